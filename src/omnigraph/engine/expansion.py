@@ -106,10 +106,10 @@ def one_hop(
         if not wanted.weighed:
             yield _somewhere(plan, starts, adjacency, filters, run)
             return
-    kept = frame.only(wanted.variables | ({plan.end} if plan.end_bound else frozenset()))
+    kept_frame = frame.only(wanted.variables | ({plan.end} if plan.end_bound else frozenset()))
     for rows, places in _portions(adjacency, starts, run.limits.portion_rows):
         run.check()
-        yield from _reached(plan, kept, rows, places, adjacency, wanted, filters)
+        yield from _reached(plan, kept_frame, rows, places, adjacency, wanted, filters)
 
 
 def _only_how_many(plan: Expand, wanted: frames.RequiredColumns) -> bool:
@@ -136,15 +136,20 @@ def _count(
     else:
         meeting = filters.of_table(plan.predicate, names.node_table_key(plan.end_type))
         steps = adjacency.degrees_within(starts, meeting)
-    some = steps > 0
-    return frames.prune(frame.take(some).weighted(steps[some]), wanted)
+    has_steps = steps > 0
+    return frames.prune(frame.take(has_steps).weighted(steps[has_steps]), wanted)
 
 
 def _only_where_to(plan: Expand, frame: frames.Frame, wanted: frames.RequiredColumns) -> bool:
     """Whether later steps use only which nodes are reached, and how often."""
-    held = {*frame.entities, *frame.paths}
+    frame_variables = {*frame.entities, *frame.paths}
     new_edge = plan.edge_variable in wanted.variables or plan.edge_predicate is not None
-    return wanted.counted and not plan.end_bound and not new_edge and not (held & wanted.variables)
+    return (
+        wanted.counted
+        and not plan.end_bound
+        and not new_edge
+        and not (frame_variables & wanted.variables)
+    )
 
 
 def _is_everything(frame: frames.Frame, starts: frames.Positions, adjacency: Adjacency) -> bool:
@@ -181,19 +186,19 @@ def _portions(
     """All steps as pairs of row and place in the adjacency, at most so many at a time."""
     first = adjacency.offsets[starts]
     lengths = adjacency.offsets[starts + 1] - first
-    done = np.cumsum(lengths)
-    total = int(done[-1]) if len(done) else 0
+    cumulative_steps = np.cumsum(lengths)
+    total = int(cumulative_steps[-1]) if len(cumulative_steps) else 0
     for begin in range(0, total, most):
         end = min(begin + most, total)
         steps = np.arange(begin, end, dtype=np.int64)
-        low = int(np.searchsorted(done, begin, side="right"))
-        high = int(np.searchsorted(done, end, side="left")) + 1
+        low = int(np.searchsorted(cumulative_steps, begin, side="right"))
+        high = int(np.searchsorted(cumulative_steps, end, side="left")) + 1
         inside = np.arange(low, high, dtype=np.int64)
-        taken = np.minimum(done[low:high], end) - np.maximum(
-            done[low:high] - lengths[low:high], begin
+        steps_per_row = np.minimum(cumulative_steps[low:high], end) - np.maximum(
+            cumulative_steps[low:high] - lengths[low:high], begin
         )
-        rows = np.repeat(inside, taken)
-        yield rows, first[rows] + steps - (done[rows] - lengths[rows])
+        rows = np.repeat(inside, steps_per_row)
+        yield rows, first[rows] + steps - (cumulative_steps[rows] - lengths[rows])
 
 
 def _reached(  # noqa: PLR0913, PLR0917 - the parts of a hop
@@ -277,6 +282,8 @@ class PathTracker:
             self._ranks = self._rank(before)
         assert self._ranks is not None
         edges = self._order_of(self._edge_table, candidates.edges)
+        # The edge decides last, because paths compare by node ids first: before the parent's rank,
+        # a small edge id would win over smaller node ids.
         order = np.lexsort(
             (edges, self._ranks[candidates.parents], candidates.nodes, candidates.owners)
         )
@@ -332,6 +339,7 @@ class PathTracker:
 
 
 _STARTS_AT_ONCE: Final = 1 << 16
+"""The first level is built before any split and is not charged, so its size is bounded here."""
 _NUMBERS_PER_NODE: Final = 10
 """Numbers per node that was found: its level, its key, and copies while sorting."""
 _NUMBERS_PER_PATH: Final = 60
@@ -372,22 +380,24 @@ def many_hops(
     first = np.cumsum(counts) - counts
     search = _Search(plan, access, run)
     for begin in range(0, len(starts), _STARTS_AT_ONCE):
-        chosen = np.arange(begin, min(begin + _STARTS_AT_ONCE, len(starts)), dtype=np.int64)
-        for found in search.reached(starts[chosen]):
-            mine = chosen[found.owners]
-            for rows, which in _hand_out(order, first[mine], counts[mine], run):
-                yield from _join(plan, frame, rows, found.take(which), wanted, filters)
+        chosen_starts = np.arange(begin, min(begin + _STARTS_AT_ONCE, len(starts)), dtype=np.int64)
+        for reached_nodes in search.reached(starts[chosen_starts]):
+            start_numbers = chosen_starts[reached_nodes.owners]
+            for rows, which in _hand_out(order, first[start_numbers], counts[start_numbers], run):
+                yield from _join(plan, frame, rows, reached_nodes.take(which), wanted, filters)
 
 
 def _hand_out(
     order: frames.Positions, first: frames.Positions, counts: frames.Positions, run: Run
 ) -> Iterator[tuple[frames.Positions, frames.Positions]]:
     """Pairs of a row and a reached node, portion by portion."""
-    done = np.cumsum(counts)
+    cumulative_counts = np.cumsum(counts)
     begin = 0
     while begin < len(counts):
-        before = int(done[begin - 1]) if begin else 0
-        end = int(np.searchsorted(done, before + run.limits.portion_rows, side="right"))
+        before = int(cumulative_counts[begin - 1]) if begin else 0
+        end = int(
+            np.searchsorted(cumulative_counts, before + run.limits.portion_rows, side="right")
+        )
         # At least one node, even if more rows share its start than a portion has.
         end = max(end, begin + 1)
         run.check()
@@ -401,17 +411,17 @@ def _join(
     plan: Expand,
     frame: frames.Frame,
     rows: frames.Positions,
-    found: Found,
+    reached_nodes: Found,
     wanted: frames.RequiredColumns,
     filters: Filters,
 ) -> Iterator[frames.Frame]:
-    ends = ends_at(plan, found.ends)
+    ends = ends_at(plan, reached_nodes.ends)
     keep = allowed(plan, frame, rows, ends, filters)
-    path = found.path
+    path = reached_nodes.path
     if keep is not None:
-        kept = np.flatnonzero(keep)
-        rows, ends = rows[kept], ends.take(kept)
-        path = None if path is None else path.take(kept)
+        kept_rows = np.flatnonzero(keep)
+        rows, ends = rows[kept_rows], ends.take(kept_rows)
+        path = None if path is None else path.take(kept_rows)
     if not len(rows):
         return
     wide = with_ends(plan, frame, rows, ends, wanted)
@@ -436,15 +446,19 @@ class _Search:
         """The nodes that every start reaches; owners are numbers of starts."""
         pending = [np.arange(len(starts), dtype=np.int64)]
         while pending:
-            chosen = pending.pop()
+            chosen_starts = pending.pop()
             self._held = 0
-            found = self._together(starts[chosen])
-            if found is None:
+            reached_levels = self._together(starts[chosen_starts])
+            if reached_levels is None:
                 # The first half is popped next, so that results keep the order of the starts.
-                half = len(chosen) // 2
-                pending += [chosen[half:], chosen[:half]]
-            for each in found or ():
-                yield Found(owners=chosen[each.owners], ends=each.ends, path=each.path)
+                half = len(chosen_starts) // 2
+                pending += [chosen_starts[half:], chosen_starts[:half]]
+            for reached_nodes in reached_levels or ():
+                yield Found(
+                    owners=chosen_starts[reached_nodes.owners],
+                    ends=reached_nodes.ends,
+                    path=reached_nodes.path,
+                )
             self._run.let_go(self._held)
 
     def _together(self, starts: frames.Positions) -> list[Found] | None:
@@ -455,26 +469,33 @@ class _Search:
             tracker = PathTracker(plan, self._access)
         level = first_level(starts)
         # An edge between two types cannot be followed twice, so no node is reached again.
-        visited = _keys(level.owners, level.nodes) if self._chains else np.zeros(0, np.int64)
-        found: list[Found] = []
+        visited_keys = _keys(level.owners, level.nodes) if self._chains else np.zeros(0, np.int64)
+        reached_levels: list[Found] = []
         for depth in range(1, (plan.maximum if self._chains else 1) + 1):
             self._run.check()
-            following = self._following(level, starts, visited, depth, tracker)
-            if following is None:
+            next_level = self._following(level, starts, visited_keys, depth, tracker)
+            if next_level is None:
                 return None
-            if not self._holds(following, depth, alone=len(starts) == 1):
+            if not self._holds(next_level, depth, alone=len(starts) == 1):
                 return None
-            if depth >= plan.minimum and len(following.owners):
-                path = None if tracker is None else tracker.paths(following)
-                found.append(Found(owners=following.owners, ends=following.nodes, path=path))
+            # Nodes below the minimum stay visited: the bounds are on the smallest distance, so a
+            # longer way to such a node must not report it.
+            if depth >= plan.minimum and len(next_level.owners):
+                path = None if tracker is None else tracker.paths(next_level)
+                reached_levels.append(
+                    Found(owners=next_level.owners, ends=next_level.nodes, path=path)
+                )
             # A loop reports the start itself, but the search never starts from it again.
-            new = following.take(following.nodes != starts[following.owners])
-            if not self._chains or not len(new.owners):
+            new_level = next_level.take(next_level.nodes != starts[next_level.owners])
+            if not self._chains or not len(new_level.owners):
                 break
-            # Sorted, because membership is a binary search.
-            visited = np.sort(np.concatenate([visited, _keys(new.owners, new.nodes)]))
-            level = new
-        return found
+            # All levels, not only the last: a directed edge can lead back to any of them, and its
+            # end would be reported again. Sorted, because membership is a binary search.
+            visited_keys = np.sort(
+                np.concatenate([visited_keys, _keys(new_level.owners, new_level.nodes)])
+            )
+            level = new_level
+        return reached_levels
 
     def _holds(self, level: Level, depth: int, *, alone: bool) -> bool:
         """Account for the memory of a level; False if the starts have to be split."""
@@ -492,7 +513,7 @@ class _Search:
         self,
         level: Level,
         starts: frames.Positions,
-        visited: frames.Positions,
+        visited_keys: frames.Positions,
         depth: int,
         tracker: PathTracker | None,
     ) -> Level | None:
@@ -514,15 +535,19 @@ class _Search:
             parents = inside + begin
             owners = level.owners[parents]
             keys = _keys(owners, ends)
-            fresh = ~_is_in(keys, visited)
+            fresh = ~_is_in(keys, visited_keys)
             # The start is visited, but an edge from it to itself is a result at distance 1.
             if depth == 1 and self._chains:
                 fresh |= ends == starts[owners]
-            kept = np.flatnonzero(fresh)
-            edges = adjacency.edges[places[kept]].astype(np.int64, copy=False)
+            fresh_rows = np.flatnonzero(fresh)
+            edges = adjacency.edges[places[fresh_rows]].astype(np.int64, copy=False)
             candidates = Level(
-                owners=owners[kept], nodes=ends[kept], parents=parents[kept], edges=edges
+                owners=owners[fresh_rows],
+                nodes=ends[fresh_rows],
+                parents=parents[fresh_rows],
+                edges=edges,
             )
+            # Deduplicated per run: otherwise all steps of a large level would be held at once.
             parts.append(self._best(candidates, level, tracker))
         if len(parts) == 1:
             return parts[0]
@@ -547,13 +572,14 @@ def _all(parts: list[Level]) -> Level:
 
 
 def _keys(owners: frames.Positions, nodes: frames.Positions) -> frames.Positions:
+    # A start is part of the key: a node that one start has reached is still new to the others.
     return (owners << _NODE_BITS) | nodes
 
 
-def _is_in(keys: frames.Positions, positions: frames.Positions) -> frames.Mask:
+def _is_in(keys: frames.Positions, sorted_keys: frames.Positions) -> frames.Mask:
     """Which keys are among sorted ones."""
-    if not len(positions):
+    if not len(sorted_keys):
         return np.zeros(len(keys), dtype=np.bool_)
-    places = np.minimum(np.searchsorted(positions, keys), len(positions) - 1)
-    found: frames.Mask = positions[places] == keys
-    return found
+    places = np.minimum(np.searchsorted(sorted_keys, keys), len(sorted_keys) - 1)
+    is_member: frames.Mask = sorted_keys[places] == keys
+    return is_member

@@ -83,13 +83,13 @@ class PathColumn:
 
     def take(self, rows: Positions | Mask) -> PathColumn:
         chosen = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
-        held = np.maximum(self.lengths, 0)
-        nodes = np.where(self.lengths < 0, 0, self.lengths + 1)
+        edge_counts = np.maximum(self.lengths, 0)
+        node_counts = np.where(self.lengths < 0, 0, self.lengths + 1)
         return replace(
             self,
             lengths=self.lengths[chosen],
-            nodes=self.nodes[ranges(_starts(nodes)[chosen], nodes[chosen])],
-            edges=self.edges[ranges(_starts(held)[chosen], held[chosen])],
+            nodes=self.nodes[ranges(_starts(node_counts)[chosen], node_counts[chosen])],
+            edges=self.edges[ranges(_starts(edge_counts)[chosen], edge_counts[chosen])],
         )
 
     @property
@@ -110,8 +110,8 @@ class Frame:
         count = int(np.count_nonzero(rows)) if rows.dtype == np.bool_ else len(rows)
         return Frame(
             rows=count,
-            entities={name: each.take(rows) for name, each in self.entities.items()},
-            paths={name: each.take(rows) for name, each in self.paths.items()},
+            entities={name: column.take(rows) for name, column in self.entities.items()},
+            paths={name: path.take(rows) for name, path in self.paths.items()},
             weights=None if self.weights is None else self.weights[rows],
         )
 
@@ -132,8 +132,8 @@ class Frame:
         """Without the variables that are no longer read."""
         return replace(
             self,
-            entities={name: each for name, each in self.entities.items() if name in names},
-            paths={name: each for name, each in self.paths.items() if name in names},
+            entities={name: column for name, column in self.entities.items() if name in names},
+            paths={name: path for name, path in self.paths.items() if name in names},
         )
 
     def parts(self, rows: int) -> Iterable[Frame]:
@@ -242,18 +242,18 @@ def merged_equal(frame: Frame, *, weighed: bool = True) -> Frame:
     if not weighed:
         there = np.zeros(size, dtype=np.bool_)
         there[shifted] = True
-        found = np.flatnonzero(there)
-        return Frame(rows=len(found), entities={name: replace(column, positions=found + ABSENT)})
+        slots = np.flatnonzero(there)
+        return Frame(rows=len(slots), entities={name: replace(column, positions=slots + ABSENT)})
     if size <= _DENSE_FACTOR * max(frame.rows, 1):
         counted = _count(shifted, frame.weights, size)
-        found = np.flatnonzero(counted)
-        totals = counted[found]
+        slots = np.flatnonzero(counted)
+        totals = counted[slots]
     else:
-        found, inverse = np.unique(shifted, return_inverse=True)
-        totals = _count(inverse, frame.weights, len(found))
+        slots, inverse = np.unique(shifted, return_inverse=True)
+        totals = _count(inverse, frame.weights, len(slots))
     return Frame(
-        rows=len(found),
-        entities={name: replace(column, positions=found + ABSENT)},
+        rows=len(slots),
+        entities={name: replace(column, positions=slots + ABSENT)},
         weights=totals,
     )
 

@@ -60,32 +60,32 @@ _NOTHING: Final = EntityOf(tables=())
 
 def origins(plan: lp.Plan) -> dict[str, Origin]:
     """The tables of every variable that a plan introduces."""
-    found: dict[str, Origin] = {}
+    variable_origins: dict[str, Origin] = {}
     for below in inputs_of(plan):
         for name, origin in origins(below).items():
             # An empty block names the variables around it too, without knowing their tables.
-            if found.get(name, _NOTHING) == _NOTHING:
-                found[name] = origin
+            if variable_origins.get(name, _NOTHING) == _NOTHING:
+                variable_origins[name] = origin
     match plan:
         case lp.Empty():
-            found.update(dict.fromkeys(plan.variables, _NOTHING))
+            variable_origins.update(dict.fromkeys(plan.variables, _NOTHING))
         case lp.Scan():
-            tables = tuple(names.node_table_key(each) for each in plan.types)
-            found[plan.variable] = EntityOf(tables=tables)
+            tables = tuple(names.node_table_key(type_name) for type_name in plan.types)
+            variable_origins[plan.variable] = EntityOf(tables=tables)
         case lp.Expand():
             node, edge = names.node_table_key(plan.end_type), names.edge_table_key(plan.edge)
             if not plan.end_bound:
-                found[plan.end] = EntityOf(tables=(node,))
+                variable_origins[plan.end] = EntityOf(tables=(node,))
             if plan.edge_variable is not None:
-                found[plan.edge_variable] = EntityOf(tables=(edge,))
+                variable_origins[plan.edge_variable] = EntityOf(tables=(edge,))
             if plan.path_variable is not None:
                 start = names.node_table_key(plan.start_type)
                 first, rest = (node, start) if plan.turned else (start, node)
                 path = PathOver(first_table=first, node_table=rest, edge_table=edge)
-                found[plan.path_variable] = path
+                variable_origins[plan.path_variable] = path
         case _:
             pass
-    return found
+    return variable_origins
 
 
 def free_variables(plan: lp.Plan) -> frozenset[str]:
@@ -97,7 +97,9 @@ def free_variables(plan: lp.Plan) -> frozenset[str]:
             inner = free_variables(plan.inner) - lp.variables_bound(plan.input)
             return free_variables(plan.input) | inner
         case _:
-            return frozenset().union(*(free_variables(each) for each in inputs_of(plan)))
+            return frozenset().union(
+                *(free_variables(input_plan) for input_plan in inputs_of(plan))
+            )
 
 
 def crossed(left: Frame, right: Frame, portion: int) -> Iterator[Frame]:
@@ -127,10 +129,10 @@ def with_optional(
     wanted = frozenset(plan.introduced)
     matched = np.zeros(frame.rows, dtype=np.bool_)
     present: frozenset[str] | None = None
-    for each in matches:
-        rows = each.entities[number].positions
+    for match_frame in matches:
+        rows = match_frame.entities[number].positions
         matched[rows] = True
-        inner = each.only(wanted)
+        inner = match_frame.only(wanted)
         present = frozenset({*inner.entities, *inner.paths})
         yield side_by_side(frame.take(rows), inner)
     alone = frame.take(~matched)
@@ -233,7 +235,7 @@ class Patterns:
         return self.frames(plan, wanted, best=best)
 
     def _scan(self, plan: lp.Scan, wanted: RequiredColumns, best: Best | None) -> Iterator[Frame]:
-        tables = tuple(names.node_table_key(each) for each in plan.types)
+        tables = tuple(names.node_table_key(type_name) for type_name in plan.types)
         columns = () if plan.columns is None else plan.columns
         for at, table in enumerate(tables):
             positions = self._scanned(plan, table, columns, best)
@@ -250,21 +252,21 @@ class Patterns:
     def _scanned(
         self, plan: lp.Scan, table: str, columns: tuple[str, ...], best: Best | None
     ) -> Positions:
-        found = None
+        candidates = None
         if best is not None:
             ranked = self.access.ranked_candidates(table, plan.predicate, best.by, best.rows)
-            found = None if ranked is None else Candidates(positions=ranked)
-        if found is None:
-            found = self.access.candidates(table, plan.predicate, columns)
+            candidates = None if ranked is None else Candidates(positions=ranked)
+        if candidates is None:
+            candidates = self.access.candidates(table, plan.predicate, columns)
         if plan.predicate is None:
             size = self.access.size(table)
-            return np.arange(size, dtype=np.int64) if found is None else found.positions
-        if found is None:
+            return np.arange(size, dtype=np.int64) if candidates is None else candidates.positions
+        if candidates is None:
             return np.flatnonzero(self.filters.of_table(plan.predicate, table))
-        if found.exact:
-            return found.positions
-        column = EntityColumn(tables=(table,), positions=found.positions)
-        return found.positions[self.filters.of_entities(plan.predicate, plan.variable, column)]
+        if candidates.exact:
+            return candidates.positions
+        column = EntityColumn(tables=(table,), positions=candidates.positions)
+        return candidates.positions[self.filters.of_entities(plan.predicate, plan.variable, column)]
 
     def _expand(
         self, plan: lp.Expand, wanted: RequiredColumns, outer: Frame | None
@@ -287,19 +289,19 @@ class Patterns:
     ) -> Iterator[Frame]:
         left, right = lp.variables_bound(plan.left), lp.variables_bound(plan.right)
         inner = replace(wanted, variables=wanted.variables & right)
-        held: list[Frame] = []
+        right_frames: list[Frame] = []
         for frame in self.frames(plan.right, inner, outer):
             self.run.hold(frame.nbytes, "one side of a cross product")
-            held.append(frame)
+            right_frames.append(frame)
         # The columns of the rows around a block are on the left, where the block starts.
         rest = replace(wanted, variables=wanted.variables - (right - left))
-        if held:
+        if right_frames:
             for frame in self.frames(plan.left, rest, outer):
-                for other in held:
-                    for rows in crossed(frame, other, self.run.limits.portion_rows):
+                for right_frame in right_frames:
+                    for rows in crossed(frame, right_frame, self.run.limits.portion_rows):
                         self.run.check()
                         yield rows
-        self.run.let_go(sum(each.nbytes for each in held))
+        self.run.let_go(sum(right_frame.nbytes for right_frame in right_frames))
 
     def _filter(
         self, plan: lp.Filter, wanted: RequiredColumns, outer: Frame | None
@@ -313,11 +315,11 @@ class Patterns:
         read = free_variables(plan.inner)
         for frame in self.frames(plan.input, _below(wanted, read, frozenset()), outer):
             numbered, number = _number(frame.only(read), plan.inner)
-            found = np.zeros(frame.rows, dtype=np.bool_)
+            has_match = np.zeros(frame.rows, dtype=np.bool_)
             inner = RequiredColumns(variables=frozenset({number}), counted=True, weighed=False)
-            for each in self.frames(plan.inner, inner, numbered):
-                found[each.entities[number].positions] = True
-            yield prune(frame.take(~found), wanted)
+            for match_frame in self.frames(plan.inner, inner, numbered):
+                has_match[match_frame.entities[number].positions] = True
+            yield prune(frame.take(~has_match), wanted)
 
     def _optional(
         self, plan: lp.Optional, wanted: RequiredColumns, outer: Frame | None
@@ -328,13 +330,13 @@ class Patterns:
             numbered, number = _number(frame.only(read), plan.inner)
             new = frozenset({number}) | (wanted.variables & introduced)
             inner = replace(wanted, variables=new)
-            found = list[Frame]()
-            for each in self.frames(plan.inner, inner, numbered):
-                self.run.hold(each.nbytes, "the matches of an optional block")
-                found.append(each)
-            for wide in with_optional(frame.only(wanted.variables), found, number, plan):
+            matches = list[Frame]()
+            for match_frame in self.frames(plan.inner, inner, numbered):
+                self.run.hold(match_frame.nbytes, "the matches of an optional block")
+                matches.append(match_frame)
+            for wide in with_optional(frame.only(wanted.variables), matches, number, plan):
                 yield prune(wide, wanted)
-            self.run.let_go(sum(each.nbytes for each in found))
+            self.run.let_go(sum(match_frame.nbytes for match_frame in matches))
 
 
 def _below(

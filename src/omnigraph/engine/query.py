@@ -194,45 +194,45 @@ def _reading_plan(chosen: ChosenQuery, snapshot: Snapshot) -> Plan:
             f"query {chosen.typed.name} is a mutation",
             next_step="Run it with `graph.mutate(...)`, or `omnigraph mutate`.",
         )
-    for each in _distances(plan):
-        if each.embed:
+    for distance in _distances(plan):
+        if distance.embed:
             raise InvalidInputError(
-                f"query {chosen.typed.name} compares the vector {each.field.name!r} with a "
+                f"query {chosen.typed.name} compares the vector {distance.field.name!r} with a "
                 "string, and there is no model here to embed it",
-                next_step=f"Embed the text and give ${each.field.variable}.{each.field.name} a "
-                "`Vector` parameter to compare with.",
+                next_step=f"Embed the text and give ${distance.field.variable}."
+                f"{distance.field.name} a `Vector` parameter to compare with.",
             )
     return plan
 
 
 def _distances(plan: Plan) -> Iterator[Distance]:
     for expression in expressions_of(plan):
-        yield from (each for each in walk(expression) if isinstance(each, Distance))
+        yield from (part for part in walk(expression) if isinstance(part, Distance))
     for below in inputs_of(plan):
         yield from _distances(below)
 
 
-def _bytes(given: object) -> int:
-    size = given
-    if isinstance(given, str):
-        size = bytes_in(given)
+def _bytes(memory: object) -> int:
+    size = memory
+    if isinstance(memory, str):
+        size = bytes_in(memory)
     if type(size) is not int or not MEMORY_LEAST <= size <= _MEMORY_MOST:
         raise InvalidInputError(
-            f"memory is {shown(given)}, expected bytes from {MEMORY_LEAST:,} on",
+            f"memory is {shown(memory)}, expected bytes from {MEMORY_LEAST:,} on",
             next_step='Give a number of bytes, or a text such as "2GB" or "512MiB".',
         )
     return size
 
 
-def _seconds(given: object) -> float:
-    seconds = given.total_seconds() if isinstance(given, timedelta) else given
+def _seconds(timeout: object) -> float:
+    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
     if (
         not isinstance(seconds, int | float)
         or isinstance(seconds, bool)
         or not 0 < seconds <= _SECONDS_MOST
     ):
         raise InvalidInputError(
-            f"timeout is {shown(given)}, expected a number of seconds above 0",
+            f"timeout is {shown(timeout)}, expected a number of seconds above 0",
             next_step="Leave it out for no limit.",
         )
     return float(seconds)
@@ -360,7 +360,9 @@ def explain_run(  # noqa: PLR0913 - what a run depends on
         run = Run(catalog=catalog, parameters=parameters, limits=limits)
         choice = choose_access(plan, run, root, snapshot, shared_cache())
         head = f"{_STRATEGIES[choice.access]} ({choice.why})\n"
-        return head + explain(plan, note=lambda each: f"about {_rows(estimates.of(each))}")
+        return head + explain(
+            plan, note=lambda plan_node: f"about {_rows(estimates.of(plan_node))}"
+        )
     answer = run_query(
         plan,
         root=root,
@@ -376,15 +378,15 @@ def explain_run(  # noqa: PLR0913 - what a run depends on
     assert answer.choice is not None
     profile = answer.profile
 
-    def note(each: Plan) -> str:
-        if each is plan:
+    def note(plan_node: Plan) -> str:
+        if plan_node is plan:
             return f"{_rows(rows)} in {seconds * 1e3:.1f} ms"
-        step = profile.of(each)
-        if isinstance(each, _RESULT) or step is None:
+        step = profile.of(plan_node)
+        if isinstance(plan_node, _RESULT) or step is None:
             return ""
-        held = "" if step.held == step.rows else f" as {step.held:,}"
+        held_text = "" if step.held == step.rows else f" as {step.held:,}"
         return (
-            f"about {_rows(estimates.of(each))}, found {step.rows:,}{held} "
+            f"about {_rows(estimates.of(plan_node))}, found {step.rows:,}{held_text} "
             f"in {step.seconds * 1e3:.1f} ms"
         )
 
@@ -392,5 +394,5 @@ def explain_run(  # noqa: PLR0913 - what a run depends on
 
 
 def _rows(count: float) -> str:
-    whole = round(count)
-    return "1 row" if whole == 1 else f"{whole:,} rows"
+    row_count = round(count)
+    return "1 row" if row_count == 1 else f"{row_count:,} rows"

@@ -186,17 +186,17 @@ class QueryResult(Displayed):
         """The first rows as dicts, fewer if there are no more; they stay part of the result."""
         count_from(0, count, argument="count")
         if self._kept is not None:
-            found: list[dict[str, Any]] = self._kept.slice(0, count).to_pylist()
-            return found
+            kept_rows: list[dict[str, Any]] = self._kept.slice(0, count).to_pylist()
+            return kept_rows
         self._require_rows()
-        while sum(each.num_rows for each in self._ahead) < count:
+        while sum(ahead_batch.num_rows for ahead_batch in self._ahead) < count:
             batch = self._next()
             if batch is None:
                 break
             self._ahead.append(batch)
         rows: list[dict[str, Any]] = []
-        for each in self._ahead:
-            rows += each.slice(0, count - len(rows)).to_pylist()
+        for ahead_batch in self._ahead:
+            rows += ahead_batch.slice(0, count - len(rows)).to_pylist()
         return rows
 
     def scalar(self) -> Any:
@@ -204,9 +204,9 @@ class QueryResult(Displayed):
         rows = self.first(2)
         if len(self.columns) == 1 and len(rows) == 1:
             return rows[0][self.columns[0]]
-        found = "more rows" if len(rows) > 1 else f"{len(rows)} row{'s'[: len(rows) != 1]}"
+        row_text = "more rows" if len(rows) > 1 else f"{len(rows)} row{'s'[: len(rows) != 1]}"
         raise InvalidInputError(
-            f"query {self.query_name} gave {found} of {len(self.columns)} "
+            f"query {self.query_name} gave {row_text} of {len(self.columns)} "
             f"column{'s'[: len(self.columns) != 1]}, expected one value",
             next_step="Return one column, or read the rows with `to_pylist()`.",
         )
@@ -217,7 +217,7 @@ class QueryResult(Displayed):
         self._answer.cancel()
 
     def __repr__(self) -> str:
-        columns = ", ".join(f"{each.name}: {_short(each.type)}" for each in self.schema)
+        columns = ", ".join(f"{field.name}: {_short(field.type)}" for field in self.schema)
         return f"<QueryResult of {self.query_name} ({columns})>"
 
     def __str__(self) -> str:
@@ -237,10 +237,10 @@ class QueryResult(Displayed):
             numbers=[place for place, field in enumerate(self.schema) if is_number(field.type)],
             whole=(),
         )
-        told = counted(len(rows), "row")
+        summary = counted(len(rows), "row")
         if len(rows) > count:
-            told = f"the first {count} rows; there are more"
-        return Page(facts=facts, tables=[table], lines=[told])
+            summary = f"the first {count} rows; there are more"
+        return Page(facts=facts, tables=[table], lines=[summary])
 
     def _pull(self) -> Iterator[pa.RecordBatch]:
         while True:
@@ -372,7 +372,7 @@ def edges_of(columns: ElementColumns, row: Row) -> Iterator[Element]:
 def _path_nodes(path: PathColumns, row: Row) -> list[Key]:
     first, others = path.types
     ids = row[path.nodes] or ()
-    return [(others if position else first, each) for position, each in enumerate(ids)]
+    return [(others if position else first, node_id) for position, node_id in enumerate(ids)]
 
 
 def _path_edges(path: PathColumns, row: Row) -> Iterator[Element]:
@@ -386,16 +386,16 @@ def _paths(body: TypedRead, catalog: Catalog) -> Iterator[PathColumns]:
     parts: dict[str, dict[PathPart, str]] = {}
     for projection in body.projections:
         if isinstance(projection.expression, PartOfPath):
-            named = parts.setdefault(projection.expression.variable, {})
-            named.setdefault(projection.expression.part, projection.column.name)
+            column_names = parts.setdefault(projection.expression.variable, {})
+            column_names.setdefault(projection.expression.part, projection.column.name)
     for traversal in _traversals(body.block):
-        found = parts.get(traversal.path_variable or "", {})
-        if PathPart.NODES in found:
+        part_columns = parts.get(traversal.path_variable or "", {})
+        if PathPart.NODES in part_columns:
             edge = catalog.edges[traversal.edge]
             backward = traversal.direction is EdgeDirection.BACKWARD
             yield PathColumns(
-                nodes=found[PathPart.NODES],
-                edges=found.get(PathPart.EDGES),
+                nodes=part_columns[PathPart.NODES],
+                edges=part_columns.get(PathPart.EDGES),
                 edge_type=edge.name,
                 types=(edge.target, edge.source) if backward else (edge.source, edge.target),
                 reversed=backward,
@@ -506,7 +506,7 @@ def _objects(rows: Rows) -> Iterator[list[object]]:
 
 def _write_csv(rows: Rows, stream: IO[bytes]) -> int:
     """A null is empty, an empty text `""`; what CSV has no spelling for is spelt as in JSON."""
-    plain = pa.schema([pa.field(each.name, _csv_type(each.type)) for each in rows.schema])
+    plain = pa.schema([pa.field(field.name, _csv_type(field.type)) for field in rows.schema])
     count = 0
     with pa_csv.CSVWriter(stream, plain) as writer:
         for batch in rows:

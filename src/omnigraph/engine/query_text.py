@@ -83,9 +83,9 @@ class ChosenQuery:
         return _plan(self.source, self.typed.name, sizes)
 
 
-def query_text(given: object, contract: SchemaContract) -> QueryText:
+def query_text(query: object, contract: SchemaContract) -> QueryText:
     """A text as it is, or what the file holds that a path names."""
-    text, filename = _read(given)
+    text, filename = _read(query)
     return QueryText(
         text=text,
         schema_hash=contract.model_hash,
@@ -115,7 +115,7 @@ def _magnitude(rows: int) -> int:
 
 
 def choose_query(
-    source: QueryText, given: Mapping[str, object], *, name: object = None
+    source: QueryText, parameter_values: Mapping[str, object], *, name: object = None
 ) -> ChosenQuery:
     """The query of that name, or the only one.
 
@@ -126,11 +126,11 @@ def choose_query(
         InvalidInputError: there are several queries and none was named, or there is no such query.
     """
     queries = compiled(source)
-    if name is not None and _NAME not in given and len(queries) == 1:
+    if name is not None and _NAME not in parameter_values and len(queries) == 1:
         (only,) = queries.values()
         if any(parameter.name == _NAME for parameter in only.parameters):
-            return ChosenQuery(source=source, typed=only, given={**given, _NAME: name})
-    return ChosenQuery(source=source, typed=find_query(source, name), given=given)
+            return ChosenQuery(source=source, typed=only, given={**parameter_values, _NAME: name})
+    return ChosenQuery(source=source, typed=find_query(source, name), given=parameter_values)
 
 
 def for_schema(chosen: ChosenQuery, contract: SchemaContract) -> ChosenQuery:
@@ -162,14 +162,14 @@ def all_parameters(params: object, keywords: Mapping[str, object]) -> dict[str, 
             f"params is {type(params).__name__}, expected a mapping from names to values",
             next_step='Give params={"name": value}, without the $.',
         )
-    given = dict(params or {})
+    values = dict(params or {})
     for name, value in keywords.items():
-        if name in given:
+        if name in values:
             raise InvalidInputError(
                 f"parameter ${name} is given twice, in params and as a keyword argument"
             )
-        given[name] = value
-    return given
+        values[name] = value
+    return values
 
 
 def _not_found(source: QueryText, known: tuple[str, ...], name: object) -> InvalidInputError:
@@ -193,19 +193,19 @@ def _not_found(source: QueryText, known: tuple[str, ...], name: object) -> Inval
     )
 
 
-def _read(given: object) -> tuple[str, str]:
-    if isinstance(given, str):
-        if given.endswith(QUERY_SUFFIX):
+def _read(query: object) -> tuple[str, str]:
+    if isinstance(query, str):
+        if query.endswith(QUERY_SUFFIX):
             raise InvalidInputError(
-                f"the query is {shown_value(given)}, the path of a file, expected a text",
-                next_step=f"Give `pathlib.Path({shown_value(given)})`.",
+                f"the query is {shown_value(query)}, the path of a file, expected a text",
+                next_step=f"Give `pathlib.Path({shown_value(query)})`.",
             )
-        return given, "query"
-    if isinstance(given, os.PathLike):
-        path = checked_path(given, argument="the query")
+        return query, "query"
+    if isinstance(query, os.PathLike):
+        path = checked_path(query, argument="the query")
         return read_query_file(path), str(path)
     raise InvalidInputError(
-        f"the query is {type(given).__name__}, expected its text or the path of a file",
+        f"the query is {type(query).__name__}, expected its text or the path of a file",
         next_step='Give the text, or `pathlib.Path("people.gq")`.',
     )
 
@@ -305,14 +305,14 @@ class StoredQueries(Displayed, Mapping[str, StoredQuery]):
         Raises:
             NotFoundError: there is none; says which name comes close.
         """
-        found = self._queries.get(name)
-        if found is None:
+        query = self._queries.get(name)
+        if query is None:
             hint = did_you_mean(str(name), self._queries)
             raise NotFoundError(
                 f"{self.directory} has no query {shown(name)}" + (f"; {hint}" if hint else ""),
                 next_step="Run `omnigraph queries GRAPH DIR` to list them.",
             )
-        return found
+        return query
 
     def _page(self) -> Page:
         rows = [
@@ -351,20 +351,20 @@ def stored_queries(
             f"there is no directory {folder}",
             next_step=f"Name a directory that holds {QUERY_SUFFIX} files.",
         )
-    found: dict[str, StoredQuery] = {}
+    queries: dict[str, StoredQuery] = {}
     for path in sorted(folder.glob(f"*{QUERY_SUFFIX}")):
         source = query_text(path, contract)
         for typed in compiled(source).values():
-            earlier = found.get(typed.name)
+            earlier = queries.get(typed.name)
             if earlier is not None:
                 raise InvalidInputError(
                     f"query {typed.name} is in {earlier.file} and in {path}",
                     next_step="Rename one of them: names of stored queries are unique.",
                 )
-            found[typed.name] = StoredQuery(source=source, typed=typed)
-    return dict(sorted(found.items()))
+            queries[typed.name] = StoredQuery(source=source, typed=typed)
+    return dict(sorted(queries.items()))
 
 
-def signature(each: TypedParameter | Column) -> str:
+def signature(declaration: TypedParameter | Column) -> str:
     """The name and the type of a parameter or a column."""
-    return f"{each.name}: {show_with_null(each.type, nullable=each.nullable)}"
+    return f"{declaration.name}: {show_with_null(declaration.type, nullable=declaration.nullable)}"

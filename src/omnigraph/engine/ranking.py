@@ -59,12 +59,16 @@ class Ranker:
                 for frame in frames:
                     yield prune(frame.take(_present(self._values.leaf(plan.by, frame))), wanted)
             case Fusion():
-                held: list[Frame] = []
+                ranked_frames: list[Frame] = []
                 for frame in frames:
                     self._run.hold(frame.nbytes, "the rows that are ranked together")
-                    held.append(frame)
-                self._fuse(plan.by, [each.entities[variable] for each in held], plan)
-                for frame in held:
+                    ranked_frames.append(frame)
+                self._fuse(
+                    plan.by,
+                    [ranked_frame.entities[variable] for ranked_frame in ranked_frames],
+                    plan,
+                )
+                for frame in ranked_frames:
                     yield prune(frame.take(_present(self._values.leaf(plan.by, frame))), wanted)
             case _:
                 assert_never(plan.by)
@@ -80,11 +84,11 @@ class Ranker:
 
     def _fuse(self, by: Fusion, columns: list[EntityColumn], plan: Rank) -> None:
         entities = _different(columns)
-        asked = self._number(plan.limit, _EVERYTHING) + self._number(plan.offset, 0)
+        row_limit = self._number(plan.limit, _EVERYTHING) + self._number(plan.offset, 0)
         k = self._number(by.k, 0)
         fused: dict[str, dict[int, float]] = {}
         for arm in (by.first, by.second):
-            depth = vector_arm_depth(asked) if isinstance(arm, Distance) else _EVERYTHING
+            depth = vector_arm_depth(row_limit) if isinstance(arm, Distance) else _EVERYTHING
             for rank, (table, position) in enumerate(self._best(arm, entities), start=1):
                 if rank > depth:
                     break
@@ -96,24 +100,26 @@ class Ranker:
         self, arm: Distance | TextScore, entities: list[EntityColumn]
     ) -> list[tuple[str, int]]:
         """The entities that one ranking ranks, best first."""
-        listed: list[tuple[float, str, str, int]] = []
+        entries: list[tuple[float, str, str, int]] = []
         sign = 1 if isinstance(arm, Distance) else -1
         for column in entities:
-            found = self._scores.score(arm, column)
-            there = np.flatnonzero(_present(found))
-            held = column.take(there)
-            ids = gathered(self._access, held, names.ID_COLUMN).to_pylist()
-            scores = found.take(pa.array(there)).to_pylist()
-            table = held.tables[0]
-            listed += [
-                (sign * score, each, table, int(position))
-                for score, each, position in zip(scores, ids, held.positions, strict=True)
+            score_column = self._scores.score(arm, column)
+            there = np.flatnonzero(_present(score_column))
+            ranked_entities = column.take(there)
+            ids = gathered(self._access, ranked_entities, names.ID_COLUMN).to_pylist()
+            scores = score_column.take(pa.array(there)).to_pylist()
+            table = ranked_entities.tables[0]
+            entries += [
+                (sign * score, entity_id, table, int(position))
+                for score, entity_id, position in zip(
+                    scores, ids, ranked_entities.positions, strict=True
+                )
             ]
-        listed.sort()
-        return [(table, position) for _, _, table, position in listed]
+        entries.sort()
+        return [(table, position) for _, _, table, position in entries]
 
-    def _number(self, each: Expression | None, otherwise: int) -> int:
-        return otherwise if each is None else known_count(each, self._run.parameters)
+    def _number(self, expression: Expression | None, otherwise: int) -> int:
+        return otherwise if expression is None else known_count(expression, self._run.parameters)
 
 
 def ranked_variable(plan: Rank) -> str:
@@ -123,13 +129,15 @@ def ranked_variable(plan: Rank) -> str:
 
 def _different(columns: list[EntityColumn]) -> list[EntityColumn]:
     """Every entity of the columns once, table by table."""
-    found: dict[str, list[Positions]] = {}
+    positions_by_table: dict[str, list[Positions]] = {}
     for column in columns:
         for table in column.tables:
-            found.setdefault(table, []).append(column.positions[column.of_table(table)])
+            positions_by_table.setdefault(table, []).append(
+                column.positions[column.of_table(table)]
+            )
     return [
         EntityColumn(tables=(table,), positions=different(np.concatenate(parts)))
-        for table, parts in found.items()
+        for table, parts in positions_by_table.items()
     ]
 
 

@@ -80,11 +80,11 @@ class StatementInput:
 
     def variables(self, names: Iterable[str]) -> list[str]:
         """The names of all columns that bring variables back."""
-        found: list[str] = []
+        columns: list[str] = []
         for name in names:
             brought = isinstance(self._known[name], EntityOf)
-            found += self.entity(name) if brought else self.path(name)
-        return found
+            columns += self.entity(name) if brought else self.path(name)
+        return columns
 
     def batch(self, frame: Frame) -> pa.RecordBatch:
         """A frame as the input of the statement."""
@@ -122,8 +122,8 @@ class StatementInput:
         assert isinstance(origin, EntityOf)
         which = None
         if len(origin.tables) > 1:
-            held = whole(table.column(which_name)).fill_null(0)
-            which = np.asarray(held.to_numpy(zero_copy_only=False), dtype=np.int8)
+            which_values = whole(table.column(which_name)).fill_null(0)
+            which = np.asarray(which_values.to_numpy(zero_copy_only=False), dtype=np.int8)
         positions = whole(table.column(name)).fill_null(ABSENT)
         return EntityColumn(
             tables=origin.tables,
@@ -161,13 +161,13 @@ class StatementInput:
 def _lists(path: PathColumn) -> tuple[pa.ListArray, pa.ListArray]:
     absent = path.lengths < 0
     mask = pa.array(absent) if absent.any() else None
-    found = []
+    lists = []
     for values, more in ((path.nodes, 1), (path.edges, 0)):
         lengths = np.where(absent, 0, path.lengths + more)
         offsets = np.zeros(len(lengths) + 1, dtype=np.int32)
         np.cumsum(lengths, out=offsets[1:])
-        found.append(pa.ListArray.from_arrays(pa.array(offsets), pa.array(values), mask=mask))
-    return found[0], found[1]
+        lists.append(pa.ListArray.from_arrays(pa.array(offsets), pa.array(values), mask=mask))
+    return lists[0], lists[1]
 
 
 class Counter(Protocol):
@@ -202,19 +202,19 @@ class EntityCount:
     def add(self, frame: Frame) -> None:
         column = frame.entities[self._variable]
         for table in column.tables:
-            held = column.positions[column.of_table(table)]
-            if len(held) > 1 and not (held[1:] > held[:-1]).all():
-                held = different(held)
+            positions = column.positions[column.of_table(table)]
+            if len(positions) > 1 and not (positions[1:] > positions[:-1]).all():
+                positions = different(positions)
             parts = self._found.setdefault(table, [])
-            parts.append(held)
+            parts.append(positions)
             if len(parts) > 1 and sum(map(len, parts[1:])) > len(parts[0]):
                 # Kept as one list that at least doubles, so that repeats do not pile up.
                 self._found[table] = [different(np.concatenate(parts))]
 
     def total(self) -> int:
         return sum(
-            len(each[0]) if len(each) == 1 else len(different(np.concatenate(each)))
-            for each in self._found.values()
+            len(parts[0]) if len(parts) == 1 else len(different(np.concatenate(parts)))
+            for parts in self._found.values()
         )
 
 
@@ -222,7 +222,7 @@ def counters_of(
     expressions: Sequence[ex.Expression], known: Mapping[str, Origin]
 ) -> list[Counter] | None:
     """A counter for every column, or None if a column is not a count."""
-    found: list[Counter] = []
+    counters: list[Counter] = []
     for expression in expressions:
         if (
             not isinstance(expression, ex.Aggregate)
@@ -230,13 +230,13 @@ def counters_of(
         ):
             return None
         if expression.argument is None:
-            found.append(RowCount())
+            counters.append(RowCount())
         elif expression.distinct and _tells_apart(expression.argument, known):
             assert isinstance(expression.argument, ex.Entity | ex.PropertyOf)
-            found.append(EntityCount(expression.argument.variable))
+            counters.append(EntityCount(expression.argument.variable))
         else:
             return None
-    return found
+    return counters
 
 
 def _tells_apart(argument: ex.Expression, known: Mapping[str, Origin]) -> bool:
@@ -353,11 +353,11 @@ class Results:
         origin = self._known[variable]
         assert isinstance(origin, EntityOf)
         key = self._carried.column(_id_of(variable))
-        found = [f"{key} ASC NULLS FIRST"]
+        keys = [f"{key} ASC NULLS FIRST"]
         if len(origin.tables) > 1:
             kind = self._carried.column(ex.TypeName(variable=variable, nullable=True))
-            found.append(f"{kind} ASC NULLS FIRST")
-        return found
+            keys.append(f"{kind} ASC NULLS FIRST")
+        return keys
 
     # Groups and distinct rows
 
@@ -371,10 +371,10 @@ class Results:
         self._carried.weighted = self._shape.counts_only
         selected: list[str] = []
         grouped: list[str] = []
-        for at, each in enumerate(self._simplify()):
-            if isinstance(each.expression, ex.Aggregate):
+        for at, projection in enumerate(self._simplify()):
+            if isinstance(projection.expression, ex.Aggregate):
                 text = aggregate_sql(
-                    each.expression,
+                    projection.expression,
                     column=self._carried.column,
                     parameters=self._patterns.run.parameters,
                     identity=self._carried.identity,
@@ -395,28 +395,28 @@ class Results:
         if not isinstance(expression, ex.Entity):
             return [f"{self._sql(expression)} AS v{at}"]
         which, position = self._carried.identity(expression)
-        found = [f"{which} AS v{at}_which", f"{position} AS v{at}"]
+        columns = [f"{which} AS v{at}_which", f"{position} AS v{at}"]
         if self._shape.order is not None:
             key = self._carried.column(_id_of(expression.variable))
             kind = self._carried.column(ex.TypeName(variable=expression.variable, nullable=True))
-            found += [f"{key} AS v{at}_id", f"{kind} AS v{at}_type"]
-        return found
+            columns += [f"{key} AS v{at}_id", f"{kind} AS v{at}_type"]
+        return columns
 
     def _group(self, text: str) -> Iterator[pa.RecordBatch]:
         ordered = ""
         if self._shape.order is not None:
             ordered = f" ORDER BY {', '.join(self._column_keys())}"
-        whole = f"SELECT * FROM ({text}){ordered}{self._limit_sql()}"  # noqa: S608
+        statement = f"SELECT * FROM ({text}){ordered}{self._limit_sql()}"  # noqa: S608
         frames = self._frames()
         first = next(frames, None)
         if first is None and not self._shape.keys:
             yield self._of_nothing()
-        for batch in self._answer(whole, first, frames):
+        for batch in self._answer(statement, first, frames):
             columns = [
-                self._key_of(at, each, batch)
-                if isinstance(each.expression, ex.Entity)
+                self._key_of(at, projection, batch)
+                if isinstance(projection.expression, ex.Entity)
                 else batch.column(f"v{at}")
-                for at, each in enumerate(self._shape.projections)
+                for at, projection in enumerate(self._shape.projections)
             ]
             yield self._typed(columns)
 
@@ -434,22 +434,24 @@ class Results:
         """The order of groups and distinct rows, by their columns."""
         order = self._shape.order
         assert order is not None
-        places = {each.column.name: at for at, each in enumerate(self._shape.projections)}
-        found: list[str] = []
+        places = {
+            projection.column.name: at for at, projection in enumerate(self._shape.projections)
+        }
+        keys: list[str] = []
         if order.ranking is not None:
             at = next(
                 at
-                for at, each in enumerate(self._shape.projections)
-                if each.expression == order.ranking
+                for at, projection in enumerate(self._shape.projections)
+                if projection.expression == order.ranking
             )
             direction = _direction(descending=not isinstance(order.ranking, ex.Distance))
-            found.append(f"v{at} {direction}")
+            keys.append(f"v{at} {direction}")
         for key in order.keys:
             assert key.column is not None
-            found += self._column_key(places[key.column], descending=key.descending)
+            keys += self._column_key(places[key.column], descending=key.descending)
         for tie in order.ties:
-            found += self._column_key(places[tie], descending=False)
-        return found
+            keys += self._column_key(places[tie], descending=False)
+        return keys
 
     def _column_key(self, at: int, *, descending: bool) -> list[str]:
         direction = _direction(descending=descending)
@@ -462,7 +464,7 @@ class Results:
 
     def _counts(self) -> pa.RecordBatch | None:
         """The result if it consists of counts only, computed without SQL."""
-        expressions = [each.expression for each in self._simplify()]
+        expressions = [projection.expression for projection in self._simplify()]
         counters = counters_of(expressions, self._known)
         if counters is None:
             return None
@@ -497,11 +499,13 @@ class Results:
         yield from self._statements.batches(text, reader)
 
     def _typed(self, columns: list[pa.Array]) -> pa.RecordBatch:
-        cast = [
+        cast_columns = [
             column if column.type == field.type else column.cast(field.type)
             for column, field in zip(columns, self.schema, strict=True)
         ]
-        return pa.RecordBatch.from_arrays([whole(each) for each in cast], schema=self.schema)
+        return pa.RecordBatch.from_arrays(
+            [whole(column) for column in cast_columns], schema=self.schema
+        )
 
     def _limit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch.slice(self._number(self._shape.offset) or 0, self._number(self._shape.limit))
@@ -509,10 +513,10 @@ class Results:
     def _of_nothing(self) -> pa.RecordBatch:
         """The one group of no rows."""
         values: list[pa.Array] = []
-        for each, field in zip(self._shape.projections, self.schema, strict=True):
-            assert isinstance(each.expression, ex.Aggregate)
+        for projection, field in zip(self._shape.projections, self.schema, strict=True):
+            assert isinstance(projection.expression, ex.Aggregate)
             none = {ex.AggregateFunction.COUNT: 0, ex.AggregateFunction.COLLECT: []}
-            values.append(pa.array([none.get(each.expression.function)], field.type))
+            values.append(pa.array([none.get(projection.expression.function)], field.type))
         return self._limit(pa.RecordBatch.from_arrays(values, schema=self.schema))
 
     def _sql(self, expression: ex.Expression) -> str:
@@ -528,8 +532,10 @@ class Results:
             f" OFFSET {offset}" if offset else ""
         )
 
-    def _number(self, each: ex.Expression | None) -> int | None:
-        return None if each is None else known_count(each, self._patterns.run.parameters)
+    def _number(self, expression: ex.Expression | None) -> int | None:
+        return (
+            None if expression is None else known_count(expression, self._patterns.run.parameters)
+        )
 
 
 def _direction(*, descending: bool) -> str:

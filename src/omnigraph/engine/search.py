@@ -46,7 +46,7 @@ _DOTTED: Final = "i\u0307"
 
 def tokens(text: str) -> list[str]:
     """The tokens of a text, in order."""
-    return [each.lower() for each in _TOKEN.findall(text)]
+    return [word.lower() for word in _TOKEN.findall(text)]
 
 
 def is_exact(word: str) -> bool:
@@ -61,7 +61,7 @@ def spellings(word: str) -> str | None:
     """A pattern of all texts that can become a token, for any engine; None if there is none."""
     if _DOTTED in word:
         return None
-    return "".join(_spelling(each) for each in word)
+    return "".join(_spelling(character) for character in word)
 
 
 def _spelling(character: str) -> str:
@@ -77,15 +77,15 @@ def _spelling(character: str) -> str:
 @functools.cache
 def _capitals() -> dict[str, str]:
     """The characters that become another in lower case, by that other."""
-    found: dict[str, str] = {}
+    capitals: dict[str, str] = {}
     for number in range(_CASED_MAX):
         character = chr(number)
         small = character.lower()
         if small != character:
-            found[small] = found.get(small, "") + character
+            capitals[small] = capitals.get(small, "") + character
     final, inner = "\u03c2", "\u03c3"
-    found[final] = found.get(final, "") + found[inner]
-    return found
+    capitals[final] = capitals.get(final, "") + capitals[inner]
+    return capitals
 
 
 _FALSE: Final = pa.scalar(False)  # noqa: FBT003 - it is the value itself
@@ -98,10 +98,10 @@ def matches(
     texts: Column, kind: TextSearchKind, query: str, edits: int | None = None
 ) -> pa.BooleanArray:
     """Whether each text matches the query; null where the text is null."""
-    held = whole(texts)
+    text_array = whole(texts)
     wanted = tokens(query)
     if not wanted:
-        return pc.if_else(pc.is_valid(held), _FALSE, pa.scalar(None, pa.bool_()))
+        return pc.if_else(pc.is_valid(text_array), _FALSE, pa.scalar(None, pa.bool_()))
     match kind:
         case TextSearchKind.ANY_TOKEN:
             candidates, test = _any(wanted)
@@ -112,22 +112,22 @@ def matches(
             candidates, test = _fuzzy(wanted, edits)
         case _:
             assert_never(kind)
-    return _test(held, candidates, test)
+    return _test(text_array, candidates, test)
 
 
 def having(texts: Column, word: str) -> pa.BooleanArray:
     """Whether each text has this exact token; null where the text is null."""
-    held = whole(texts)
-    return _test(held, *_any([word]))
+    text_array = whole(texts)
+    return _test(text_array, *_any([word]))
 
 
 def holding(texts: Column, words: tuple[str, ...]) -> pa.BooleanArray:
     """A superset of the texts with one of the words as a token; false where the text is null."""
-    held = whole(texts)
+    text_array = whole(texts)
     pattern = _alternatives(words)
     if pattern is None:
-        return pc.is_valid(held)
-    return pc.fill_null(pc.match_substring_regex(held, pattern), _FALSE)
+        return pc.is_valid(text_array)
+    return pc.fill_null(pc.match_substring_regex(text_array, pattern), _FALSE)
 
 
 def _test(
@@ -136,11 +136,13 @@ def _test(
     """The test of every text that may pass it."""
     if candidates is None:
         return pa.array(
-            (None if each is None else bool(test(each)) for each in texts.to_pylist()), pa.bool_()
+            (None if text is None else bool(test(text)) for text in texts.to_pylist()), pa.bool_()
         )
-    found = pc.match_substring_regex(texts, candidates)
-    verdicts = [bool(test(each)) for each in texts.filter(found).to_pylist()]
-    return pc.replace_with_mask(found, pc.fill_null(found, _FALSE), pa.array(verdicts, pa.bool_()))
+    is_candidate = pc.match_substring_regex(texts, candidates)
+    verdicts = [bool(test(text)) for text in texts.filter(is_candidate).to_pylist()]
+    return pc.replace_with_mask(
+        is_candidate, pc.fill_null(is_candidate, _FALSE), pa.array(verdicts, pa.bool_())
+    )
 
 
 def _any(wanted: list[str]) -> tuple[str | None, Callable[[str], object]]:
@@ -148,22 +150,26 @@ def _any(wanted: list[str]) -> tuple[str | None, Callable[[str], object]]:
     pattern = _alternatives(words)
     if pattern is not None and all(map(is_exact, words)):
         return pattern, _between_gaps(pattern)
-    held = frozenset(words)
-    return pattern, lambda text: not held.isdisjoint(tokens(text))
+    word_set = frozenset(words)
+    return pattern, lambda text: not word_set.isdisjoint(tokens(text))
 
 
 def _phrase(wanted: list[str]) -> tuple[str | None, Callable[[str], object]]:
     longest = max(wanted, key=len)
     candidates = _alternatives((longest,))
-    spelt = [spellings(each) for each in wanted]
+    word_patterns = [spellings(word) for word in wanted]
     if _is_small(wanted) and all(map(is_exact, wanted)):
-        pattern = GAP.join(each for each in spelt if each is not None)
+        pattern = GAP.join(
+            word_pattern for word_pattern in word_patterns if word_pattern is not None
+        )
         return candidates, _between_gaps(pattern)
     count = len(wanted)
 
     def test(text: str) -> bool:
-        held = tokens(text)
-        return any(held[at : at + count] == wanted for at in range(len(held) - count + 1))
+        text_tokens = tokens(text)
+        return any(
+            text_tokens[at : at + count] == wanted for at in range(len(text_tokens) - count + 1)
+        )
 
     return candidates, test
 
@@ -195,24 +201,24 @@ def _parts(word: str, count: int) -> list[str]:
     return [word[start:end] for start, end in itertools.pairwise(cuts)]
 
 
-def is_within(one: str, other: str, edits: int) -> bool:
+def is_within(word: str, other: str, edits: int) -> bool:
     """Whether at most so many letters are inserted, deleted or replaced from one to the other."""
-    if abs(len(one) - len(other)) > edits:
+    if abs(len(word) - len(other)) > edits:
         return False
-    start, limit = 0, min(len(one), len(other))
-    while start < limit and one[start] == other[start]:
+    start, limit = 0, min(len(word), len(other))
+    while start < limit and word[start] == other[start]:
         start += 1
     end = 0
-    while end < limit - start and one[-1 - end] == other[-1 - end]:
+    while end < limit - start and word[-1 - end] == other[-1 - end]:
         end += 1
-    return _distance_within(one[start : len(one) - end], other[start : len(other) - end], edits)
+    return _distance_within(word[start : len(word) - end], other[start : len(other) - end], edits)
 
 
-def _distance_within(one: str, other: str, edits: int) -> bool:
+def _distance_within(word: str, other: str, edits: int) -> bool:
     row = list(range(len(other) + 1))
-    if not one or not other:
-        return len(one) + len(other) <= edits
-    for i, left in enumerate(one, start=1):
+    if not word or not other:
+        return len(word) + len(other) <= edits
+    for i, left in enumerate(word, start=1):
         previous, row[0] = row[0], i
         for j, right in enumerate(other, start=1):
             previous, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, previous + (left != right))
@@ -224,9 +230,9 @@ def _distance_within(one: str, other: str, edits: int) -> bool:
 def _alternatives(words: tuple[str, ...]) -> str | None:
     if not _is_small(words):
         return None
-    spelt = [spellings(word) for word in words]
-    known = [each for each in spelt if each is not None]
-    return "|".join(known) if len(known) == len(spelt) else None
+    patterns = [spellings(word) for word in words]
+    known_patterns = [pattern for pattern in patterns if pattern is not None]
+    return "|".join(known_patterns) if len(known_patterns) == len(patterns) else None
 
 
 def _is_small(words: list[str] | tuple[str, ...]) -> bool:
@@ -279,31 +285,31 @@ def _token_count(texts: Column) -> int:
     # Engines agree on ASCII letters; for others each follows its own version of Unicode.
     counted = pc.sum(pc.count_substring_regex(texts.filter(plain), _PLAIN_RUN)).as_py() or 0
     others = texts.filter(pc.invert(plain))
-    return int(counted) + sum(len(tokens(each)) for each in others.to_pylist())
+    return int(counted) + sum(len(tokens(text)) for text in others.to_pylist())
 
 
 def count_holders(batches: Iterable[Column], query: str) -> Mapping[str, int]:
     """How many texts hold each word of the query."""
     words = words_of(query)
-    held = dict.fromkeys(words, 0)
+    holders = dict.fromkeys(words, 0)
     for texts in batches if words else ():
         near = texts.filter(holding(texts, words))
         for word in words:
-            held[word] += having(near, word).true_count
-    return held
+            holders[word] += having(near, word).true_count
+    return holders
 
 
 def scores(texts: Column, query: str, corpus: Corpus) -> pa.DoubleArray:
     """The score of each text; null where it is null or has no token of the query."""
-    held = whole(texts)
+    text_array = whole(texts)
     words = words_of(query)
-    nothing = pa.nulls(len(held), pa.float64())
+    nothing = pa.nulls(len(text_array), pa.float64())
     if not words or not corpus.counts.tokens:
         return nothing
-    near = holding(held, words)
+    near = holding(text_array, words)
     scorer = _Scorer(words, corpus)
-    found = [scorer.score(each) for each in held.filter(near).to_pylist()]
-    return pc.replace_with_mask(nothing, near, pa.array(found, pa.float64()))
+    text_scores = [scorer.score(text) for text in text_array.filter(near).to_pylist()]
+    return pc.replace_with_mask(nothing, near, pa.array(text_scores, pa.float64()))
 
 
 class _Scorer:
@@ -320,11 +326,11 @@ class _Scorer:
         }
 
     def score(self, text: str) -> float | None:
-        held = tokens(text)
+        text_tokens = tokens(text)
         total, matched = 0.0, False
-        length = K1 * (1 - B + B * len(held) / self._average)
+        length = K1 * (1 - B + B * len(text_tokens) / self._average)
         for word, rarity in self._rarity.items():
-            count = held.count(word)
+            count = text_tokens.count(word)
             if count:
                 matched = True
                 total += rarity * count * (K1 + 1) / (count + length)
@@ -343,12 +349,12 @@ def distances(
     wanted = np.asarray(query, dtype=np.float64)
     assert vectors.type.list_size == len(wanted), "the query has the size of the vectors"
     chunks = vectors.chunks if isinstance(vectors, pa.ChunkedArray) else [vectors]
-    found = [
+    distance_parts = [
         _distances(part, wanted, metric)
         for chunk in chunks
         for part in _vector_parts(chunk, max(1, _NUMBERS_AT_ONCE // max(1, len(wanted))))
     ]
-    return pa.concat_arrays(found) if found else pa.array([], pa.float64())
+    return pa.concat_arrays(distance_parts) if distance_parts else pa.array([], pa.float64())
 
 
 def _vector_parts(vectors: pa.FixedSizeListArray, rows: int) -> Iterator[pa.FixedSizeListArray]:
@@ -367,17 +373,17 @@ def _distances(
         missing = missing | items.is_null().to_numpy(zero_copy_only=False).reshape(-1, size).any(1)
     match metric:
         case VectorMetric.L2:
-            found = np.sqrt(_sums((numbers - query) ** 2))
+            values = np.sqrt(_sums((numbers - query) ** 2))
         case VectorMetric.DOT:
-            found = 1 - _sums(numbers * query)
+            values = 1 - _sums(numbers * query)
         case VectorMetric.COSINE:
             lengths = np.sqrt(_sums(numbers * numbers)) * np.sqrt(_sums(query * query))
             missing = missing | (lengths == 0)
             divisor = np.where(lengths == 0, 1.0, lengths)
-            found = 1 - _sums(numbers * query) / divisor
+            values = 1 - _sums(numbers * query) / divisor
         case _:
             assert_never(metric)
-    return pa.array(found, pa.float64(), mask=missing, from_pandas=False)
+    return pa.array(values, pa.float64(), mask=missing, from_pandas=False)
 
 
 def _sums(products: Doubles) -> Doubles:

@@ -117,13 +117,13 @@ def shape_of(plan: Plan) -> Shape:
 
 def variables_read(shape: Shape) -> frozenset[str]:
     """The variables that columns, keys and ties read."""
-    found = frozenset[str]().union(
+    variables = frozenset[str]().union(
         *(variables_of(projection.expression) for projection in shape.projections)
     )
     if shape.order is None or shape.kind is not ShapeKind.ROWS:
-        return found
+        return variables
     keys = frozenset[str]().union(*(variables_of(key.expression) for key in shape.order.keys))
     ranking = frozenset[str]()
     if shape.order.ranking is not None:
         ranking = variables_of(shape.order.ranking)
-    return found | keys | ranking | frozenset(shape.order.ties)
+    return variables | keys | ranking | frozenset(shape.order.ties)

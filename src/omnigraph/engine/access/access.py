@@ -145,11 +145,11 @@ class Adjacency:
 
 def runs_of(steps: frames.Positions, most: int) -> Iterator[tuple[int, int]]:
     """Runs of nodes with at most this many steps in total, or of one node with more."""
-    done = np.cumsum(steps)
+    cumulative_steps = np.cumsum(steps)
     begin = 0
     while begin < len(steps) or begin == 0:
-        before = int(done[begin - 1]) if begin else 0
-        end = max(int(np.searchsorted(done, before + most, side="right")), begin + 1)
+        before = int(cumulative_steps[begin - 1]) if begin else 0
+        end = max(int(np.searchsorted(cumulative_steps, before + most, side="right")), begin + 1)
         yield begin, end
         begin = end
 
@@ -174,6 +174,7 @@ def sorted_steps(
     if not len(starts):
         return starts, ends, edges
     width = int(max(starts.max(), ends.max())) + 1
+    # Sorted by end as well, because `adjacency_of` recognises only adjacent steps as equal.
     order = np.argsort(starts * width + ends, kind="stable")
     return starts[order], ends[order], edges[order]
 

@@ -49,7 +49,7 @@ class Estimates:
         """The rows of a plan; of a block those for one row around it."""
         match plan:
             case lp.Scan():
-                return sum(self._scanned(plan, each) for each in plan.types)
+                return sum(self._scanned(plan, type_name) for type_name in plan.types)
             case lp.Outer():
                 return outer
             case lp.Empty():
@@ -78,7 +78,7 @@ class Estimates:
         own = 0.0
         if isinstance(plan, lp.Expand):
             own = self.of(plan.input) * self._steps(plan)
-        return own + sum(self.met(each) for each in inputs_of(plan))
+        return own + sum(self.met(input_plan) for input_plan in inputs_of(plan))
 
     def _scanned(self, plan: lp.Scan, type_name: str) -> float:
         rows = float(self._rows.get(names.node_table_key(type_name), 0))
@@ -160,11 +160,11 @@ def choose_access(  # noqa: PLR0911 - one per reason
     edges = sorted({node.edge for node in nodes if isinstance(node, lp.Expand)})
     scans = [node for node in nodes if isinstance(node, lp.Scan)]
     tables = {names.edge_table_key(edge) for edge in edges}
-    tables |= {names.node_table_key(each) for scan in scans for each in scan.types}
+    tables |= {names.node_table_key(type_name) for scan in scans for type_name in scan.types}
     rows = sum(snapshot.tables[table].row_count for table in tables if table in snapshot.tables)
     joins = [edge_pins(root, snapshot, run, edge) for edge in edges]
-    read = (snapshot.tables[table] for table in sorted(tables) if table in snapshot.tables)
-    pins = (root.uri, *(version_of(each) for each in read))
+    entries = (snapshot.tables[table] for table in sorted(tables) if table in snapshot.tables)
+    pins = (root.uri, *(version_of(entry) for entry in entries))
 
     def chosen(access: Access, why: str) -> Choice:
         return Choice(access=access, why=why, pins=pins)
@@ -199,7 +199,9 @@ def nodes_of(plan: lp.Plan) -> Iterator[lp.Plan]:
 
 def _scores(plan: lp.Plan) -> bool:
     return any(
-        isinstance(each, ex.TextScore) for one in expressions_of(plan) for each in ex.walk(one)
+        isinstance(part, ex.TextScore)
+        for expression in expressions_of(plan)
+        for part in ex.walk(expression)
     )
 
 

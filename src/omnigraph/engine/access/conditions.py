@@ -56,8 +56,8 @@ def one_of(columns: Sequence[str], ids: pa.StringArray) -> str | None:
     """A filter for rows of which a column holds one of these ids; None if they are too many."""
     if len(ids) > PROBE_VALUES_MAX:
         return None
-    listed = ", ".join(_quote(each) for each in ids.to_pylist())
-    return " OR ".join(f"`{column}` IN ({listed})" for column in columns)
+    quoted_ids = ", ".join(_quote(entity_id) for entity_id in ids.to_pylist())
+    return " OR ".join(f"`{column}` IN ({quoted_ids})" for column in columns)
 
 
 class _Filter:
@@ -70,7 +70,7 @@ class _Filter:
                 known = [part for part in map(self.of, expression.operands) if part is not None]
                 return f"({' AND '.join(known)})" if known else None
             case ex.Or():
-                parts = [self.of(one) for one in expression.operands]
+                parts = [self.of(operand) for operand in expression.operands]
                 known = [part for part in parts if part is not None]
                 return f"({' OR '.join(known)})" if len(known) == len(parts) else None
             case ex.Comparison():
@@ -92,8 +92,8 @@ class _Filter:
             left, right, operator = right, left, _TURNED[operator]
         if not isinstance(left, ex.PropertyOf) or not isinstance(right, ex.Constant | ex.Parameter):
             return None
-        spelt = _spelt(left, known_value(right, self._parameters))
-        return None if spelt is None else f"{_column(left)} {operator.value} {spelt}"
+        literal = _spelt(left, known_value(right, self._parameters))
+        return None if literal is None else f"{_column(left)} {operator.value} {literal}"
 
     def _membership(self, membership: ex.Membership) -> str | None:
         item, collection = membership.item, membership.collection
@@ -104,11 +104,11 @@ class _Filter:
         values = known_value(collection, self._parameters)
         if not isinstance(values, tuple) or not 0 < len(values) <= PROBE_VALUES_MAX:
             return None
-        spelt = [_spelt(item, value) for value in values if value is not None]
-        known = [each for each in spelt if each is not None]
-        if not known or len(known) < len(spelt):
+        literals = [_spelt(item, value) for value in values if value is not None]
+        known_literals = [literal for literal in literals if literal is not None]
+        if not known_literals or len(known_literals) < len(literals):
             return None
-        return f"{_column(item)} IN ({', '.join(known)})"
+        return f"{_column(item)} IN ({', '.join(known_literals)})"
 
 
 def _column(property_of: ex.PropertyOf) -> str:
@@ -169,8 +169,8 @@ def named_id(condition: ex.Expression, parameters: BoundParameters) -> NamedId |
     for conjunct in ex.conjuncts(condition):
         if not isinstance(conjunct, ex.Comparison) or conjunct.operator is not BinaryOperator.EQUAL:
             continue
-        for one, other in ((conjunct.left, conjunct.right), (conjunct.right, conjunct.left)):
-            if isinstance(one, ex.PropertyOf) and one.name == ID_COLUMN and is_known(other):
+        for side, other in ((conjunct.left, conjunct.right), (conjunct.right, conjunct.left)):
+            if isinstance(side, ex.PropertyOf) and side.name == ID_COLUMN and is_known(other):
                 value = known_value(other, parameters)
                 if not isinstance(value, str):
                     return None
@@ -197,24 +197,24 @@ def simple_condition(  # noqa: PLR0911 - one per kind
             return None if inner is None else pc.invert(inner)
         case ex.And() | ex.Or():
             combine = pc.and_kleene if isinstance(condition, ex.And) else pc.or_kleene
-            found: Column | None = None
-            for each in condition.operands:
-                value = simple_condition(each, leaf, parameters)
+            result: Column | None = None
+            for part in condition.operands:
+                value = simple_condition(part, leaf, parameters)
                 if value is None:
                     return None
-                found = value if found is None else combine(found, value)
-            return found
+                result = value if result is None else combine(result, value)
+            return result
         case _:
             return None
 
 
 def _comparison(condition: ex.Comparison, leaf: Leaf, parameters: BoundParameters) -> Column | None:
-    for one, other, operator in (
+    for side, other, operator in (
         (condition.left, condition.right, condition.operator),
         (condition.right, condition.left, _MIRRORED[condition.operator]),
     ):
-        if is_known(other) and isinstance(one, ex.PropertyOf | ex.TypeName):
-            column = leaf(one)
+        if is_known(other) and isinstance(side, ex.PropertyOf | ex.TypeName):
+            column = leaf(side)
             scalar = _scalar(known_value(other, parameters), column.type)
             return None if scalar is None else _COMPARE[operator](column, scalar)
     return None
@@ -238,11 +238,11 @@ def _membership(condition: ex.Membership, leaf: Leaf, parameters: BoundParameter
     if not isinstance(items, tuple):
         return None
     column = leaf(condition.item)
-    scalars = [_scalar(each, column.type) for each in items]
+    scalars = [_scalar(item, column.type) for item in items]
     if not items or any(scalar is None for scalar in scalars):
         return None
-    found = pc.is_in(column, value_set=pa.array(items, type=column.type))
-    return pc.if_else(pc.is_valid(column), found, pa.scalar(None, pa.bool_()))
+    is_member = pc.is_in(column, value_set=pa.array(items, type=column.type))
+    return pc.if_else(pc.is_valid(column), is_member, pa.scalar(None, pa.bool_()))
 
 
 def _scalar(value: BoundValue, kind: pa.DataType) -> pa.Scalar | None:

@@ -98,16 +98,16 @@ class ColumnCache:
 
     def get(self, key: Hashable, make: Callable[[], Arrays]) -> Arrays:
         """The arrays of a key, computed at most once."""
-        found = self._found(key)
-        if found is not None:
-            return found
+        cached_arrays = self._found(key)
+        if cached_arrays is not None:
+            return cached_arrays
         with self._lock:
             making = self._making.setdefault(key, threading.Lock())
         try:
             with making:
-                found = self._found(key)
-                if found is not None:
-                    return found
+                cached_arrays = self._found(key)
+                if cached_arrays is not None:
+                    return cached_arrays
                 started = time.perf_counter()
                 arrays = make()
                 self._keep(key, arrays, time.perf_counter() - started)
@@ -144,15 +144,15 @@ class ColumnCache:
         while len(self._entries) > _ENTRIES_MOST:
             self._drop(next(iter(self._entries)))
         while self._memory_bytes > self.limit_bytes:
-            held = (key for key, each in self._entries.items() if each.file is None)
-            key = next((each for each in held if each != spared), None)
+            memory_keys = (key for key, entry in self._entries.items() if entry.file is None)
+            key = next((candidate for candidate in memory_keys if candidate != spared), None)
             if key is None:
                 break
             entry = self._entries[key]
             if entry.seconds < _WORTH_A_FILE_SECONDS or not self._store(entry):
                 self._drop(key)
         while self._disk_bytes > self.limit_bytes * _DISK_FACTOR:
-            self._drop(next(key for key, each in self._entries.items() if each.file is not None))
+            self._drop(next(key for key, entry in self._entries.items() if entry.file is not None))
 
     def _drop(self, key: Hashable) -> None:
         entry = self._entries.pop(key)
@@ -193,30 +193,30 @@ def _write(path: Path, array: pa.Array | pa.ChunkedArray) -> None:
 
 
 def _map(path: Path) -> Arrays:
-    found: Arrays = {}
-    for each in sorted(path.parent.glob(f"{path.stem}.*.arrow")):
-        column = pa.ipc.open_file(pa.memory_map(str(each))).read_all().column("values")
-        name = each.name.split(".")[1]
-        found[name] = column.chunk(0) if column.num_chunks == 1 else column
-    return found
+    arrays: Arrays = {}
+    for file in sorted(path.parent.glob(f"{path.stem}.*.arrow")):
+        column = pa.ipc.open_file(pa.memory_map(str(file))).read_all().column("values")
+        name = file.name.split(".")[1]
+        arrays[name] = column.chunk(0) if column.num_chunks == 1 else column
+    return arrays
 
 
 def _remove_files(path: Path) -> None:
-    for each in path.parent.glob(f"{path.stem}.*.arrow"):
-        each.unlink(missing_ok=True)
+    for file in path.parent.glob(f"{path.stem}.*.arrow"):
+        file.unlink(missing_ok=True)
 
 
 def default_limit() -> int:
     """The bytes a process may cache: `OMNIGRAPH_QUERY_CACHE`, or a quarter of the memory."""
-    given = os.environ.get(CACHE_VARIABLE)
-    if given is None:
+    limit_text = os.environ.get(CACHE_VARIABLE)
+    if limit_text is None:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // _DEFAULT_SHARE
-    if not given.isdecimal():
+    if not limit_text.isdecimal():
         raise InvalidInputError(
-            f"{CACHE_VARIABLE} is {given!r:.40}, expected a number of bytes",
+            f"{CACHE_VARIABLE} is {limit_text!r:.40}, expected a number of bytes",
             next_step=f"Set it like {CACHE_VARIABLE}={2 * 2**30}, or unset it.",
         )
-    return int(given)
+    return int(limit_text)
 
 
 _shared: ColumnCache | None = None
@@ -267,9 +267,9 @@ def place_of(
     sorting = len(column) * _SORTING_SECONDS_PER_ROW
     if len(column) > _ROWS_MOST or SPENT.of(ordered) < sorting:
         began = time.perf_counter()
-        found = pc.index(column, wanted).as_py()
+        index = pc.index(column, wanted).as_py()
         SPENT.add(ordered, time.perf_counter() - began)
-        return None if found < 0 else int(found)
+        return None if index < 0 else int(index)
     order = whole(cache.get(ordered, lambda: _sort(column))[_ORDER]).to_numpy()
     at = bisect_left(order, wanted, key=lambda place: column[int(place)].as_py())
     if at == len(order):
@@ -304,12 +304,12 @@ class InMemoryAccess:
         return self._entry(table).row_count
 
     def column(self, table: str, name: str) -> Column:
-        found = self._columns.get((table, name))
-        if found is None:
+        column = self._columns.get((table, name))
+        if column is None:
             key = ("column", *column_key_parts(self._root, self._entry(table), name))
-            found = self._cache.get(key, lambda: self._read(table, name))[_VALUES]
-            self._columns[table, name] = found
-        return found
+            column = self._cache.get(key, lambda: self._read(table, name))[_VALUES]
+            self._columns[table, name] = column
+        return column
 
     def candidates(
         self,
@@ -351,19 +351,19 @@ class InMemoryAccess:
         frontier: Positions,  # noqa: ARG002 - steps from everywhere are at hand
     ) -> Adjacency:
         wanted = (edge, direction, distinct)
-        found = self._adjacencies.get(wanted)
-        if found is None:
+        adjacency = self._adjacencies.get(wanted)
+        if adjacency is None:
             pins = edge_pins(self._root, self._snapshot, self._run, edge)
             key = ("adjacency", *pins, direction, distinct)
             arrays = self._cache.get(key, lambda: self._joined(edge, direction, distinct=distinct))
-            found = Adjacency(
+            adjacency = Adjacency(
                 offsets=_numbers(arrays["offsets"]),
                 ends=_numbers(arrays["ends"]),
                 edges=_numbers(arrays["edges"]),
                 arrivals=_numbers(arrays["arrivals"]),
             )
-            self._adjacencies[wanted] = found
-        return found
+            self._adjacencies[wanted] = adjacency
+        return adjacency
 
     def _entry(self, table: str) -> TableEntry:
         return find_entry(self._root, self._snapshot, table)
@@ -384,17 +384,17 @@ class InMemoryAccess:
         source, target = end_tables(self._run, edge)
         key = ("ends", *edge_pins(self._root, self._snapshot, self._run, edge))
         ends = self._cache.get(key, lambda: self._ends(edge, source, target))
-        sources, targets = (_numbers(ends[each]).astype(np.int64) for each in ("src", "dst"))
+        sources, targets = (_numbers(ends[name]).astype(np.int64) for name in ("src", "dst"))
         steps = sorted_steps(sources, targets, direction)
         self._run.check()
         backward = direction is EdgeDirection.BACKWARD
         start, end = (target, source) if backward else (source, target)
-        made = adjacency_of(*steps, nodes=self.size(start), distinct=distinct)
-        arrivals = np.bincount(made.ends, minlength=self.size(end))
+        adjacency = adjacency_of(*steps, nodes=self.size(start), distinct=distinct)
+        arrivals = np.bincount(adjacency.ends, minlength=self.size(end))
         return {
-            "offsets": pa.array(made.offsets),
-            "ends": pa.array(made.ends),
-            "edges": pa.array(made.edges),
+            "offsets": pa.array(adjacency.offsets),
+            "ends": pa.array(adjacency.ends),
+            "edges": pa.array(adjacency.edges),
             "arrivals": pa.array(arrivals),
         }
 
@@ -407,28 +407,30 @@ class InMemoryAccess:
         table = names.edge_table_key(edge)
         self._require_room(f"the adjacency of {edge}", self.size(table) * _BYTES_PER_EDGE)
         columns = {names.SOURCE_COLUMN: source, names.TARGET_COLUMN: target}
-        found: dict[str, list[pa.Array]] = {column: [] for column in columns}
-        known = {each: self.column(each, names.ID_COLUMN) for each in {source, target}}
+        position_chunks: dict[str, list[pa.Array]] = {column: [] for column in columns}
+        ids_by_table = {
+            node_table: self.column(node_table, names.ID_COLUMN) for node_table in {source, target}
+        }
         for portion in self._portions(table, tuple(columns)):
             for name, nodes in columns.items():
-                places = pc.index_in(portion.column(name), value_set=known[nodes])
-                found[name] += pc.fill_null(places, -1).chunks
+                places = pc.index_in(portion.column(name), value_set=ids_by_table[nodes])
+                position_chunks[name] += pc.fill_null(places, -1).chunks
         return {
-            each: _contiguous(pa.chunked_array(parts, type=pa.int32()))
-            for each, parts in found.items()
+            column: _contiguous(pa.chunked_array(chunks, type=pa.int32()))
+            for column, chunks in position_chunks.items()
         }
 
     def _portions(self, table: str, columns: tuple[str, ...]) -> Iterator[pa.Table]:
         """Several batches at once: a lookup of ids has a fixed cost."""
-        held: list[pa.RecordBatch] = []
+        batches: list[pa.RecordBatch] = []
         for batch in scan(self._root, self._entry(table), columns=columns):
             self._run.check()
-            held.append(batch)
-            if sum(each.num_rows for each in held) >= _LOOKUP_ROWS:
-                yield pa.Table.from_batches(held)
-                held = []
-        if held:
-            yield pa.Table.from_batches(held)
+            batches.append(batch)
+            if sum(part.num_rows for part in batches) >= _LOOKUP_ROWS:
+                yield pa.Table.from_batches(batches)
+                batches = []
+        if batches:
+            yield pa.Table.from_batches(batches)
 
 
 def end_tables(run: Run, edge: str) -> tuple[str, str]:

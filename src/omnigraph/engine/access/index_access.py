@@ -109,11 +109,11 @@ def _candidates(
     hits = text_hits(root, entry, question, most=entry.row_count // _TEXT_SHARE)
     if hits is None:
         return None
-    found = list(hits.rows.column(ID_COLUMN).chunks)
+    id_chunks = list(hits.rows.column(ID_COLUMN).chunks)
     for batch in rows_of_fragments(root, entry, [ID_COLUMN, question.column], hits.unseen):
         passed = matching(batch.column(question.column))
-        found.append(batch.column(ID_COLUMN).filter(passed))
-    return pa.concat_arrays(found) if found else pa.array([], pa.string())
+        id_chunks.append(batch.column(ID_COLUMN).filter(passed))
+    return pa.concat_arrays(id_chunks) if id_chunks else pa.array([], pa.string())
 
 
 def _text_question(
@@ -139,21 +139,21 @@ def nearest_candidates(root: Root, entry: TableEntry, question: VectorQuestion) 
     numbers = entry.row_count * len(question.query)
     if numbers < _VECTOR_NUMBERS_MIN or question.count * 2 > entry.row_count:
         return None
-    found = nearest(root, entry, question)
-    if found is None:
+    near_rows = nearest(root, entry, question)
+    if near_rows is None:
         return None
-    vectors, metric = found.column(question.column), VectorMetric(question.metric)
-    measured = pa.table(
+    vectors, metric = near_rows.column(question.column), VectorMetric(question.metric)
+    measured_rows = pa.table(
         {
-            ID_COLUMN: found.column(ID_COLUMN),
-            ROW_ID: found.column(ROW_ID),
+            ID_COLUMN: near_rows.column(ID_COLUMN),
+            ROW_ID: near_rows.column(ROW_ID),
             DISTANCE: distances(vectors, question.query, metric),
         }
     )
-    ranked = measured.filter(measured.column(DISTANCE).is_valid())
-    if len(ranked) < question.count:
+    ranked_rows = measured_rows.filter(measured_rows.column(DISTANCE).is_valid())
+    if len(ranked_rows) < question.count:
         return None
-    return ranked.sort_by([(DISTANCE, "ascending"), (ID_COLUMN, "ascending")])
+    return ranked_rows.sort_by([(DISTANCE, "ascending"), (ID_COLUMN, "ascending")])
 
 
 _VERIFIED_MAX: Final = 4 * PROBE_VALUES_MAX
@@ -185,14 +185,14 @@ def best_ids(
         case ex.TextScore():
             return _matching(table, by)
         case ex.Fusion():
-            found: dict[str, None] = {}
+            candidate_ids: dict[str, None] = {}
             for arm in (by.first, by.second):
                 depth = None if rows is None else vector_arm_depth(rows)
                 ids = best_ids(table, predicate, arm, depth)
                 if ids is None:
                     return None
-                found |= dict.fromkeys(ids)
-            return list(found)
+                candidate_ids |= dict.fromkeys(ids)
+            return list(candidate_ids)
         case _:
             assert_never(by)
 
@@ -215,18 +215,18 @@ def _nearest(
         count=rows,
         where=where,
     )
-    found = nearest_candidates(table.root, table.entry, question)
-    return None if found is None else found.column(ID_COLUMN).to_pylist()
+    near_rows = nearest_candidates(table.root, table.entry, question)
+    return None if near_rows is None else near_rows.column(ID_COLUMN).to_pylist()
 
 
 def _matching(table: SearchedTable, by: ex.TextScore) -> list[str] | None:
     query = known_value(by.query, table.run.parameters)
     if not isinstance(query, str):
         return None
-    found = text_candidates(
+    ids = text_candidates(
         table.root, table.entry, by.field.name, ex.TextSearchKind.ANY_TOKEN, query
     )
-    return None if found is None else found.to_pylist()
+    return None if ids is None else ids.to_pylist()
 
 
 def corpus_of(table: SearchedTable, field: str, query: str) -> Corpus:
@@ -249,13 +249,13 @@ def corpus_of(table: SearchedTable, field: str, query: str) -> Corpus:
 
 def _verify(table: SearchedTable, field: str, word: str, ids: pa.StringArray) -> int:
     """How many of the candidates hold the word."""
-    found = 0
+    count = 0
     for begin in range(0, len(ids), PROBE_VALUES_MAX):
         where = one_of((ID_COLUMN,), ids.slice(begin, PROBE_VALUES_MAX))
         for batch in look_up(table.root, table.entry, (field,), where):
             table.run.check()
-            found += having(batch.column(0), word).true_count
-    return found
+            count += having(batch.column(0), word).true_count
+    return count
 
 
 _ENDS: Final = (names.SOURCE_COLUMN, names.TARGET_COLUMN)
@@ -274,13 +274,13 @@ class _Met:
     columns: dict[str, pa.Array] = field(default_factory=dict)
 
     def meet(self, ids: Iterable[str]) -> Positions:
-        found: list[int] = []
-        for each in ids:
-            position = self.positions.setdefault(each, len(self.ids))
+        positions: list[int] = []
+        for entity_id in ids:
+            position = self.positions.setdefault(entity_id, len(self.ids))
             if position == len(self.ids):
-                self.ids.append(each)
-            found.append(position)
-        return np.array(found, dtype=np.int64)
+                self.ids.append(entity_id)
+            positions.append(position)
+        return np.array(positions, dtype=np.int64)
 
 
 @dataclass(slots=True)
@@ -314,8 +314,8 @@ class IndexAccess:
         met = self._of(table)
         if name == names.ID_COLUMN:
             return pa.array(met.ids, pa.string())
-        held = met.columns.get(name)
-        if held is None or len(held) < len(met.ids):
+        values = met.columns.get(name)
+        if values is None or len(values) < len(met.ids):
             self._fetch(table, met, name)
         return met.columns[name]
 
@@ -326,22 +326,22 @@ class IndexAccess:
         if where is None and self._most is not None and self._entry(table).row_count > self._most:
             raise ProbeLimitExceeded
         met = self._of(table)
-        read = {names.ID_COLUMN: None, **dict.fromkeys(columns)}
+        read_columns = {names.ID_COLUMN: None, **dict.fromkeys(columns)}
         if predicate is not None:
-            parts = [each for each in ex.walk(predicate) if isinstance(each, ex.PropertyOf)]
-            read |= dict.fromkeys(part.name for part in parts)
+            parts = [part for part in ex.walk(predicate) if isinstance(part, ex.PropertyOf)]
+            read_columns |= dict.fromkeys(part.name for part in parts)
         first = not met.ids
-        found: list[pa.RecordBatch] = []
-        for batch in self._scan(table, tuple(read), where):
+        batches: list[pa.RecordBatch] = []
+        for batch in self._scan(table, tuple(read_columns), where):
             self._run.check()
-            found.append(batch)
-            self._bound(sum(each.num_rows for each in found))
-        rows = pa.Table.from_batches(found) if found else None
+            batches.append(batch)
+            self._bound(sum(part.num_rows for part in batches))
+        rows = pa.Table.from_batches(batches) if batches else None
         if rows is None:
             return Candidates(positions=np.zeros(0, dtype=np.int64), exact=True)
         positions = met.meet(rows.column(names.ID_COLUMN).to_pylist())
         if first:
-            for name in read:
+            for name in read_columns:
                 met.columns[name] = whole(rows.column(name))
         return Candidates(positions=positions)
 
@@ -407,19 +407,19 @@ class IndexAccess:
         self, edge: str, joined: _Joined, end: str, nodes: str, frontier: Positions
     ) -> None:
         """Fetches the edges that have one of these nodes at an end."""
-        done = joined.fetched[end]
-        wanted = [each for each in different(frontier).tolist() if each not in done]
-        self._bound(len(done) + len(wanted))
+        fetched_nodes = joined.fetched[end]
+        wanted = [node for node in different(frontier).tolist() if node not in fetched_nodes]
+        self._bound(len(fetched_nodes) + len(wanted))
         source, target = end_tables(self._run, edge)
         table = names.edge_table_key(edge)
         ids = self._of(nodes).ids
         for begin in range(0, len(wanted), PROBE_VALUES_MAX):
             portion = wanted[begin : begin + PROBE_VALUES_MAX]
-            where = one_of((end,), pa.array([ids[each] for each in portion], pa.string()))
+            where = one_of((end,), pa.array([ids[node] for node in portion], pa.string()))
             for batch in self._scan(table, (names.ID_COLUMN, *_ENDS), where):
                 self._run.check()
                 self._join(table, source, target, joined, batch)
-        done.update(wanted)
+        fetched_nodes.update(wanted)
 
     def _join(
         self, table: str, source: str, target: str, joined: _Joined, batch: pa.RecordBatch
@@ -427,27 +427,30 @@ class IndexAccess:
         edges = self._of(table).meet(batch.column(0).to_pylist()).tolist()
         sources = self._of(source).meet(batch.column(1).to_pylist()).tolist()
         targets = self._of(target).meet(batch.column(2).to_pylist()).tolist()
-        for one, start, end in zip(edges, sources, targets, strict=True):
-            if one not in joined.known:
-                joined.known.add(one)
-                joined.edges.append(one)
+        for edge, start, end in zip(edges, sources, targets, strict=True):
+            # An edge is read once from each end that is looked up; listed twice, it would count as
+            # two parallel edges.
+            if edge not in joined.known:
+                joined.known.add(edge)
+                joined.edges.append(edge)
                 joined.sources.append(start)
                 joined.targets.append(end)
         self._bound(len(joined.edges))
 
     def _fetch(self, table: str, met: _Met, name: str) -> None:
         """Reads a property of the entities that were added since it was last read."""
-        held = met.columns.get(name)
-        begin = 0 if held is None else len(held)
+        known_values = met.columns.get(name)
+        begin = 0 if known_values is None else len(known_values)
         kind = table_schema(self._run.catalog.tables()[table]).field(name).type
-        parts = [] if held is None else [held]
+        parts = [] if known_values is None else [known_values]
         for start in range(begin, len(met.ids), PROBE_VALUES_MAX):
             self._run.check()
             ids = pa.array(met.ids[start : start + PROBE_VALUES_MAX], pa.string())
             where = one_of((names.ID_COLUMN,), ids)
             rows = self._scan(table, (names.ID_COLUMN, name), where).read_all()
             places = np.array(
-                [met.positions[each] - start for each in rows.column(0).to_pylist()], dtype=np.int64
+                [met.positions[entity_id] - start for entity_id in rows.column(0).to_pylist()],
+                dtype=np.int64,
             )
             order = np.full(len(ids), -1, dtype=np.int64)
             order[places] = np.arange(len(places), dtype=np.int64)

@@ -67,13 +67,13 @@ class Scores:
 
     def fused(self, ranking: Fusion, column: EntityColumn) -> Column:
         """The fused score of each entity, set by `fuse`; null without a rank."""
-        known = self._fused.get(ranking, {})
-        found = np.full(len(column.positions), np.nan)
+        table_ranks = self._fused.get(ranking, {})
+        fused_scores = np.full(len(column.positions), np.nan)
         for table in column.tables:
-            ranks = known.get(table, {})
+            ranks = table_ranks.get(table, {})
             for row in np.flatnonzero(column.of_table(table)):
-                found[row] = ranks.get(int(column.positions[row]), np.nan)
-        return pa.array(found, mask=np.isnan(found))
+                fused_scores[row] = ranks.get(int(column.positions[row]), np.nan)
+        return pa.array(fused_scores, mask=np.isnan(fused_scores))
 
     def set_fused(self, ranking: Fusion, ranks: dict[str, dict[int, float]]) -> None:
         """Sets the result of `fused`: a score per table and position."""
@@ -93,19 +93,21 @@ class Scores:
         kind: pa.DataType,
     ) -> Column:
         """Computes values for the distinct entities of each table, and assigns them to rows."""
-        found: list[Column] = []
+        computed_columns: list[Column] = []
         places = np.full(len(column.positions), ABSENT, dtype=np.int64)
         before = 0
         for table in column.tables:
             rows = np.flatnonzero(column.of_table(table))
             unique, inverse = np.unique(column.positions[rows], return_inverse=True)
-            held = gathered(self._access, EntityColumn(tables=(table,), positions=unique), name)
-            found.append(compute(held, table))
+            values = gathered(self._access, EntityColumn(tables=(table,), positions=unique), name)
+            computed_columns.append(compute(values, table))
             places[rows] = inverse + before
             before += len(unique)
         if not before:
             return pa.nulls(len(places), kind)
-        chunks = [chunk for each in found for chunk in _chunks(each)]
+        chunks = [
+            chunk for computed_column in computed_columns for chunk in _chunks(computed_column)
+        ]
         return pa.chunked_array(chunks, type=kind).take(pa.array(places, mask=places == ABSENT))
 
 

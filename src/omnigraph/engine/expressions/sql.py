@@ -125,7 +125,7 @@ def name(text: str) -> str:
 
 def _items(value: BoundValue, item: ct.Scalar) -> str:
     assert isinstance(value, tuple)
-    return ", ".join(scalar_literal(each, item) for each in value)
+    return ", ".join(scalar_literal(element, item) for element in value)
 
 
 def _blob(value: BoundValue) -> str:
@@ -261,13 +261,17 @@ class _Sql:
         common = _common(left_type, right_type)
         if common is None:
             return self.of(left), self.of(right)
-        for one, other, kind in ((left, right, right_type), (right, left, left_type)):
-            value = self._known(one)
-            if kind in ct.INTEGERS and _fits(value, kind) and qt.is_integer(one.type):
+        for side, other, kind in ((left, right, right_type), (right, left, left_type)):
+            value = self._known(side)
+            if kind in ct.INTEGERS and _fits(value, kind) and qt.is_integer(side.type):
                 # The other side is a column as it is stored: comparing it needs no cast.
                 assert kind is not None
-                spelt = scalar_literal(value, kind)
-                return (spelt, self.of(other)) if one is left else (self.of(other), spelt)
+                literal_text = scalar_literal(value, kind)
+                return (
+                    (literal_text, self.of(other))
+                    if side is left
+                    else (self.of(other), literal_text)
+                )
         return f"CAST({self.of(left)} AS {common})", f"CAST({self.of(right)} AS {common})"
 
     def _known(self, expression: ex.Expression) -> BoundValue:
@@ -285,12 +289,13 @@ class _Sql:
             return self._in_known(item, items, membership.collection.type)
         assert isinstance(membership.collection.type, ct.ListType)
         common = _common(qt.scalar_of(item.type), membership.collection.type.item)
-        wanted, held = self.of(item), self.of(membership.collection)
+        wanted, collection = self.of(item), self.of(membership.collection)
         if common is not None:
-            wanted, held = f"CAST({wanted} AS {common})", f"CAST({held} AS {common}[])"
+            wanted, collection = f"CAST({wanted} AS {common})", f"CAST({collection} AS {common}[])"
         return (
-            f"CASE WHEN list_contains({held}, {wanted}) THEN true"
-            f" WHEN {wanted} IS NULL OR len({held}) IS NULL OR list_count({held}) < len({held})"
+            f"CASE WHEN list_contains({collection}, {wanted}) THEN true"
+            f" WHEN {wanted} IS NULL OR len({collection}) IS NULL"
+            f" OR list_count({collection}) < len({collection})"
             " THEN NULL ELSE false END"
         )
 
@@ -305,16 +310,16 @@ class _Sql:
         if kind in ct.INTEGERS and declared.item in ct.INTEGERS:
             # What the item cannot hold is not equal to it; one that it can hold needs no cast.
             assert kind is not None
-            fitting = [one for one in items if one is None or _fits(one, kind)]
-            spelt = [scalar_literal(one, kind) for one in fitting]
+            fitting_values = [value for value in items if value is None or _fits(value, kind)]
+            literals = [scalar_literal(value, kind) for value in fitting_values]
         else:
             common = _common(kind, declared.item)
             wanted = wanted if common is None else f"CAST({wanted} AS {common})"
-            texts = [scalar_literal(one, declared.item) for one in items]
-            spelt = texts if common is None else [f"CAST({text} AS {common})" for text in texts]
-        if not spelt:
+            texts = [scalar_literal(value, declared.item) for value in items]
+            literals = texts if common is None else [f"CAST({text} AS {common})" for text in texts]
+        if not literals:
             return f"CASE WHEN {wanted} IS NULL THEN NULL ELSE false END"
-        return f"({wanted} IN ({', '.join(spelt)}))"
+        return f"({wanted} IN ({', '.join(literals)}))"
 
 
 def _fits(value: BoundValue, kind: ct.Scalar | None) -> bool:

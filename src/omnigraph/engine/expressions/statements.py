@@ -50,16 +50,16 @@ class Statements:
         """Values computed from the columns of the same row."""
         table = pa.table(dict(columns)) if columns else pa.table({"none": pa.nulls(rows)})
         selected = ", ".join(f"{text} AS v{at}" for at, text in enumerate(texts))
-        found = self.table(f"SELECT {selected} FROM {_INPUT}", table)  # noqa: S608 - our own text
-        return list(found.columns)
+        result = self.table(f"SELECT {selected} FROM {_INPUT}", table)  # noqa: S608 - our own text
+        return list(result.columns)
 
     def table(self, text: str, rows: pa.Table | pa.RecordBatchReader) -> pa.Table:
         """The whole result of a statement over `rows_of_the_pattern`."""
         with self._watched(rows) as connection:
-            found: pa.Table = self._guarded(
+            result: pa.Table = self._guarded(
                 connection, lambda: connection.sql(text).to_arrow_table()
             )
-            return found
+            return result
 
     def batches(self, text: str, rows: pa.Table | pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         """The result of a statement, batch by batch."""
@@ -91,15 +91,15 @@ class Statements:
         return pa.RecordBatchReader.from_batches(schema, watched())
 
     def close(self) -> None:
-        for each in self._busy:
-            each.close()
+        for connection in self._busy:
+            connection.close()
         _ENGINES.give_back(self._memory, self._idle)
         self._idle, self._busy = [], []
 
     def interrupt(self) -> None:
         """Stop the statements that are running, from another thread."""
-        for each in tuple(self._busy):
-            each.interrupt()
+        for connection in tuple(self._busy):
+            connection.interrupt()
 
     @contextmanager
     def _watched(

@@ -58,12 +58,12 @@ class Values:
 
     def holds(self, predicate: ex.Expression, frame: Frame) -> Mask:
         """The rows for which a condition is true."""
-        return self._true(predicate, lambda each: self.leaf(each, frame), frame.rows)
+        return self._true(predicate, lambda expression: self.leaf(expression, frame), frame.rows)
 
     def holds_in_table(self, predicate: ex.Expression, table: str) -> Mask:
         """The entities of a table for which a condition about one variable is true."""
         rows = self._access.size(table)
-        whole = EntityColumn(tables=(table,), positions=np.arange(rows, dtype=np.int64))
+        all_entities = EntityColumn(tables=(table,), positions=np.arange(rows, dtype=np.int64))
 
         def leaf(expression: ex.Expression) -> Column:
             if isinstance(expression, ex.PropertyOf):
@@ -74,7 +74,7 @@ class Values:
                 if isinstance(expression, ex.TypeName)
                 else expression.field.variable
             )
-            return self.leaf(expression, Frame(rows=rows, entities={variable: whole}))
+            return self.leaf(expression, Frame(rows=rows, entities={variable: all_entities}))
 
         return self._true(predicate, leaf, rows)
 
@@ -84,13 +84,19 @@ class Values:
 
     def columns(self, expressions: Sequence[ex.Expression], frame: Frame) -> list[Column]:
         """The values of several expressions; those that are no leaves by one statement."""
-        computed = [expression for expression in expressions if not isinstance(expression, LEAVES)]
-        found: dict[ex.Expression, Column] = {}
-        if computed:
-            values = self._computed(computed, lambda each: self.leaf(each, frame), frame.rows)
-            found = dict(zip(computed, values, strict=True))
+        computed_expressions = [
+            expression for expression in expressions if not isinstance(expression, LEAVES)
+        ]
+        computed_columns: dict[ex.Expression, Column] = {}
+        if computed_expressions:
+            values = self._computed(
+                computed_expressions, lambda expression: self.leaf(expression, frame), frame.rows
+            )
+            computed_columns = dict(zip(computed_expressions, values, strict=True))
         return [
-            found[expression] if expression in found else self.leaf(expression, frame)
+            computed_columns[expression]
+            if expression in computed_columns
+            else self.leaf(expression, frame)
             for expression in expressions
         ]
 
@@ -124,22 +130,22 @@ class Values:
     def _true(self, predicate: ex.Expression, leaf: Leaf, rows: int) -> Mask:
         if not rows:
             return np.zeros(0, dtype=np.bool_)
-        found = simple_condition(predicate, leaf, self._run.parameters)
-        if found is None:
-            (found,) = self._computed([predicate], leaf, rows)
-        filled = pc.fill_null(whole(found), False)  # noqa: FBT003 - the value to put
+        verdicts = simple_condition(predicate, leaf, self._run.parameters)
+        if verdicts is None:
+            (verdicts,) = self._computed([predicate], leaf, rows)
+        filled = pc.fill_null(whole(verdicts), False)  # noqa: FBT003 - the value to put
         return np.asarray(filled.to_numpy(zero_copy_only=False), dtype=np.bool_)
 
     def _computed(
         self, expressions: Sequence[ex.Expression], leaf: Leaf, rows: int
     ) -> list[Column]:
-        read: dict[ex.Expression, str] = {}
+        column_names: dict[ex.Expression, str] = {}
         for expression in expressions:
             for inner in _leaves(expression):
-                read.setdefault(inner, f"c{len(read)}")
-        columns = {name: leaf(each) for each, name in read.items()}
+                column_names.setdefault(inner, f"c{len(column_names)}")
+        columns = {name: leaf(leaf_expression) for leaf_expression, name in column_names.items()}
         texts = [
-            sql_of(expression, column=read.__getitem__, parameters=self._run.parameters)
+            sql_of(expression, column=column_names.__getitem__, parameters=self._run.parameters)
             for expression in expressions
         ]
         return self._statements.row_wise(texts, columns, rows)
@@ -168,19 +174,22 @@ class Values:
         ids = [taken(first, path.nodes[0::2]), taken(rest, path.nodes[1::2])]
         half = len(path.nodes) // 2
         order = np.arange(2 * half).reshape(2, half).T.reshape(-1)
-        return pa.chunked_array([whole(each) for each in ids]).take(pa.array(order))
+        return pa.chunked_array([whole(part) for part in ids]).take(pa.array(order))
 
     def _struct(self, entity: ex.Entity, column: EntityColumn) -> pa.StructArray:
         if not column.tables:
             return pa.nulls(len(column.positions), entity_struct(entity.type, self._run.catalog))
         absent = pa.array(column.positions == ABSENT)
-        declared = struct_properties(entity.type, self._run.catalog)
+        declared_properties = struct_properties(entity.type, self._run.catalog)
         properties = (
             pa.StructArray.from_arrays(
-                [whole(gathered(self._access, column, one.name)) for one in declared],
-                names=[one.name for one in declared],
+                [
+                    whole(gathered(self._access, column, declared_property.name))
+                    for declared_property in declared_properties
+                ],
+                names=[declared_property.name for declared_property in declared_properties],
             )
-            if declared
+            if declared_properties
             else pa.array([{}] * len(absent), type=pa.struct([]))
         )
         parts: dict[str, Column] = {

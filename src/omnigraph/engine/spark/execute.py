@@ -64,11 +64,11 @@ def ranked(
     return replace(rows, frame=frame, scores={**rows.scores, plan.by: column})
 
 
-def count_of(each: ex.Expression | None, run: spark_rows.Run) -> int | None:
+def count_of(expression: ex.Expression | None, run: spark_rows.Run) -> int | None:
     """The number of a limit or an offset."""
-    if each is None:
+    if expression is None:
         return None
-    number = known_value(each, run.parameters)
+    number = known_value(expression, run.parameters)
     assert isinstance(number, int)
     return number
 
@@ -83,20 +83,20 @@ def _fuse(
     variable = by.first.field.variable
     if isinstance(rows.held[variable], spark_rows.Absent):
         return spark_rows.nothing(run, rows.held)
-    asked = (count_of(plan.limit, run) or 0) + (count_of(plan.offset, run) or 0)
+    row_limit = (count_of(plan.limit, run) or 0) + (count_of(plan.offset, run) or 0)
     k = known_value(by.k, run.parameters)
     entities = spark_rows.copied(rows, (variable,), run.names)
-    held = entities.held[variable]
-    assert isinstance(held, spark_rows.HeldEntity)
-    keys = spark_rows.identity_of(held)
+    held_entity = entities.held[variable]
+    assert isinstance(held_entity, spark_rows.HeldEntity)
+    keys = spark_rows.identity_of(held_entity)
     shares = [run.names.fresh(), run.names.fresh()]
     arms = []
     for arm, share in zip((by.first, by.second), shares, strict=True):
-        depth = lp.vector_arm_depth(asked) if isinstance(arm, ex.Distance) else None
+        depth = lp.vector_arm_depth(row_limit) if isinstance(arm, ex.Distance) else None
         arms.append(_arm(arm, entities, depth, expressions, k=k, share=share))
     fused = run.names.fresh()
     both = arms[0].unionByName(arms[1], allowMissingColumns=True)
-    parts = [sql.coalesce(sql.max(each), sql.lit(0.0)) for each in shares]
+    parts = [sql.coalesce(sql.max(share), sql.lit(0.0)) for share in shares]
     scores = both.groupBy(*keys).agg((parts[0] + parts[1]).alias(fused))
     pairs = zip(spark_rows.identity_of(rows.held[variable]), keys, strict=True)
     frame = spark_rows.inner_join(rows, scores, list(pairs))
@@ -114,9 +114,9 @@ def _arm(
 ) -> DataFrame:
     """The share of one arm in the score of each ranked entity; one task assigns the ranks."""
     assert isinstance(k, int)
-    held = entities.held[arm.field.variable]
-    assert isinstance(held, spark_rows.HeldEntity)
-    keys = spark_rows.identity_of(held)
+    held_entity = entities.held[arm.field.variable]
+    assert isinstance(held_entity, spark_rows.HeldEntity)
+    keys = spark_rows.identity_of(held_entity)
     score = sql.col(share)
     best = score.asc() if isinstance(arm, ex.Distance) else score.desc()
     order = [best, *(sql.col(key).asc() for key in keys)]
@@ -189,11 +189,11 @@ def _entities(
     aggregate_expression: ex.Aggregate, argument: ex.Entity, rows: spark_rows.Rows, result: str
 ) -> Grouped:
     assert aggregate_expression.function is ex.AggregateFunction.COUNT
-    held = rows.held[argument.variable]
-    keys = [sql.col(name) for name in spark_rows.identity_of(held)]
+    held_entity = rows.held[argument.variable]
+    keys = [sql.col(name) for name in spark_rows.identity_of(held_entity)]
     if not keys:
         return Grouped(of_row=(), of_group=(), value=sql.lit(0).cast("bigint"))
-    assert isinstance(held, spark_rows.HeldEntity)
+    assert isinstance(held_entity, spark_rows.HeldEntity)
     count = sql.count_distinct(*keys) if aggregate_expression.distinct else sql.count(keys[0])
     return Grouped(of_row=keys, of_group=(count.alias(result),), value=sql.col(result))
 
@@ -278,15 +278,15 @@ def aggregated(
     values: dict[str, Column] = {}
     keys = [projection for projection in plan.projections if projection.column.name in plan.keys]
     key_columns = {key.column.name: run.names.fresh() for key in keys}
-    for each in keys:
-        column = _declared(each, expressions.column(each.expression, rows), run)
-        of_row.append(column.alias(key_columns[each.column.name]))
-    for each in plan.projections:
-        if isinstance(each.expression, ex.Aggregate):
-            how = grouped(each.expression, rows, expressions, run.names)
+    for projection in keys:
+        column = _declared(projection, expressions.column(projection.expression, rows), run)
+        of_row.append(column.alias(key_columns[projection.column.name]))
+    for projection in plan.projections:
+        if isinstance(projection.expression, ex.Aggregate):
+            how = grouped(projection.expression, rows, expressions, run.names)
             of_row += how.of_row
             of_group += how.of_group
-            values[each.column.name] = _declared(each, how.value, run)
+            values[projection.column.name] = _declared(projection, how.value, run)
     narrow = rows.frame.select(*of_row) if of_row else rows.frame
     once = _once(Result(frame=narrow, columns=key_columns, projections=tuple(keys)), of_group, run)
     values |= {name: sql.col(column) for name, column in once.columns.items()}
@@ -309,7 +309,7 @@ def _once(result: Result, of_group: Sequence[Column], run: spark_rows.Run) -> Re
         identity = result.identity(name)
         columns[name] = run.names.fresh()
         if len(identity) > 1:
-            groups += [each.alias(run.names.fresh()) for each in identity]
+            groups += [key_column.alias(run.names.fresh()) for key_column in identity]
             carried.append(sql.first(column).alias(columns[name]))
         else:
             groups.append(sql.col(column).alias(columns[name]))
@@ -336,11 +336,13 @@ def ordered_rows(
         column = expressions.column(key.expression, rows)
         keys.append(_directed(column, descending=key.descending))
     for tie in plan.ties:
-        held = rows.held[tie]
-        if isinstance(held, spark_rows.HeldEntity):
-            keys.append(_directed(sql.col(held.id_column), descending=False))
+        held_variable = rows.held[tie]
+        if isinstance(held_variable, spark_rows.HeldEntity):
+            keys.append(_directed(sql.col(held_variable.id_column), descending=False))
             keys += (
-                [spark_rows.type_of(held).asc_nulls_first()] if held.type_column is not None else []
+                [spark_rows.type_of(held_variable).asc_nulls_first()]
+                if held_variable.type_column is not None
+                else []
             )
     return replace(rows, frame=rows.frame.orderBy(*keys)) if keys else rows
 
@@ -361,7 +363,7 @@ def ordered_result(plan: lp.Order, result: Result) -> Result:
         column = sql.col(result.columns[key.column])
         keys.append(_directed(column, descending=key.descending))
     for tie in plan.ties:
-        keys += [each.asc_nulls_first() for each in result.identity(tie)]
+        keys += [key_column.asc_nulls_first() for key_column in result.identity(tie)]
     return replace(result, frame=result.frame.orderBy(*keys)) if keys else result
 
 
@@ -505,4 +507,4 @@ def _repeats(plan: lp.Plan) -> bool:
     own = isinstance(plan, lp.Anti | lp.Optional) or (
         isinstance(plan, lp.Expand) and searches_levels(plan)
     )
-    return own or any(_repeats(each) for each in inputs_of(plan))
+    return own or any(_repeats(input_plan) for input_plan in inputs_of(plan))

@@ -134,13 +134,13 @@ def _segments(expression: ex.Expression) -> Iterator[ex.Expression]:
 
 def _sources(segment: ex.Expression) -> list[ex.Expression]:
     """The operands of a result: values and remainders; of a remainder its two operands."""
-    found: list[ex.Expression] = []
+    sources: list[ex.Expression] = []
     for part in _operands(segment):
         if _is_remainder(segment) or _is_remainder(part) or not is_integer_operation(part):
-            found.append(part)
+            sources.append(part)
         else:
-            found += _sources(part)
-    return found
+            sources += _sources(part)
+    return sources
 
 
 def _operands(expression: ex.Expression) -> tuple[ex.Expression, ...]:
@@ -177,8 +177,8 @@ class Searches:
         """Whether each text matches; null if there is no text or no query."""
         query = known_value(search.query, self._run.parameters)
         edits = None if search.edits is None else known_value(search.edits, self._run.parameters)
-        held = rows.held[search.field.variable]
-        if query is None or not isinstance(held, spark_rows.HeldEntity):
+        held_entity = rows.held[search.field.variable]
+        if query is None or not isinstance(held_entity, spark_rows.HeldEntity):
             return sql.lit(None).cast("boolean")
         assert isinstance(query, str)
         assert edits is None or isinstance(edits, int)
@@ -188,7 +188,7 @@ class Searches:
             return matches(texts, kind, wanted, most)
 
         return _compute(
-            answered, "boolean", sql.col(spark_rows.property_column(held, search.field.name))
+            answered, "boolean", sql.col(spark_rows.property_column(held_entity, search.field.name))
         )
 
     def score(self, ranking: ex.Distance | ex.TextScore, rows: spark_rows.Rows) -> Column:
@@ -200,16 +200,16 @@ class Searches:
                 next_step="Give the query as a vector.",
             )
         query = known_value(ranking.query, self._run.parameters)
-        held = rows.held[ranking.field.variable]
-        if query is None or isinstance(held, spark_rows.Absent):
+        held_entity = rows.held[ranking.field.variable]
+        if query is None or isinstance(held_entity, spark_rows.Absent):
             return sql.lit(None).cast("double")
-        assert isinstance(held, spark_rows.HeldEntity)
+        assert isinstance(held_entity, spark_rows.HeldEntity)
         if isinstance(ranking, ex.TextScore):
             assert isinstance(query, str)
-            return self._relevance(ranking.field, query, held)
+            return self._relevance(ranking.field, query, held_entity)
         assert isinstance(query, tuple)
         return _distance(
-            ranking, query, sql.col(spark_rows.property_column(held, ranking.field.name))
+            ranking, query, sql.col(spark_rows.property_column(held_entity, ranking.field.name))
         )
 
     def _relevance(
@@ -220,10 +220,12 @@ class Searches:
         by_type = {name: self._score(name, field.name, query, texts) for name in held_entity.types}
         if held_entity.type_column is None:
             return by_type[held_entity.types[0]]
-        found = sql.lit(None).cast("double")
+        relevance = sql.lit(None).cast("double")
         for name, here in by_type.items():
-            found = sql.when(sql.col(held_entity.type_column) == name, here).otherwise(found)
-        return found
+            relevance = sql.when(sql.col(held_entity.type_column) == name, here).otherwise(
+                relevance
+            )
+        return relevance
 
     def _score(self, type_name: str, field: str, query: str, texts: Column) -> Column:
         corpus = self._corpus(type_name, field, query)
@@ -249,10 +251,11 @@ def _count(texts: DataFrame, query: str) -> Corpus:
     def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             counts = count_texts([batch.column(0)])
-            held = count_holders([batch.column(0)], query)
-            row = (counts.documents, counts.tokens, [held[word] for word in words])
+            holder_counts = count_holders([batch.column(0)], query)
+            row = (counts.documents, counts.tokens, [holder_counts[word] for word in words])
             columns = [
-                pa.array([value], each.type) for value, each in zip(row, _COUNTS_ARROW, strict=True)
+                pa.array([value], field.type)
+                for value, field in zip(row, _COUNTS_ARROW, strict=True)
             ]
             yield pa.record_batch(columns, schema=_COUNTS_ARROW)
 
@@ -261,14 +264,14 @@ def _count(texts: DataFrame, query: str) -> Corpus:
     ]
     with without_noise(), spark_rows.query_errors():
         counted = texts.mapInArrow(count, _COUNTS)
-        found = counted.agg(sql.sum("documents"), sql.sum("tokens"), *holders).collect()[0]
-    documents, tokens, *held = (value or 0 for value in found)
+        totals = counted.agg(sql.sum("documents"), sql.sum("tokens"), *holders).collect()[0]
+    documents, tokens, *holder_totals = (value or 0 for value in totals)
     counts = TextCounts(documents=documents, tokens=tokens)
-    return Corpus(counts=counts, holders=dict(zip(words, held, strict=True)))
+    return Corpus(counts=counts, holders=dict(zip(words, holder_totals, strict=True)))
 
 
 def _distance(ranking: ex.Distance, query: tuple[object, ...], vectors: Column) -> Column:
-    wanted = [float(each) for each in query if isinstance(each, int | float)]
+    wanted = [float(number) for number in query if isinstance(number, int | float)]
     metric, size = ranking.metric, len(wanted)
 
     def measured(batch: pa.Array) -> pa.Array:
@@ -286,12 +289,12 @@ def _compute(function: Callable[[pa.Array], pa.Array], kind: str, column: Column
 
 
 _COMPARISONS: Final[dict[BinaryOperator, Callable[[Column, Column], Column]]] = {
-    BinaryOperator.EQUAL: lambda one, other: one == other,
-    BinaryOperator.NOT_EQUAL: lambda one, other: one != other,
-    BinaryOperator.LESS: lambda one, other: one < other,
-    BinaryOperator.LESS_EQUAL: lambda one, other: one <= other,
-    BinaryOperator.GREATER: lambda one, other: one > other,
-    BinaryOperator.GREATER_EQUAL: lambda one, other: one >= other,
+    BinaryOperator.EQUAL: lambda left, right: left == right,
+    BinaryOperator.NOT_EQUAL: lambda left, right: left != right,
+    BinaryOperator.LESS: lambda left, right: left < right,
+    BinaryOperator.LESS_EQUAL: lambda left, right: left <= right,
+    BinaryOperator.GREATER: lambda left, right: left > right,
+    BinaryOperator.GREATER_EQUAL: lambda left, right: left >= right,
 }
 _STRING_TESTS: Final[dict[BinaryOperator, Callable[[Column, Column], Column]]] = {
     BinaryOperator.CONTAINS: lambda text, part: text.contains(part),
@@ -338,34 +341,38 @@ class Expressions:
             case _:
                 assert_never(expression)
 
-    def score(self, each: ex.Distance | ex.TextScore | ex.Fusion, rows: spark_rows.Rows) -> Column:
+    def score(
+        self, ranking: ex.Distance | ex.TextScore | ex.Fusion, rows: spark_rows.Rows
+    ) -> Column:
         """The distance or the score; rows that are ranked by it carry it already."""
-        if each in rows.scores:
-            return sql.col(rows.scores[each])
-        assert not isinstance(each, ex.Fusion), "a fusion is known for ranked rows only"
-        return self._searches.score(each, rows)
+        if ranking in rows.scores:
+            return sql.col(rows.scores[ranking])
+        assert not isinstance(ranking, ex.Fusion), "a fusion is known for ranked rows only"
+        return self._searches.score(ranking, rows)
 
     def _of_row(
-        self, each: ex.PropertyOf | ex.TypeName | ex.Entity | ex.PartOfPath, rows: spark_rows.Rows
+        self,
+        expression: ex.PropertyOf | ex.TypeName | ex.Entity | ex.PartOfPath,
+        rows: spark_rows.Rows,
     ) -> Column:
-        held = rows.held[each.variable]
-        if isinstance(held, spark_rows.Absent):
-            return sql.lit(None).cast(spark_type_of(each.type, self._run.catalog))
-        match each:
+        held_variable = rows.held[expression.variable]
+        if isinstance(held_variable, spark_rows.Absent):
+            return sql.lit(None).cast(spark_type_of(expression.type, self._run.catalog))
+        match expression:
             case ex.PropertyOf():
-                assert isinstance(held, spark_rows.HeldEntity)
-                return sql.col(spark_rows.property_column(held, each.name))
+                assert isinstance(held_variable, spark_rows.HeldEntity)
+                return sql.col(spark_rows.property_column(held_variable, expression.name))
             case ex.TypeName():
-                assert isinstance(held, spark_rows.HeldEntity)
-                return spark_rows.type_of(held)
+                assert isinstance(held_variable, spark_rows.HeldEntity)
+                return spark_rows.type_of(held_variable)
             case ex.Entity():
-                assert isinstance(held, spark_rows.HeldEntity)
-                return self._struct(each, held)
+                assert isinstance(held_variable, spark_rows.HeldEntity)
+                return self._struct(expression, held_variable)
             case ex.PartOfPath():
-                assert isinstance(held, spark_rows.HeldPath)
-                return _part(each.part, held)
+                assert isinstance(held_variable, spark_rows.HeldPath)
+                return _part(expression.part, held_variable)
             case _:
-                assert_never(each)
+                assert_never(expression)
 
     def _struct(self, entity: ex.Entity, held_entity: spark_rows.HeldEntity) -> Column:
         ends = (SOURCE_COLUMN, TARGET_COLUMN) if isinstance(entity.type, qt.EdgeOf) else ()
@@ -373,34 +380,36 @@ class Expressions:
             sql.col(held_entity.properties[struct_property.name]).alias(struct_property.name)
             for struct_property in struct_properties(entity.type, self._run.catalog)
         ]
-        whole = sql.struct(
+        struct = sql.struct(
             sql.col(held_entity.id_column).alias(ID_COLUMN),
             spark_rows.type_of(held_entity).alias(TYPE_FIELD),
             *(sql.col(held_entity.properties[name]).alias(name) for name in ends),
             (sql.struct(*properties)).alias(PROPERTIES_FIELD),
         )
-        return sql.when(sql.col(held_entity.id_column).isNotNull(), whole)
+        return sql.when(sql.col(held_entity.id_column).isNotNull(), struct)
 
     def _condition(
-        self, each: ex.Comparison | ex.StringTest | ex.Membership | ex.IsNull, rows: spark_rows.Rows
+        self,
+        condition: ex.Comparison | ex.StringTest | ex.Membership | ex.IsNull,
+        rows: spark_rows.Rows,
     ) -> Column:
-        match each:
+        match condition:
             case ex.Comparison():
-                left, right = self.column(each.left, rows), self.column(each.right, rows)
-                common = _common_type(each.left.type, each.right.type)
+                left, right = self.column(condition.left, rows), self.column(condition.right, rows)
+                common = _common_type(condition.left.type, condition.right.type)
                 if common is not None:
                     left, right = left.cast(common), right.cast(common)
-                return _COMPARISONS[each.operator](left, right)
+                return _COMPARISONS[condition.operator](left, right)
             case ex.StringTest():
-                text, part = self.column(each.text, rows), self.column(each.part, rows)
-                return _STRING_TESTS[each.operator](text, part)
+                text, part = self.column(condition.text, rows), self.column(condition.part, rows)
+                return _STRING_TESTS[condition.operator](text, part)
             case ex.Membership():
-                return self._membership(each, rows)
+                return self._membership(condition, rows)
             case ex.IsNull():
-                missing = self._is_missing(each.operand, rows)
-                return ~missing if each.negated else missing
+                missing = self._is_missing(condition.operand, rows)
+                return ~missing if condition.negated else missing
             case _:
-                assert_never(each)
+                assert_never(condition)
 
     def _membership(self, membership: ex.Membership, rows: spark_rows.Rows) -> Column:
         item, kind = self.column(membership.item, rows), membership.collection.type
@@ -418,10 +427,14 @@ class Expressions:
         if not isinstance(operand, ex.Entity) and not isinstance(operand.type, qt.PathOf):
             return self.column(operand, rows).isNull()
         assert isinstance(operand, ex.Entity)
-        held = rows.held[operand.variable]
-        if isinstance(held, spark_rows.Absent):
+        held_variable = rows.held[operand.variable]
+        if isinstance(held_variable, spark_rows.Absent):
             return sql.lit(True)  # noqa: FBT003 - a value, not a switch
-        name = held.nodes if isinstance(held, spark_rows.HeldPath) else held.id_column
+        name = (
+            held_variable.nodes
+            if isinstance(held_variable, spark_rows.HeldPath)
+            else held_variable.id_column
+        )
         return sql.col(name).isNull()
 
 

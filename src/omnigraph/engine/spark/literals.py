@@ -40,7 +40,7 @@ def literal(value: BoundValue, kind: spark_types.DataType) -> Column:
         return sql.lit(None).cast(kind)
     if isinstance(value, tuple):
         assert isinstance(kind, spark_types.ArrayType)
-        items = [literal(each, kind.elementType) for each in value]
+        items = [literal(item, kind.elementType) for item in value]
         return sql.array(*items).cast(kind)
     if isinstance(value, dt.datetime):
         return sql.timestamp_micros(sql.lit((value - _EPOCH) // _MICROSECOND))

@@ -75,48 +75,51 @@ class Scans:
         run = self._run
         if not plan.types:
             return spark_rows.nothing(run, (plan.variable,))
-        read = _read(self._common_properties(plan.types), plan.columns, plan.predicate)
-        columns = [ID_COLUMN, *read]
+        read_properties = _read(self._common_properties(plan.types), plan.columns, plan.predicate)
+        columns = [ID_COLUMN, *read_properties]
         fresh = [run.names.fresh() for _ in columns]
         type_column = run.names.fresh() if len(plan.types) > 1 else None
         where = _where(plan.predicate, run.parameters)
         frames = []
-        for each in plan.types:
-            frame = run.graph.nodes(each, columns=columns, where=where).toDF(*fresh)
-            typed = () if type_column is None else (sql.lit(each).alias(type_column),)
+        for type_name in plan.types:
+            frame = run.graph.nodes(type_name, columns=columns, where=where).toDF(*fresh)
+            typed = () if type_column is None else (sql.lit(type_name).alias(type_column),)
             frames.append(frame.select("*", *typed))
-        held = spark_rows.HeldEntity(
+        held_entity = spark_rows.HeldEntity(
             id_column=fresh[0],
             types=plan.types,
             type_column=type_column,
-            properties=dict(zip(read, fresh[1:], strict=True)),
+            properties=dict(zip(read_properties, fresh[1:], strict=True)),
         )
-        one = _names_one_id(plan.predicate)
-        rows = sum(1 if one else self._row_count(node_table_key(each)) for each in plan.types)
-        found = spark_rows.Rows(
+        single_id = _names_one_id(plan.predicate)
+        row_count = sum(
+            1 if single_id else self._row_count(node_table_key(type_name))
+            for type_name in plan.types
+        )
+        scanned_rows = spark_rows.Rows(
             frame=reduce(lambda above, below: above.unionAll(below), frames),
-            held={plan.variable: held},
-            bytes_most=rows * _row_bytes(read),
+            held={plan.variable: held_entity},
+            bytes_most=row_count * _row_bytes(read_properties),
         )
-        return self._filter(found, plan.predicate)
+        return self._filter(scanned_rows, plan.predicate)
 
     def steps(self, plan: lp.Expand, *, with_id: bool = False) -> Steps:
         """The steps that edges allow, from the start of a hop to its end."""
         run = self._run
-        read: Mapping[str, Property] = {}
+        read_properties: Mapping[str, Property] = {}
         if plan.edge_variable is not None:
             declared = run.catalog.edges[plan.edge].properties
-            read = _read(declared, plan.edge_columns, plan.edge_predicate)
+            read_properties = _read(declared, plan.edge_columns, plan.edge_predicate)
         ids = [ID_COLUMN] if with_id or plan.edge_variable is not None else []
-        columns = [SOURCE_COLUMN, TARGET_COLUMN, *ids, *read]
+        columns = [SOURCE_COLUMN, TARGET_COLUMN, *ids, *read_properties]
         fresh = {name: run.names.fresh() for name in columns}
         where = _where(plan.edge_predicate, run.parameters)
         frame = run.graph.edges(plan.edge, columns=columns, where=where).toDF(*fresh.values())
-        found = Steps(
+        steps = Steps(
             frame=frame,
             start=fresh[SOURCE_COLUMN],
             end=fresh[TARGET_COLUMN],
-            bytes_most=self._row_count(edge_table_key(plan.edge)) * _row_bytes(read),
+            bytes_most=self._row_count(edge_table_key(plan.edge)) * _row_bytes(read_properties),
             edge_id=fresh.get(ID_COLUMN),
         )
         if plan.edge_variable is not None:
@@ -126,8 +129,8 @@ class Scans:
             )
             rows = spark_rows.Rows(frame=frame, held={plan.edge_variable: edge})
             frame = self._filter(rows, plan.edge_predicate).frame
-            found = replace(found, frame=frame, edge=edge)
-        return self._directed(found, plan.direction)
+            steps = replace(steps, frame=frame, edge=edge)
+        return self._directed(steps, plan.direction)
 
     def _directed(self, steps: Steps, direction: EdgeDirection) -> Steps:
         match direction:
@@ -158,11 +161,11 @@ class Scans:
 
     def _common_properties(self, types: tuple[str, ...]) -> Mapping[str, Property]:
         """The properties that all types have; a variable of several types can read no others."""
-        first, *others = (self._run.catalog.nodes[each].properties for each in types)
+        first, *others = (self._run.catalog.nodes[type_name].properties for type_name in types)
         return {
-            name: each
-            for name, each in first.items()
-            if all(name in other and other[name].type == each.type for other in others)
+            name: declared_property
+            for name, declared_property in first.items()
+            if all(name in other and other[name].type == declared_property.type for other in others)
         }
 
     def _row_count(self, table_key: str) -> int:
@@ -174,12 +177,21 @@ def _read(
     declared: Mapping[str, Property], later: Iterable[str] | None, predicate: ex.Expression | None
 ) -> Mapping[str, Property]:
     """The properties that a condition or a later step reads; all if `later` is None."""
-    readable = {name: each for name, each in declared.items() if each.type != BLOB}
+    readable = {
+        name: declared_property
+        for name, declared_property in declared.items()
+        if declared_property.type != BLOB
+    }
     if later is None:
         return readable
     inside = () if predicate is None else ex.walk(predicate)
-    wanted = {*later, *(each.name for each in inside if isinstance(each, ex.PropertyOf))}
-    return {name: each for name, each in readable.items() if name in wanted}
+    wanted = {
+        *later,
+        *(expression.name for expression in inside if isinstance(expression, ex.PropertyOf)),
+    }
+    return {
+        name: declared_property for name, declared_property in readable.items() if name in wanted
+    }
 
 
 def _where(predicate: ex.Expression | None, parameters: BoundParameters) -> str | None:
@@ -191,25 +203,27 @@ def _names_one_id(predicate: ex.Expression | None) -> bool:
     if predicate is None:
         return False
     equal = [
-        (one, other)
+        (side, other)
         for conjunct in ex.conjuncts(predicate)
         if isinstance(conjunct, ex.Comparison) and conjunct.operator is BinaryOperator.EQUAL
-        for one, other in ((conjunct.left, conjunct.right), (conjunct.right, conjunct.left))
+        for side, other in ((conjunct.left, conjunct.right), (conjunct.right, conjunct.left))
     ]
     return any(
-        isinstance(one, ex.PropertyOf)
-        and one.name == ID_COLUMN
+        isinstance(side, ex.PropertyOf)
+        and side.name == ID_COLUMN
         and isinstance(other, ex.Constant | ex.Parameter)
-        for one, other in equal
+        for side, other in equal
     )
 
 
-def _row_bytes(read: Mapping[str, Property]) -> int:
+def _row_bytes(properties: Mapping[str, Property]) -> int:
     """The approximate size of a row: an id or two, and its properties."""
     vectors = sum(
-        each.type.size * _FLOAT_BYTES for each in read.values() if isinstance(each.type, VectorType)
+        declared_property.type.size * _FLOAT_BYTES
+        for declared_property in properties.values()
+        if isinstance(declared_property.type, VectorType)
     )
-    return (2 + len(read)) * _VALUE_BYTES + vectors
+    return (2 + len(properties)) * _VALUE_BYTES + vectors
 
 
 LEVELS_AT_ONCE: Final = 3
@@ -267,7 +281,7 @@ class _Search:
             self._path = spark_rows.HeldPath(nodes=names.fresh(), edges=names.fresh())
 
     def run(self, starts: DataFrame, start: str) -> Reached:
-        found = starts.select(
+        reached_rows = starts.select(
             sql.col(start).alias(self._start),
             sql.col(start).alias(self._node),
             sql.lit(None).cast("string").alias(self._loop),
@@ -275,14 +289,14 @@ class _Search:
         )
         lazy = self._plan.maximum <= LEVELS_AT_ONCE
         for level in range(self._plan.maximum):
-            found = self._level(found, level)
+            reached_rows = self._level(reached_rows, level)
             if lazy:
                 continue
             with without_noise(), spark_rows.query_errors():
-                found = found.localCheckpoint()
-                if found.where(sql.col(self._found)[self._distance] == level + 1).isEmpty():
+                reached_rows = reached_rows.localCheckpoint()
+                if reached_rows.where(sql.col(self._found)[self._distance] == level + 1).isEmpty():
                     break
-        return self._within_bounds(found)
+        return self._within_bounds(reached_rows)
 
     def _way(self, distance: Column, *, nodes: Column, edges: Column) -> Column:
         """Ways compare by distance, then by node ids, then by edge ids."""
@@ -303,10 +317,10 @@ class _Search:
         joined = data_frame.join(
             right, (sql.col(self._node) == sql.col(steps.start)) & newest, "left"
         )
-        stayed = self._row(sql.col(self._node), sql.col(self._loop), sql.col(self._found))
-        moved = self._row(sql.col(steps.end), self._loop_edge(level), self._longer(level))
-        went = sql.col(steps.end).isNotNull()
-        both = sql.when(went, sql.array(stayed, moved)).otherwise(sql.array(stayed))
+        stayed_row = self._row(sql.col(self._node), sql.col(self._loop), sql.col(self._found))
+        moved_row = self._row(sql.col(steps.end), self._loop_edge(level), self._longer(level))
+        has_step = sql.col(steps.end).isNotNull()
+        both = sql.when(has_step, sql.array(stayed_row, moved_row)).otherwise(sql.array(stayed_row))
         spread = joined.select(sql.inline(both))
         return spread.groupBy(self._start, self._node).agg(
             sql.min(self._loop).alias(self._loop), sql.min(self._found).alias(self._found)
@@ -396,22 +410,22 @@ def expand(
 
 
 def _can_be(rows: spark_rows.Rows, variable: str, type_name: str) -> bool:
-    held = rows.held[variable]
-    return isinstance(held, spark_rows.HeldEntity) and type_name in held.types
+    held_variable = rows.held[variable]
+    return isinstance(held_variable, spark_rows.HeldEntity) and type_name in held_variable.types
 
 
 def _of_type(rows: spark_rows.Rows, variable: str, type_name: str) -> spark_rows.Rows:
-    held = rows.held[variable]
-    assert isinstance(held, spark_rows.HeldEntity)
-    if held.type_column is None:
+    held_entity = rows.held[variable]
+    assert isinstance(held_entity, spark_rows.HeldEntity)
+    if held_entity.type_column is None:
         return rows
-    return replace(rows, frame=rows.frame.where(sql.col(held.type_column) == type_name))
+    return replace(rows, frame=rows.frame.where(sql.col(held_entity.type_column) == type_name))
 
 
 def _start_of(plan: lp.Expand, rows: spark_rows.Rows) -> str:
-    held = rows.held[plan.start]
-    assert isinstance(held, spark_rows.HeldEntity)
-    return held.id_column
+    held_entity = rows.held[plan.start]
+    assert isinstance(held_entity, spark_rows.HeldEntity)
+    return held_entity.id_column
 
 
 def _join(
@@ -495,9 +509,9 @@ def without_match(
     """The rows for which the block, started from `outer`, found nothing."""
     if not _can_match(outer, inner):
         return rows
-    found = inner.frame.select(*(other for _, other in _keys(rows, outer)))
+    matches = inner.frame.select(*(other for _, other in _keys(rows, outer)))
     return replace(
-        rows, frame=spark_rows.block_join(rows.frame, found, _keys(rows, outer), "left_anti")
+        rows, frame=spark_rows.block_join(rows.frame, matches, _keys(rows, outer), "left_anti")
     )
 
 
@@ -512,23 +526,27 @@ def with_matches(
         return replace(rows, held={**rows.held, **dict.fromkeys(introduced, spark_rows.Absent())})
     new = {name: inner.held[name] for name in introduced}
     keys = _keys(rows, outer)
-    columns = [column for each in new.values() for column in spark_rows.columns_of(each)]
-    found = inner.frame.select(*dict.fromkeys((*(other for _, other in keys), *columns)))
-    frame = spark_rows.block_join(rows.frame, found, keys, "left")
+    columns = [
+        column for held_variable in new.values() for column in spark_rows.columns_of(held_variable)
+    ]
+    matches = inner.frame.select(*dict.fromkeys((*(other for _, other in keys), *columns)))
+    frame = spark_rows.block_join(rows.frame, matches, keys, "left")
     return replace(rows, frame=frame, held={**rows.held, **new}, bytes_most=None)
 
 
 def _can_match(outer: spark_rows.Rows, inner: spark_rows.Rows) -> bool:
     """Whether the block kept the rows it started from; one that is empty beforehand did not."""
-    return all(inner.held.get(name) == held for name, held in outer.held.items())
+    return all(inner.held.get(name) == held_variable for name, held_variable in outer.held.items())
 
 
 def _keys(rows: spark_rows.Rows, outer: spark_rows.Rows) -> list[tuple[str, str]]:
     """Pairs of columns that identify the variables on both sides."""
     return [
         pair
-        for name, held in outer.held.items()
+        for name, held_variable in outer.held.items()
         for pair in zip(
-            spark_rows.identity_of(rows.held[name]), spark_rows.identity_of(held), strict=True
+            spark_rows.identity_of(rows.held[name]),
+            spark_rows.identity_of(held_variable),
+            strict=True,
         )
     ]

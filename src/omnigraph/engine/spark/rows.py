@@ -102,29 +102,31 @@ class Run:
     names: Names = field(default_factory=Names)
 
 
-def columns_of(held: Held) -> tuple[str, ...]:
+def columns_of(held_variable: Held) -> tuple[str, ...]:
     """All columns of a variable."""
-    match held:
+    match held_variable:
         case HeldEntity():
-            return tuple(dict.fromkeys((*identity_of(held), *held.properties.values())))
+            return tuple(
+                dict.fromkeys((*identity_of(held_variable), *held_variable.properties.values()))
+            )
         case HeldPath() | Absent():
-            return identity_of(held)
+            return identity_of(held_variable)
         case _:
-            assert_never(held)
+            assert_never(held_variable)
 
 
-def identity_of(held: Held) -> tuple[str, ...]:
+def identity_of(held_variable: Held) -> tuple[str, ...]:
     """The columns that distinguish values of a variable."""
-    match held:
+    match held_variable:
         case HeldEntity():
-            typed = () if held.type_column is None else (held.type_column,)
-            return held.id_column, *typed
+            typed = () if held_variable.type_column is None else (held_variable.type_column,)
+            return held_variable.id_column, *typed
         case HeldPath():
-            return held.nodes, held.edges
+            return held_variable.nodes, held_variable.edges
         case Absent():
             return ()
         case _:
-            assert_never(held)
+            assert_never(held_variable)
 
 
 def property_column(held_entity: HeldEntity, name: str) -> str:
@@ -151,35 +153,45 @@ def copied(rows: Rows, variables: Iterable[str], names: Names) -> Rows:
 
     The properties of an entity follow from its identity, so that identities are compared alone.
     """
-    held = {variable: rows.held[variable] for variable in variables}
-    identity = list(dict.fromkeys(name for each in held.values() for name in identity_of(each)))
-    columns = dict.fromkeys(name for each in held.values() for name in columns_of(each))
+    held_variables = {variable: rows.held[variable] for variable in variables}
+    identity = list(
+        dict.fromkeys(
+            name for held_variable in held_variables.values() for name in identity_of(held_variable)
+        )
+    )
+    columns = dict.fromkeys(
+        name for held_variable in held_variables.values() for name in columns_of(held_variable)
+    )
     renamed = {name: names.fresh() for name in columns}
-    moved = {name: _moved(each, renamed) for name, each in held.items()}
+    renamed_variables = {
+        name: _moved(held_variable, renamed) for name, held_variable in held_variables.items()
+    }
     if identity:
         once = rows.frame.select(*columns).dropDuplicates(identity)
         frame = once.select(*(sql.col(old).alias(new) for old, new in renamed.items()))
     else:
         frame = rows.frame.select(sql.lit(1).alias(names.fresh())).limit(1)
-    return Rows(frame=frame, held=moved, bytes_most=rows.bytes_most)
+    return Rows(frame=frame, held=renamed_variables, bytes_most=rows.bytes_most)
 
 
-def _moved(held: Held, renamed: Mapping[str, str]) -> Held:
-    match held:
+def _moved(held_variable: Held, renamed: Mapping[str, str]) -> Held:
+    match held_variable:
         case HeldEntity():
-            type_column = held.type_column
+            type_column = held_variable.type_column
             return replace(
-                held,
-                id_column=renamed[held.id_column],
+                held_variable,
+                id_column=renamed[held_variable.id_column],
                 type_column=None if type_column is None else renamed[type_column],
-                properties={name: renamed[column] for name, column in held.properties.items()},
+                properties={
+                    name: renamed[column] for name, column in held_variable.properties.items()
+                },
             )
         case HeldPath():
-            return HeldPath(nodes=renamed[held.nodes], edges=renamed[held.edges])
+            return HeldPath(nodes=renamed[held_variable.nodes], edges=renamed[held_variable.edges])
         case Absent():
-            return held
+            return held_variable
         case _:
-            assert_never(held)
+            assert_never(held_variable)
 
 
 BROADCAST_BYTES: Final = 10 << 20
@@ -194,7 +206,9 @@ def inner_join(
     left: Rows, right: DataFrame, keys: Sequence[tuple[str, str]], *, right_bytes: int | None = None
 ) -> DataFrame:
     """Every pair of rows whose keys are equal; a null key equals nothing."""
-    condition = reduce(and_, [sql.col(one) == sql.col(other) for one, other in keys])
+    condition = reduce(
+        and_, [sql.col(left_key) == sql.col(right_key) for left_key, right_key in keys]
+    )
     if not is_small(right_bytes) and is_small(left.bytes_most):
         return right.join(sql.broadcast(left.frame), condition)
     return left.frame.join(_hinted(right, right_bytes), condition)
@@ -204,7 +218,9 @@ def semi_join(
     left: DataFrame, right: DataFrame, keys: Sequence[tuple[str, str]], *, right_bytes: int | None
 ) -> DataFrame:
     """The rows of one side that have a partner on the other."""
-    condition = reduce(and_, [sql.col(one) == sql.col(other) for one, other in keys])
+    condition = reduce(
+        and_, [sql.col(left_key) == sql.col(right_key) for left_key, right_key in keys]
+    )
     return left.join(_hinted(right, right_bytes), condition, "left_semi")
 
 
@@ -215,7 +231,9 @@ def block_join(
     if not keys:
         # All that the block reads is null in every row, so it found the same for all of them.
         return left.join(right, sql.lit(1) == 1, how)
-    pairs: list[Column] = [sql.col(one).eqNullSafe(sql.col(other)) for one, other in keys]
+    pairs: list[Column] = [
+        sql.col(left_key).eqNullSafe(sql.col(right_key)) for left_key, right_key in keys
+    ]
     return left.join(_hinted(right, None), reduce(and_, pairs), how)
 
 
