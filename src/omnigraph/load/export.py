@@ -234,14 +234,14 @@ def _write_parts(table: _Table, folder: Path) -> None:
 
 
 def _groups(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
-    held: list[pa.RecordBatch] = []
+    group: list[pa.RecordBatch] = []
     for batch in batches:
-        held.append(batch)
-        if sum(each.nbytes for each in held) >= _GROUP_BYTES:
-            yield pa.Table.from_batches(held).cast(schema)
-            held = []
-    if held:
-        yield pa.Table.from_batches(held).cast(schema)
+        group.append(batch)
+        if sum(batch.nbytes for batch in group) >= _GROUP_BYTES:
+            yield pa.Table.from_batches(group).cast(schema)
+            group = []
+    if group:
+        yield pa.Table.from_batches(group).cast(schema)
 
 
 @contextmanager

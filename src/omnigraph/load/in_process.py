@@ -133,27 +133,27 @@ class InputRows:
         )
 
     def _raw(self, parts: npt.NDArray[np.int32], places: npt.NDArray[np.uint32]) -> list[bytes]:
-        found = [b""] * len(parts)
+        raw_rows = [b""] * len(parts)
         for number in np.unique(parts).tolist():
             here = np.flatnonzero(parts == number).tolist()
             for position, raw in zip(
                 here, self.parts[number].raw(places[here].tolist()), strict=True
             ):
-                found[position] = raw
-        return found
+                raw_rows[position] = raw
+        return raw_rows
 
 
 def read_input(job: load_report.LoadJob, *, new_ids: NewIds) -> InputRows:
     """Read the whole input, part by part."""
-    held = _Held()
+    collector = _Held()
     parts = tuple(_parts(job))
     job.progress.phase("reading", total_bytes=sum(part.size for part in parts))
     for part, parsed in zip(parts, _parse(job, parts, new_ids), strict=True):
-        held.begin(part)
-        for each in parsed:
-            job.progress.advance(records=held.take(each))
+        collector.begin(part)
+        for piece in parsed:
+            job.progress.advance(records=collector.take(piece))
         job.progress.advance(bytes_read=part.size)
-    return held.gathered()
+    return collector.gathered()
 
 
 class _Held:
@@ -210,13 +210,19 @@ class _Held:
             )
 
     def gathered(self) -> InputRows:
-        rows = {key: [each for each in held if len(each)] for key, held in self._rows.items()}
+        rows = {
+            key: [table for table in tables if len(table)] for key, tables in self._rows.items()
+        }
         return InputRows(
             parts=tuple(self._parts),
             lines_before=tuple(self._lines_before),
-            tables={key: pa.concat_tables(held) for key, held in rows.items() if held},
-            row_parts={key: np.concatenate(held) for key, held in self._row_parts.items()},
-            row_places={key: np.concatenate(held) for key, held in self._row_places.items()},
+            tables={key: pa.concat_tables(tables) for key, tables in rows.items() if tables},
+            row_parts={
+                key: np.concatenate(part_arrays) for key, part_arrays in self._row_parts.items()
+            },
+            row_places={
+                key: np.concatenate(place_arrays) for key, place_arrays in self._row_places.items()
+            },
             refused=pa.concat_tables(self._refused),
             records=self._records,
         )
@@ -367,11 +373,11 @@ class _Loading:
             written={
                 self._labels[key]: len(rows) for key, rows in settled.kept.items() if len(rows)
             },
-            quarantined={each.value: reasons[each] for each in Reason if each in reasons},
+            quarantined={reason.value: reasons[reason] for reason in Reason if reason in reasons},
             operation_id=self._job.operation_id,
             engine=load_report.Engine.LOCAL,
             mode=self._job.mode,
-            rejected=tuple(load_report.RejectedRecord(**each) for each in shown.to_pylist()),
+            rejected=tuple(load_report.RejectedRecord(**record) for record in shown.to_pylist()),
             broken=tuple(
                 map(str, report_of(settled.broken, kept_max=load_report.OFFENDERS_MAX).kept)
             ),

@@ -104,17 +104,17 @@ def find_sources(
         InvalidInputError: a file has an unknown ending, or no type, or the store is not supported.
     """
     names = type_names(catalog)
-    given = [named] if isinstance(named, str | os.PathLike) else list(named)
-    if not given:
+    input_names = [named] if isinstance(named, str | os.PathLike) else list(named)
+    if not input_names:
         raise NotFoundError("no input was named", next_step="Name a file, a folder or a pattern.")
     if type_name is not None:
         type_named(type_name, catalog)
-    found: dict[str, SourceFile] = {}
-    for each in given:
-        for path in _paths(os.fspath(each)):
-            if path not in found:
-                found[path] = _source(path, names, type_name, columns or {})
-    return tuple(found.values())
+    files_by_path: dict[str, SourceFile] = {}
+    for input_name in input_names:
+        for path in _paths(os.fspath(input_name)):
+            if path not in files_by_path:
+                files_by_path[path] = _source(path, names, type_name, columns or {})
+    return tuple(files_by_path.values())
 
 
 def _paths(name: str) -> list[str]:
@@ -153,7 +153,7 @@ def _files(path: str) -> list[str]:
         return [path]
     inside: list[str] = []
     for folder, folders, names in os.walk(path):
-        folders[:] = [each for each in folders if _is_data(each)]
+        folders[:] = [name for name in folders if _is_data(name)]
         inside += [str(Path(folder, name)) for name in names if _is_data(name)]
     return sorted(inside)
 
@@ -201,11 +201,13 @@ def _called_after(path: str, names: TypeNames) -> str:
         (Path(path).name.partition(".")[0], folders),
         (folders.name, folders.parent),
     ):
-        found = names.matches(word)
-        if len(found) > 1:
-            found = tuple(key for key in found if key.startswith(_FOLDERS.get(above.name, " ")))
-        if len(found) == 1:
-            return word if len(names.matches(word)) == 1 else found[0]
+        table_keys = names.matches(word)
+        if len(table_keys) > 1:
+            table_keys = tuple(
+                key for key in table_keys if key.startswith(_FOLDERS.get(above.name, " "))
+            )
+        if len(table_keys) == 1:
+            return word if len(names.matches(word)) == 1 else table_keys[0]
     known = ", ".join([*names.nodes, *names.edges])
     raise InvalidInputError(
         f"the records of {path} do not name their type, and neither the file nor its folder "
@@ -271,16 +273,16 @@ def load_graph(
     on_error = one_of(FaultPolicy, request.on_error, argument="on_error")
     wanted = one_of(Engine, request.engine, argument="engine")
     _require_order(request.order_by, mode, catalog)
-    found = _Input.of(request, catalog)
+    load_input = _Input.of(request, catalog)
     engine = (
-        _engine_of_frames(wanted, found.frames)
-        if found.frames
-        else engine_for(wanted, found.files, spark=request.spark)
+        _engine_of_frames(wanted, load_input.frames)
+        if load_input.frames
+        else engine_for(wanted, load_input.files, spark=request.spark)
     )
     job = LoadJob(
-        splits=plan_splits(found.files, split_bytes=_split_bytes(engine)),
-        frames=found.frames,
-        named=found.named,
+        splits=plan_splits(load_input.files, split_bytes=_split_bytes(engine)),
+        frames=load_input.frames,
+        named=load_input.named,
         catalog=catalog,
         mode=mode,
         order_by=request.order_by,
@@ -379,7 +381,7 @@ def _names_files(source: object) -> TypeGuard[Named | Iterable[Named]]:
     if isinstance(source, str | os.PathLike):
         return True
     return isinstance(source, list | tuple) and all(
-        isinstance(each, str | os.PathLike) for each in source
+        isinstance(item, str | os.PathLike) for item in source
     )
 
 
@@ -438,9 +440,9 @@ def _split_bytes(engine: Engine) -> int:
 
 def _require_texts(request: LoadRequest) -> None:
     for name in ("type_name", "order_by", "branch", "quarantine"):
-        given: object = getattr(request, name)
-        if given is not None and not isinstance(given, str):
-            raise InvalidInputError(f"{name} is {shown(given)}, expected a text")
+        value: object = getattr(request, name)
+        if value is not None and not isinstance(value, str):
+            raise InvalidInputError(f"{name} is {shown(value)}, expected a text")
     columns: object = request.columns
     if columns is not None and not (
         isinstance(columns, Mapping)
@@ -473,17 +475,17 @@ def _require_order(column: str | None, mode: WriteMode, catalog: Catalog) -> Non
             next_step="Add `--mode merge`, or leave `--order-by` out.",
         )
     types: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
-    having = [each for each in types if column in each.properties]
-    if not having:
-        hint = did_you_mean(column, [name for each in types for name in each.properties])
+    ordered_types = [declared for declared in types if column in declared.properties]
+    if not ordered_types:
+        hint = did_you_mean(column, [name for declared in types for name in declared.properties])
         raise InvalidInputError(
             f"no type has the property {shown(column)}" + (f"; {hint}" if hint else ""),
             next_step="Name a property to order by.",
         )
-    for each in having:
-        kind = each.properties[column].type
+    for declared in ordered_types:
+        kind = declared.properties[column].type
         if not isinstance(kind, ScalarType) or kind.scalar in {Scalar.BLOB, Scalar.STRING}:
             raise InvalidInputError(
-                f"{each.name}.{column} cannot order records: it is neither a number nor a time",
+                f"{declared.name}.{column} cannot order records: it is neither a number nor a time",
                 next_step="Name a property that is a number or a time.",
             )

@@ -178,10 +178,10 @@ class LoadReport(Displayed):
     def refusals(self) -> str:
         """What was not written and why, and the first of it."""
         lines = [f"  {count:,} {reason}" for reason, count in self.quarantined.items()]
-        lines += [f"  {each}" for each in self.rejected]
+        lines += [f"  {record}" for record in self.rejected]
         if self.faults > len(self.rejected):
             lines.append(f"  ... and {self.faults - len(self.rejected):,} more")
-        lines += [f"  left broken: {each}" for each in self.broken]
+        lines += [f"  left broken: {violation}" for violation in self.broken]
         return "\n".join(lines)
 
     def _page(self) -> Page:
@@ -293,17 +293,17 @@ def require_acceptable(report: LoadReport, *, on_error: FaultPolicy, ceiling: Ce
             details=report.refusals(),
             next_step="Add the records that these rows need, then load again.",
         )
-    found = f"{report.faults:,} of {report.read:,} records are invalid"
+    summary = f"{report.faults:,} of {report.read:,} records are invalid"
     if on_error is FaultPolicy.FAIL and report.faults:
         raise LoadRefusedError(
-            found,
+            summary,
             report=report,
             details=report.refusals(),
             next_step="Fix them, or set them aside with `--on-error quarantine`.",
         )
     if on_error is FaultPolicy.QUARANTINE and not ceiling.allows(report.faults, read=report.read):
         raise LoadRefusedError(
-            f"{found}, more than the limit of {ceiling}",
+            f"{summary}, more than the limit of {ceiling}",
             report=report,
             details=report.refusals(),
             next_step="Fix them, or raise the limit with `--max-rejected`.",
@@ -379,8 +379,8 @@ class Heartbeat(Progress):
         seconds = time.monotonic() - self._since
         parts = [f"{self.what}, {seconds:.0f} s"]
         if self.total_bytes:
-            done, total = self.bytes_read / _MEBIBYTE, self.total_bytes / _MEBIBYTE
-            parts.append(f"{done:,.1f} of {total:,.1f} MiB")
+            mebibytes_read, total = self.bytes_read / _MEBIBYTE, self.total_bytes / _MEBIBYTE
+            parts.append(f"{mebibytes_read:,.1f} of {total:,.1f} MiB")
         if self.records:
             parts.append(f"{self.records:,} records")
         return ", ".join(parts)

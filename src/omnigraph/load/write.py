@@ -149,10 +149,10 @@ def _id_array(ids: object, type_name: str) -> pa.StringArray:
     if isinstance(ids, str | bytes | Mapping) or not isinstance(ids, Iterable):
         raise _unreadable_ids(type_name, f"found {type(ids).__name__}")
     try:
-        given = _texts(ids)
+        id_texts = _texts(ids)
     except Exception as error:  # a caller's iterable may raise anything
         raise _unreadable_ids(type_name, f"{error!s:.200}") from error
-    return pc.unique(given).drop_null()
+    return pc.unique(id_texts).drop_null()
 
 
 def _texts(ids: Iterable[object]) -> pa.Array | pa.ChunkedArray:
@@ -163,7 +163,7 @@ def _texts(ids: Iterable[object]) -> pa.Array | pa.ChunkedArray:
         texts.validate(full=True)
         return texts
     listed = list(ids)
-    if any(isinstance(each, bytes | bytearray) for each in listed):
+    if any(isinstance(value, bytes | bytearray) for value in listed):
         raise TypeError("ids are text, found bytes")
     return pa.array(listed, pa.string())
 

@@ -72,7 +72,7 @@ no such row, so a value that is null reads `null`. A number that JSON lacks is a
 is its size and digest. `resolution` is the side taken, null while open.
 """
 
-_WORDS: Final = tuple(each.value for each in Choice)
+_WORDS: Final = tuple(choice.value for choice in Choice)
 _SAY: Final = "Use ours, theirs or newest, or a JSON file: a path that ends in .json."
 _Declared: TypeAlias = NodeType | EdgeType
 
@@ -102,14 +102,16 @@ class Resolution:
 
     def choice(self, table_key: str, column: str | None) -> Choice | None:
         """The column's word, else the type's, else the general one; a whole row has no column."""
-        for each in self.types:
-            if each.table_key == table_key:
-                return each.choice(column) or self.default
+        for type_resolution in self.types:
+            if type_resolution.table_key == table_key:
+                return type_resolution.choice(column) or self.default
         return self.default
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object that reads back as an equal resolution."""
-        types = {each.table_key: each.to_json() for each in self.types}
+        types = {
+            type_resolution.table_key: type_resolution.to_json() for type_resolution in self.types
+        }
         return {**_default_json(self.default), **({"types": types} if types else {})}
 
 
@@ -160,44 +162,44 @@ class MergeCounts:
         return MergeCounts(**{name: getattr(self, name) + getattr(other, name) for name in names})
 
 
-def parse_resolution(given: object, catalog: Catalog) -> Resolution:
+def parse_resolution(resolution: object, catalog: Catalog) -> Resolution:
     """Read a resolution: a word, a mapping, the text of a JSON object or the path of a JSON file.
 
     Raises:
         InvalidInputError: a word, type, column or shape that is not known.
         NotFoundError: the file does not exist.
     """
-    match given:
+    match resolution:
         case None:
             return Resolution()
-        case str() if given in _WORDS:
-            return Resolution(default=Choice(given))
-        case str() if given.lstrip().startswith("{"):
-            return _read(_decode(given, "the resolution"), catalog)
-        case str() if not given.endswith(".json"):
-            raise _unknown(given, "resolution", _WORDS, next_step=_SAY)
+        case str() if resolution in _WORDS:
+            return Resolution(default=Choice(resolution))
+        case str() if resolution.lstrip().startswith("{"):
+            return _read(_decode(resolution, "the resolution"), catalog)
+        case str() if not resolution.endswith(".json"):
+            raise _unknown(resolution, "resolution", _WORDS, next_step=_SAY)
         case str() | os.PathLike():
-            return _read(_decode(_file_text(Path(given)), str(given)), catalog)
+            return _read(_decode(_file_text(Path(resolution)), str(resolution)), catalog)
         case Mapping():
-            return _read(given, catalog)
+            return _read(resolution, catalog)
         case _:
             raise InvalidInputError(
-                f"the resolution is {type(given).__name__}, expected a word or a mapping",
+                f"the resolution is {type(resolution).__name__}, expected a word or a mapping",
                 next_step=_SAY,
             )
 
 
 def value_texts(values: pa.Array) -> list[str | None]:
     """Each value as JSON; engines spell conflicts alike by calling this."""
-    return [_json(each) for each in _spelt(values)]
+    return [_json(value) for value in _spelt(values)]
 
 
 def row_texts(present: pa.BooleanArray, rows: pa.RecordBatch) -> list[str | None]:
     """Each row as one JSON object; None for a row that is not present."""
-    spelt = zip(*map(_spelt, rows.columns), strict=True)
+    json_rows = zip(*map(_spelt, rows.columns), strict=True)
     return [
         _json(dict(zip(rows.schema.names, row, strict=True))) if there else None
-        for there, row in zip(present.to_pylist(), spelt, strict=True)
+        for there, row in zip(present.to_pylist(), json_rows, strict=True)
     ]
 
 
@@ -210,12 +212,12 @@ def _spelt(values: pa.Array) -> list[object]:
     if pat.is_list(kind) or pat.is_large_list(kind) or pat.is_fixed_size_list(kind):
         return list(_spelt_lists(values))
     if pat.is_floating(kind):
-        return [_number(each) for each in values.to_pylist()]
+        return [_number(value) for value in values.to_pylist()]
     if pat.is_temporal(kind):
         texts = pc.replace_substring(values.cast(pa.string()), pattern=" ", replacement="T")
         return list(texts.to_pylist())
     if pat.is_binary(kind) or pat.is_large_binary(kind):
-        return [None if each is None else _digest(each) for each in values.to_pylist()]
+        return [None if content is None else _digest(content) for content in values.to_pylist()]
     return list(values.to_pylist())
 
 
@@ -236,8 +238,8 @@ def _digest(content: bytes) -> dict[str, object]:
     return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
-def _read(given: object, catalog: Catalog) -> Resolution:
-    members = _members(given, "the resolution", ("default", "types"))
+def _read(resolution: object, catalog: Catalog) -> Resolution:
+    members = _members(resolution, "the resolution", ("default", "types"))
     declared = catalog.tables()
     named: dict[str, object] = {}
     for name, value in _mapping(members.get("types", {}), "types").items():
@@ -248,15 +250,15 @@ def _read(given: object, catalog: Catalog) -> Resolution:
     return Resolution(
         default=_word(members, "the resolution"),
         types=tuple(
-            _type_resolution(table_key, each, named[table_key])
-            for table_key, each in declared.items()
+            _type_resolution(table_key, declared_type, named[table_key])
+            for table_key, declared_type in declared.items()
             if table_key in named
         ),
     )
 
 
-def _type_resolution(table_key: str, declared: _Declared, given: object) -> TypeResolution:
-    members = _members(given, table_key, ("default", "columns"))
+def _type_resolution(table_key: str, declared: _Declared, resolution: object) -> TypeResolution:
+    members = _members(resolution, table_key, ("default", "columns"))
     columns = _mapping(members.get("columns", {}), f"columns of {table_key}")
     ends = (SOURCE_COLUMN, TARGET_COLUMN) if isinstance(declared, EdgeType) else ()
     known = (*ends, *declared.properties)
@@ -289,7 +291,7 @@ def _table_key(name: str, declared: Mapping[str, _Declared]) -> str:
             next_step=f"Name it {matches[0]!r} or {matches[1]!r}.",
         )
     if not matches:
-        known = [each.name for each in declared.values()]
+        known = [declared_type.name for declared_type in declared.values()]
         raise _unknown(
             name, "type", known, next_step="Name a node type or an edge type of the schema."
         )
@@ -300,18 +302,18 @@ def _word(members: Mapping[str, object], owner: str) -> Choice | None:
     return _choice(members["default"], f"default of {owner}") if "default" in members else None
 
 
-def _choice(given: object, owner: str) -> Choice:
-    if not isinstance(given, str):
+def _choice(word: object, owner: str) -> Choice:
+    if not isinstance(word, str):
         raise InvalidInputError(
-            f"{owner} is {shown(given)}, expected one of {', '.join(_WORDS)}", next_step=_SAY
+            f"{owner} is {shown(word)}, expected one of {', '.join(_WORDS)}", next_step=_SAY
         )
-    if given not in _WORDS:
-        raise _unknown(given, f"word for {owner}", _WORDS, next_step=_SAY)
-    return Choice(given)
+    if word not in _WORDS:
+        raise _unknown(word, f"word for {owner}", _WORDS, next_step=_SAY)
+    return Choice(word)
 
 
-def _members(given: object, owner: str, known: tuple[str, ...]) -> Mapping[str, object]:
-    members = _mapping(given, owner)
+def _members(value: object, owner: str, known: tuple[str, ...]) -> Mapping[str, object]:
+    members = _mapping(value, owner)
     for name in members:
         if name not in known:
             raise _unknown(
@@ -320,19 +322,19 @@ def _members(given: object, owner: str, known: tuple[str, ...]) -> Mapping[str, 
     return members
 
 
-def _mapping(given: object, owner: str) -> Mapping[str, object]:
-    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+def _mapping(value: object, owner: str) -> Mapping[str, object]:
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
         raise InvalidInputError(
-            f"{owner} is {shown(given)}, expected a mapping with text as names",
+            f"{owner} is {shown(value)}, expected a mapping with text as names",
             next_step='Give it as in {"default": "ours", "types": {"Person": {"columns": {}}}}.',
         )
-    return given
+    return value
 
 
-def _unknown(found: str, what: str, known: Iterable[str], *, next_step: str) -> InvalidInputError:
-    hint = did_you_mean(found, known)
+def _unknown(name: str, what: str, known: Iterable[str], *, next_step: str) -> InvalidInputError:
+    hint = did_you_mean(name, known)
     return InvalidInputError(
-        f"{shown(found)} is not a known {what}" + (f"; {hint}" if hint else ""), next_step=next_step
+        f"{shown(name)} is not a known {what}" + (f"; {hint}" if hint else ""), next_step=next_step
     )
 
 
@@ -360,12 +362,12 @@ def _decode(text: str, source: str) -> object:
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """JSON allows a repeated name, which is ambiguous."""
-    found: dict[str, object] = {}
+    members: dict[str, object] = {}
     for name, value in pairs:
-        if name in found:
+        if name in members:
             raise ValueError(f"{shown(name)} occurs twice")
-        found[name] = value
-    return found
+        members[name] = value
+    return members
 
 
 def _default_json(default: Choice | None) -> dict[str, str]:

@@ -149,7 +149,7 @@ class RowMerge:
             [table for table in merged if table.alters and table.table_key in written],
             lambda table: self._staged(plan, table),
         )
-        return MergedRows(changes=changes, resolved=_join(each.conflicts for each in merged))
+        return MergedRows(changes=changes, resolved=_join(table.conflicts for table in merged))
 
     def _decided(self, plan: MergePlan, keys: list[str], policy: MergePolicy) -> list[MergedTable]:
         """Decide tables in this process; unless the target only follows, check them together."""
@@ -157,8 +157,8 @@ class RowMerge:
         if plan.outcome is MergeOutcome.MERGED:
             pinned = SnapshotTables(root=self._objects.root, snapshot=plan.ours)
             self._require_no_conflicts(
-                sum((each.counts for each in merged), MergeCounts()).open,
-                _join(each.open_conflicts for each in merged),
+                sum((table.counts for table in merged), MergeCounts()).open,
+                _join(table.open_conflicts for table in merged),
                 check_merged(merged, self._catalog, pinned),
             )
         return merged
@@ -179,7 +179,7 @@ class RowMerge:
             pointed = {key: plan.theirs.tables[key] for key in plan.keys if key not in written}
             would_be = replace(plan.ours, tables={**plan.ours.tables, **pointed})
             self._require_no_conflicts(
-                sum((each.counts for each in decided), MergeCounts()).open,
+                sum((table.counts for table in decided), MergeCounts()).open,
                 spark.conflicts(decided, is_open=True),
                 spark.broken(decided, would_be, rules, frozenset(plan.keys)),
             )
@@ -205,14 +205,14 @@ class RowMerge:
 
     def _spark_for(self, plan: MergePlan, keys: list[str]) -> SparkMerge | None:
         """The engine on Spark if it is wanted, or if there is much to do and Spark is there."""
-        given = self._way.spark
-        if not keys or (given is None and not self._is_large(plan, keys)):
+        caller_spark = self._way.spark
+        if not keys or (caller_spark is None and not self._is_large(plan, keys)):
             return None
         if self._spark is None:
             try:
-                session = self._engines.enter_context(given_spark(given))
+                session = self._engines.enter_context(given_spark(caller_spark))
             except errors.SparkUnavailableError:
-                if given is not None:
+                if caller_spark is not None:
                     raise
                 return None
             from omnigraph.merge.spark_merge import SparkMerge  # needs pyspark
@@ -224,10 +224,10 @@ class RowMerge:
     def _is_large(self, plan: MergePlan, keys: list[str]) -> bool:
         """Whether more rows may differ than one process should look at; reads no row."""
         snapshots = (plan.before, plan.ours, plan.theirs)
-        found = [
+        entries = [
             snapshot.tables[key] for key in keys for snapshot in snapshots if key in snapshot.tables
         ]
-        if sum(entry.row_count for entry in found) <= LOCAL_ROWS_MAX:
+        if sum(entry.row_count for entry in entries) <= LOCAL_ROWS_MAX:
             return False
         rows = 0
         for key in keys:

@@ -68,8 +68,8 @@ def plan_merge(
     if outcome is not MergeOutcome.UP_TO_DATE:
         _require_one_schema(source, target, before)
     theirs_at, ours_at = (
-        datetime.fromisoformat(graph.commits[each].created_at)
-        for each in (source_commit, target_commit)
+        datetime.fromisoformat(graph.commits[commit_id].created_at)
+        for commit_id in (source_commit, target_commit)
     )
     return MergePlan(
         outcome=outcome,
@@ -105,5 +105,5 @@ def _require_one_schema(source: Resolved, target: ManifestState, before: Snapsho
 
 def _differs(key: str, before: Snapshot, ours: Snapshot, theirs: Snapshot) -> bool:
     """Whether the source changed a table, and the target has not the very same already."""
-    held = [snapshot.tables[key].pin for snapshot in (before, ours) if key in snapshot.tables]
-    return theirs.tables[key].pin not in held
+    pins = [snapshot.tables[key].pin for snapshot in (before, ours) if key in snapshot.tables]
+    return theirs.tables[key].pin not in pins

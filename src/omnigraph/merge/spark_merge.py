@@ -161,11 +161,11 @@ def _altered_rows(entry: TableEntry, altered: Altered, stored: pa.Schema) -> _Re
             for batch in read_files(place, altered.keyed[number - len(altered.groups)]):
                 yield batch.select(stored.names)
             return
-        gone = removed(place, altered.gone.get(number, ()))
+        gone_addresses = removed(place, altered.gone.get(number, ()))
         columns = [*stored.names, _ADDRESS]
         group = altered.groups[number]
         for batch in scan_fragments(place.root, entry, group, columns=columns, where=None):
-            stays = ~np.isin(batch.column(_ADDRESS).to_numpy(), gone)
+            stays = ~np.isin(batch.column(_ADDRESS).to_numpy(), gone_addresses)
             yield batch.select(stored.names).filter(pa.array(stays))
 
     return rows
@@ -178,21 +178,25 @@ def broken_by_merge(
     sources: Mapping[str, Sequence[StagedFile]],
 ) -> Iterator[BrokenRule]:
     """Keyed rules that the result violates, of changed tables and of edges to changed nodes."""
-    asked = {
-        key: each for key, each in rules.items() if key in touched or _nodes_of(each) & touched
+    checked_rules = {
+        key: type_rules
+        for key, type_rules in rules.items()
+        if key in touched or _nodes_of(type_rules) & touched
     }
-    nodes = {node for each in asked.values() for node in _nodes_of(each)}
+    nodes = {node for type_rules in checked_rules.values() for node in _nodes_of(type_rules)}
     tables = {
-        key: entry for key, entry in graph.snapshot.tables.items() if key in asked or key in nodes
+        key: entry
+        for key, entry in graph.snapshot.tables.items()
+        if key in checked_rules or key in nodes
     }
-    whole = graph.snapshot
-    graph.snapshot = replace(whole, tables=tables)
+    full_snapshot = graph.snapshot
+    graph.snapshot = replace(full_snapshot, tables=tables)
     try:
-        yield from broken_rules_on_spark(graph, asked)
+        yield from broken_rules_on_spark(graph, checked_rules)
         for key, files in sources.items():
             yield from _abandoned(graph, rules[key], [file.path for file in files])
     finally:
-        graph.snapshot = whole
+        graph.snapshot = full_snapshot
 
 
 def _nodes_of(rules: TypeRules) -> frozenset[str]:
@@ -266,11 +270,11 @@ class DecidedTable:
 
     def paths(self, role: str) -> Mapping[int, tuple[str, ...]]:
         """Files of one role by bucket; those with addresses by group of fragments."""
-        found: dict[int, tuple[str, ...]] = {}
+        paths_by_bucket: dict[int, tuple[str, ...]] = {}
         for file in self.files:
             if file.role == role:
-                found[file.bucket] = (*found.get(file.bucket, ()), file.path)
-        return dict(sorted(found.items()))
+                paths_by_bucket[file.bucket] = (*paths_by_bucket.get(file.bucket, ()), file.path)
+        return dict(sorted(paths_by_bucket.items()))
 
 
 def candidate_rows(diff: TableDiff) -> int:
@@ -291,7 +295,7 @@ class SparkMerge:
         self, tables: Iterable[TableToDecide], policy: MergePolicy
     ) -> tuple[DecidedTable, ...]:
         """Decide every row that the source changed; writes to no table."""
-        work = [self._plan(number, each, policy) for number, each in enumerate(tables)]
+        work = [self._plan(number, table, policy) for number, table in enumerate(tables)]
         self._place.open()
         with self._job():
             files = self._scattered(work)
@@ -300,8 +304,8 @@ class SparkMerge:
     def conflicts(self, tables: Iterable[DecidedTable], *, is_open: bool) -> pa.Table:
         """The first open or decided conflicts of every table, in the order of ids."""
         role = OPEN if is_open else RESOLVED
-        found = [self._first_conflicts(table.paths(role).values()) for table in tables]
-        return pa.concat_tables([CONFLICT_SCHEMA.empty_table(), *found])
+        first_conflicts = [self._first_conflicts(table.paths(role).values()) for table in tables]
+        return pa.concat_tables([CONFLICT_SCHEMA.empty_table(), *first_conflicts])
 
     def broken(
         self,
@@ -311,10 +315,16 @@ class SparkMerge:
         touched: frozenset[str],
     ) -> BrokenByMerge:
         """Rules that the result would violate; `snapshot` has tables whose pin alone changes."""
-        found = report_of(finding for table in tables for finding in table.broken)
+        report = report_of(finding for table in tables for finding in table.broken)
         rows = [
-            _broken_row(each.table_key, each.id, each.columns, each.message, each.reason.value)
-            for each in found.kept
+            _broken_row(
+                violation.table_key,
+                violation.id,
+                violation.columns,
+                violation.message,
+                violation.reason.value,
+            )
+            for violation in report.kept
         ]
         graph = WouldBeGraph(
             self._spark,
@@ -327,11 +337,11 @@ class SparkMerge:
             for table in tables
         }
         with self._job():
-            keyed = list(broken_by_merge(graph, rules, touched, sources))
-        rows += [row for each in keyed for row in _rows_of(each)]
+            broken_rules = list(broken_by_merge(graph, rules, touched, sources))
+        rows += [row for broken_rule in broken_rules for row in _rows_of(broken_rule)]
         return BrokenByMerge(
             conflicts=pa.Table.from_pylist(rows, schema=CONFLICT_SCHEMA),
-            total=found.total + sum(each.count for each in keyed),
+            total=report.total + sum(broken_rule.count for broken_rule in broken_rules),
         )
 
     def stage(
@@ -344,16 +354,16 @@ class SparkMerge:
         losses = [(t, paths) for t in altered for paths in t.paths(GONE).values()]
         place = self._place
         with self._job():
-            written = run_tasks(
+            written_buckets = run_tasks(
                 self._spark,
                 [(entries[table.table_key], paths) for table, paths in writes],
                 lambda work: write_bucket(place, *work),
                 Written,
             )
-            for (table, _), each in zip(writes, written, strict=True):
-                fragments = _fragments([*each.inserted, *each.replacing])
+            for (table, _), bucket in zip(writes, written_buckets, strict=True):
+                fragments = _fragments([*bucket.inserted, *bucket.replacing])
                 self._staged += [(entries[table.table_key], fragment) for fragment in fragments]
-            lost = run_tasks(
+            lost_groups = run_tasks(
                 self._spark,
                 [(entries[table.table_key], paths) for table, paths in losses],
                 lambda work: shrink_group(place, *work),
@@ -361,9 +371,15 @@ class SparkMerge:
             )
         changes = []
         for table in altered:
-            mine = [each for (t, _), each in zip(writes, written, strict=True) if t is table]
-            less = [each for (t, _), each in zip(losses, lost, strict=True) if t is table]
-            changes.append(self._gathered(entries[table.table_key], table, mine, less))
+            table_buckets = [
+                bucket for (t, _), bucket in zip(writes, written_buckets, strict=True) if t is table
+            ]
+            table_losses = [
+                group for (t, _), group in zip(losses, lost_groups, strict=True) if t is table
+            ]
+            changes.append(
+                self._gathered(entries[table.table_key], table, table_buckets, table_losses)
+            )
         return changes
 
     def clean_up(self, *, unpublished: bool) -> None:
@@ -377,25 +393,29 @@ class SparkMerge:
         self,
         entry: TableEntry,
         table: DecidedTable,
-        written: Sequence[Written],
-        lost: Sequence[list[Lost]],
+        written_buckets: Sequence[Written],
+        lost_groups: Sequence[list[Lost]],
     ) -> StagedChange:
-        inserted = _fragments(each for one in written for each in one.inserted)
-        if not lost:
+        inserted = _fragments(
+            fragment for bucket in written_buckets for fragment in bucket.inserted
+        )
+        if not lost_groups:
             return bulk.gather_append(self._objects, entry, inserted)
         return bulk.gather_merge(
             self._objects,
             entry,
             inserted=inserted,
-            replacing=_fragments(each for one in written for each in one.replacing),
+            replacing=_fragments(
+                fragment for bucket in written_buckets for fragment in bucket.replacing
+            ),
             shrunk=[
                 bulk.Shrunk(
-                    fragment_id=each.fragment_id,
-                    description=each.description,
-                    rows_lost=each.rows,
+                    fragment_id=fragment.fragment_id,
+                    description=fragment.description,
+                    rows_lost=fragment.rows,
                 )
-                for one in lost
-                for each in one
+                for group in lost_groups
+                for fragment in group
             ],
             rows_deleted=table.deleted,
         )
@@ -444,35 +464,41 @@ class SparkMerge:
         files: Mapping[tuple[int, int], list[StagedFile]],
     ) -> Iterator[DecidedTable]:
         buckets = [
-            Bucket(table=tables[table], number=number, files=tuple(found))
-            for (table, number), found in sorted(files.items())
-            if any(each.role in THEIRS_ROLES for each in found)
+            Bucket(table=tables[table], number=number, files=tuple(bucket_files))
+            for (table, number), bucket_files in sorted(files.items())
+            if any(file.role in THEIRS_ROLES for file in bucket_files)
         ]
         place = self._place
-        told = run_tasks(self._spark, buckets, lambda bucket: decide(place, bucket), Decided)
+        decisions = run_tasks(self._spark, buckets, lambda bucket: decide(place, bucket), Decided)
         for table in tables:
-            mine = [
-                each for bucket, each in zip(buckets, told, strict=True) if bucket.table is table
+            table_decisions = [
+                decision
+                for bucket, decision in zip(buckets, decisions, strict=True)
+                if bucket.table is table
             ]
             yield DecidedTable(
                 work=table,
-                files=tuple(file for each in mine for file in each.files),
-                counts=sum((MergeCounts(**each.counts) for each in mine), MergeCounts()),
-                deleted=sum(each.deleted for each in mine),
+                files=tuple(file for decision in table_decisions for file in decision.files),
+                counts=sum(
+                    (MergeCounts(**decision.counts) for decision in table_decisions), MergeCounts()
+                ),
+                deleted=sum(decision.deleted for decision in table_decisions),
                 broken=tuple(
-                    bad_rows_of(table.table_key, found) for each in mine for found in each.broken
+                    bad_rows_of(table.table_key, broken_rows)
+                    for decision in table_decisions
+                    for broken_rows in decision.broken
                 ),
             )
 
     def _first_conflicts(self, buckets: Iterable[tuple[str, ...]]) -> pa.Table:
         """Every bucket has its first conflicts in order, so the first of all are among them."""
-        kept = CONFLICT_SCHEMA.empty_table()
+        kept_conflicts = CONFLICT_SCHEMA.empty_table()
         for paths in buckets:
-            found = pa.Table.from_batches(read_files(self._place, paths), CONFLICT_SCHEMA)
-            both = pa.concat_tables([kept, found])
+            conflicts = pa.Table.from_batches(read_files(self._place, paths), CONFLICT_SCHEMA)
+            both = pa.concat_tables([kept_conflicts, conflicts])
             order = pc.sort_indices(both.column(ID_COLUMN))
-            kept = both.take(order.slice(0, CONFLICTS_KEPT)).combine_chunks()
-        return kept
+            kept_conflicts = both.take(order.slice(0, CONFLICTS_KEPT)).combine_chunks()
+        return kept_conflicts
 
     @contextmanager
     def _job(self) -> Iterator[None]:
@@ -486,7 +512,7 @@ class SparkMerge:
 
 
 def rows_per_bucket(schema: pa.Schema) -> int:
-    if any(has_blob(each) for each in schema):
+    if any(has_blob(schema_field) for schema_field in schema):
         return min(spark_diff.BLOB_ROWS_PER_BUCKET, spark_diff.ROWS_PER_BUCKET)
     return spark_diff.ROWS_PER_BUCKET
 
@@ -499,8 +525,11 @@ def _altered(table: DecidedTable) -> Altered:
     )
 
 
-def _fragments(described: Iterable[Described]) -> list[bulk.StagedFragment]:
-    return [bulk.StagedFragment(description=each.description, rows=each.rows) for each in described]
+def _fragments(described_fragments: Iterable[Described]) -> list[bulk.StagedFragment]:
+    return [
+        bulk.StagedFragment(description=fragment.description, rows=fragment.rows)
+        for fragment in described_fragments
+    ]
 
 
 def _rows_of(broken: BrokenRule) -> Iterator[Mapping[str, str | None]]:

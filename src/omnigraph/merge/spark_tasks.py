@@ -90,11 +90,11 @@ class TableWork:
 
     @property
     def keyed_columns(self) -> tuple[str, ...]:
-        found = set(names.SYSTEM_COLUMNS)
+        columns = set(names.SYSTEM_COLUMNS)
         for rule in self.rules.keyed_rules if self.rules else ():
             if isinstance(rule, UniqueTuple):
-                found |= set(rule.columns)
-        return tuple(name for name in self.merge.schema.names if name in found)
+                columns |= set(rule.columns)
+        return tuple(name for name in self.merge.schema.names if name in columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,11 +190,14 @@ def decide(place: StagingFolder, bucket: Bucket) -> Decided:
         # To disk first: which rows of the target they replace is looked up by all ids of the
         # bucket together, and the rows themselves may not fit into memory.
         spool = Spool(Path(scratch, "upserts"), table.merge.schema)
+        # This consumes the steps: deletes, conflicts, counts and broken rows are complete only now.
         spool.write(steps.upserts())
         upserted = spool.columns([names.ID_COLUMN]).column(names.ID_COLUMN).combine_chunks()
         deleted = steps.deleted()
         known = _known(place, bucket, pa.concat_arrays([upserted, deleted]))
+        # Sources even if the table is not written: pointing it elsewhere can remove edges, too.
         files = [*steps.conflict_files(), *_source_files(place, bucket, known)]
+        # Files of these roles mark a table as altered, and the driver stages it.
         if table.written:
             files += [
                 *_upsert_files(place, bucket, spool, known),
@@ -217,6 +220,7 @@ class _Steps:
         self._deletes: list[pa.Array] = [pa.array([], pa.string())]
         self._bucket = bucket.number
         self._conflicts = {
+            # `add` gets the number of the bucket; `buckets` only matters where ids are hashed.
             role: BucketWriter(place, table=bucket.table.number, role=role, buckets=1)
             for role in (OPEN, RESOLVED)
         }
@@ -230,8 +234,8 @@ class _Steps:
             self._deletes.append(step.deletes.column(names.ID_COLUMN))
             self._keep(step.conflicts)
             if self._rules is not None and step.upserts.num_rows:
-                found = check_rows(pa.Table.from_batches([step.upserts]), self._rules)
-                self.broken += map(_broken, found)
+                findings = check_rows(pa.Table.from_batches([step.upserts]), self._rules)
+                self.broken += map(_broken, findings)
             yield step.upserts
 
     def deleted(self) -> pa.StringArray:
@@ -244,14 +248,15 @@ class _Steps:
     def _keep(self, conflicts: pa.RecordBatch) -> None:
         is_open = pc.is_null(conflicts.column("resolution"))
         for role, mask in ((OPEN, is_open), (RESOLVED, pc.invert(is_open))):
-            # All are counted; those beyond the limit are not kept.
-            found = conflicts.filter(mask).slice(0, CONFLICTS_KEPT - self._kept[role])
-            self._conflicts[role].add(self._bucket, found)
-            self._kept[role] += found.num_rows
+            # All are counted; those beyond the limit are not kept. Steps ascend by id, so the kept
+            # ones are the first of the bucket, from which the driver takes the first of all.
+            kept_conflicts = conflicts.filter(mask).slice(0, CONFLICTS_KEPT - self._kept[role])
+            self._conflicts[role].add(self._bucket, kept_conflicts)
+            self._kept[role] += kept_conflicts.num_rows
 
 
 def _broken(bad_rows: BadRows) -> BrokenRows:
-    first = [(each.id, each.message) for each in bad_rows.kept]
+    first = [(violation.id, violation.message) for violation in bad_rows.kept]
     return BrokenRows(bad_rows.reason.value, bad_rows.columns, bad_rows.count, first)
 
 
@@ -270,10 +275,10 @@ def bad_rows_of(table_key: str, broken: BrokenRows) -> BadRows:
                 reason=reason,
                 columns=broken.columns,
                 row=None,
-                id=each,
+                id=violating_id,
                 message=message,
             )
-            for each, message in broken.first
+            for violating_id, message in broken.first
         ),
     )
 
@@ -283,13 +288,13 @@ def _known(place: StagingFolder, bucket: Bucket, wanted: pa.StringArray) -> pa.T
     sources = [names.SOURCE_COLUMN] if bucket.table.watches_sources else []
     texts = [pa.field(name, pa.string()) for name in (names.ID_COLUMN, *sources)]
     numbers = [pa.field(name, pa.uint64()) for name in (_ROW_ID, _ADDRESS)]
-    found = [pa.schema([*texts, *numbers]).empty_table()]
+    parts = [pa.schema([*texts, *numbers]).empty_table()]
     paths = [file.path for file in bucket.files if file.role == PINNED]
     for batch in read_files(place, paths if len(wanted) else ()):
         rows = batch.filter(pc.is_in(batch.column(names.ID_COLUMN), wanted))
         if rows.num_rows:
-            found.append(pa.Table.from_batches([rows]).cast(found[0].schema))
-    return pa.concat_tables(found).combine_chunks()
+            parts.append(pa.Table.from_batches([rows]).cast(parts[0].schema))
+    return pa.concat_tables(parts).combine_chunks()
 
 
 def _upsert_files(
@@ -303,8 +308,8 @@ def _upsert_files(
     ids, row_ids = (known.column(name).combine_chunks() for name in (names.ID_COLUMN, _ROW_ID))
     for batch in spool.batches():
         # Null for an id that the target does not have: such a row is inserted.
-        taken = row_ids.take(pc.index_in(batch.column(names.ID_COLUMN), ids))
-        rows.add(bucket.number, batch.append_column(_ROW_ID, taken))
+        kept_row_ids = row_ids.take(pc.index_in(batch.column(names.ID_COLUMN), ids))
+        rows.add(bucket.number, batch.append_column(_ROW_ID, kept_row_ids))
         if table.rules is not None:
             keyed.add(bucket.number, batch.select(list(table.keyed_columns)))
     yield from rows.files()
@@ -313,12 +318,13 @@ def _upsert_files(
 
 def _gone_files(place: StagingFolder, table: TableWork, known: pa.Table) -> list[StagedFile]:
     """Addresses of removed or replaced rows, in files by the group of their fragment."""
-    group_of = {each: number for number, group in enumerate(table.groups) for each in group}
+    group_of = {fragment: number for number, group in enumerate(table.groups) for fragment in group}
     writer = BucketWriter(place, table=table.number, role=GONE, buckets=len(table.groups))
     addresses = known.column(_ADDRESS).to_numpy()
     # The upper half of a row address is the fragment. Replaced rows are removed, too: their new
     # contents are written elsewhere under the same row ids.
     fragments = addresses >> np.uint64(32)
+    # By group and not by bucket: one task has to shrink a fragment, with its rows of all buckets.
     by_group: dict[int, list[np.ndarray]] = {}
     for fragment in np.unique(fragments).tolist():
         by_group.setdefault(group_of[fragment], []).append(addresses[fragments == fragment])
@@ -349,8 +355,9 @@ def write_bucket(place: StagingFolder, entry: TableEntry, paths: Iterable[str]) 
         if new.num_rows:
             inserted += write_rows(place.root, entry, new)
         if old.num_rows:
-            taken = row_ids.drop_null().to_numpy()
-            replacing += write_replacements(place.root, entry, old, taken)
+            # In the order of `old`: replacements get their row ids by position.
+            kept_row_ids = row_ids.drop_null().to_numpy()
+            replacing += write_replacements(place.root, entry, old, kept_row_ids)
     # Before the task reports: the driver commits these files without reading them.
     make_durable(place.root)
     return Written(_describe(inserted), _describe(replacing))
@@ -360,23 +367,31 @@ def shrink_group(place: StagingFolder, entry: TableEntry, paths: Iterable[str]) 
     """Remove rows of some fragments from the next version."""
     addresses = removed(place, paths)
     nothing = np.empty(0, np.uint64)
+    # `by_fragment` reads the addresses only.
     rows = Located(ids=pa.array([], pa.string()), row_ids=nothing, addresses=addresses)
-    shrunk = [shrink(place.root, entry, each, offsets) for each, offsets in rows.by_fragment()]
+    shrunk_fragments = [
+        shrink(place.root, entry, fragment_id, offsets)
+        for fragment_id, offsets in rows.by_fragment()
+    ]
     make_durable(place.root)
-    return [Lost(each.fragment_id, each.description, each.rows_lost) for each in shrunk]
+    return [
+        Lost(fragment.fragment_id, fragment.description, fragment.rows_lost)
+        for fragment in shrunk_fragments
+    ]
 
 
 def removed(place: StagingFolder, paths: Iterable[str]) -> np.ndarray:
     """The addresses in some files."""
     parts = [file.column(_ADDRESS).to_numpy() for file in read_files(place, paths)]
+    # The empty array is for the case without files: `concatenate` refuses an empty list.
     return np.concatenate([np.empty(0, np.uint64), *parts])
 
 
 def by_bucket(files: Iterable[StagedFile]) -> Mapping[tuple[int, int], list[StagedFile]]:
-    found: dict[tuple[int, int], list[StagedFile]] = {}
+    files_by_bucket: dict[tuple[int, int], list[StagedFile]] = {}
     for file in files:
-        found.setdefault((file.table, file.bucket), []).append(file)
-    return found
+        files_by_bucket.setdefault((file.table, file.bucket), []).append(file)
+    return files_by_bucket
 
 
 def _describe(fragments: Iterable[StagedFragment]) -> list[Described]:

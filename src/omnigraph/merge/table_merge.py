@@ -152,9 +152,9 @@ class _Gathered:
         """Keep the first open and the first resolved conflicts, each up to its own limit."""
         is_open = pc.is_null(conflicts.column("resolution"))
         for wanted, mask in ((True, is_open), (False, pc.invert(is_open))):
-            found = conflicts.filter(mask).slice(0, _CONFLICTS_KEPT - self._kept[wanted])
-            self._conflicts.append(found)
-            self._kept[wanted] += found.num_rows
+            kept_conflicts = conflicts.filter(mask).slice(0, _CONFLICTS_KEPT - self._kept[wanted])
+            self._conflicts.append(kept_conflicts)
+            self._kept[wanted] += kept_conflicts.num_rows
 
     def deleted(self) -> pa.StringArray:
         rows = pa.Table.from_batches(self._deletes, schema=DELETE_SCHEMA)
@@ -205,11 +205,11 @@ def _row_findings(table: MergedTable, rules: TypeRules) -> Iterator[BadRows]:
 
 
 def _keyed_columns(rules: TypeRules) -> frozenset[str]:
-    found = set(SYSTEM_COLUMNS)
+    columns = set(SYSTEM_COLUMNS)
     for rule in rules.keyed_rules:
         if isinstance(rule, UniqueTuple):
-            found |= set(rule.columns)
-    return frozenset(found)
+            columns |= set(rule.columns)
+    return frozenset(columns)
 
 
 def _conflict(violation: Violation) -> Mapping[str, str | None]:

@@ -116,17 +116,21 @@ class _Stream:
         """The changes up to this id; None if there are none."""
         if self._head is None:
             return None
+        # `end` ran before, so the head has a row: the sum of no values would be null.
         count = pc.sum(pc.less_equal(self._head.column("id"), last)).as_py()
         part, self._head = self._head.slice(0, count), self._head.slice(count)
         return part if count else None
 
     def _check(self, batch: pa.RecordBatch) -> None:
+        # Before the return: a stream whose columns do not fit is refused even if it has no changes.
         for name in ("before", "after"):
             _require_fit(batch.schema.field(name).type, self._table, self._side)
         if not batch.num_rows:
             return
         ids = batch.column("id")
         first, last = ids[0].as_py(), ids[-1].as_py()
+        # A single row has no pair to compare, hence `min_count`; `all` skips nulls, hence the check
+        # of `null_count`. `cut` takes a prefix, so ids out of order would be in a wrong range.
         ascending = pc.all(pc.less(ids[:-1], ids[1:]), min_count=0).as_py()
         if ids.null_count or not ascending or (self._last is not None and first <= self._last):
             raise _contradiction(
@@ -155,14 +159,14 @@ def _step(
 
 def _taken(theirs: pa.RecordBatch, table: TableToMerge) -> MergeStep:
     """The changes of the source, applied to a target that has the base's rows."""
-    gone = _is(theirs, "delete")
-    inserted, deleted = int(_is(theirs, "insert").sum()), int(gone.sum())
+    is_deleted = _is(theirs, "delete")
+    inserted, deleted = int(_is(theirs, "insert").sum()), int(is_deleted.sum())
     after = theirs.column("after")
     updated = theirs.num_rows - inserted - deleted
-    ids = theirs.column("id").filter(pa.array(gone))
+    ids = theirs.column("id").filter(pa.array(is_deleted))
     return replace(
         _nothing(table, MergeCounts(inserted=inserted, updated=updated, deleted=deleted)),
-        upserts=_rows(after.filter(pa.array(~gone)) if deleted else after, table.schema),
+        upserts=_rows(after.filter(pa.array(~is_deleted)) if deleted else after, table.schema),
         deletes=pa.RecordBatch.from_arrays([ids], schema=DELETE_SCHEMA),
     )
 
@@ -176,7 +180,7 @@ def _both(theirs: pa.RecordBatch, ours: pa.RecordBatch, table: TableToMerge) -> 
     by_row = _is(theirs, "delete") != _is(ours, "delete")
     by_column = ~_is(theirs, "delete") & ~_is(ours, "delete")
     if not table.policy.column_level:
-        new, old = (_rows(each.column("after"), table.schema) for each in (theirs, ours))
+        new, old = (_rows(changes.column("after"), table.schema) for changes in (theirs, ours))
         by_row |= by_column & _any(~_same(*pair) for pair in zip(new, old, strict=True))
         by_column[:] = False
     yield _nothing(table, MergeCounts(agreed=int((~by_row & ~by_column).sum())))
@@ -222,12 +226,13 @@ class _ColumnMerge:
 
 def _by_column(theirs: pa.RecordBatch, ours: pa.RecordBatch, table: TableToMerge) -> MergeStep:
     """Rows that both sides inserted or updated: each column from the side that changed it."""
-    merges = [_column_merge(theirs, ours, each, table) for each in table.schema]
+    merges = [_column_merge(theirs, ours, field, table) for field in table.schema]
     taken = _any(merge.theirs for merge in merges)
     # One open conflict keeps the whole row from being written: no row is half merged.
     written = taken & ~_any(merge.open for merge in merges)
     combined = written & _any(merge.ours for merge in merges)
     conflicts = pa.concat_batches([merge.conflicts for merge in merges])
+    # A row whose conflicts all went to the target is not written, but it did not agree either.
     contested = _mask(pc.is_in(theirs.column("id"), value_set=conflicts.column("id")))
     counts = MergeCounts(
         updated=int(written.sum()),
@@ -258,19 +263,24 @@ def _column_merge(
     # Positions in [new, old], so that one `take` builds the merged column.
     places = np.arange(len(fresh)) + np.where(taken, 0, len(fresh))
     rows = pa.array(clash)
-    texts = [value_texts(each.filter(rows)) for each in (base, old, new)]
+    texts = [value_texts(values.filter(rows)) for values in (base, old, new)]
     # An inserted row has no base; the text of null would say that null was stored.
     texts[0] = [
         None if absent else text for text, absent in zip(texts[0], fresh[clash], strict=True)
     ]
-    found = theirs.select(["op", "id"]).filter(rows)
+    # The op of one side is that of both: neither deletes, and an insert only meets an insert.
+    conflicting_changes = theirs.select(["op", "id"]).filter(rows)
     return _ColumnMerge(
         values=pa.concat_arrays([new, old]).take(pa.array(places)) if taken.any() else old,
         theirs=taken,
         ours=(by_ours & ~by_theirs) | (clash & (side is Side.OURS)),
         open=clash & (side is None),
         conflicts=_conflicts(
-            found.column("id"), _kinds(found, found), texts, column=field.name, table=table
+            conflicting_changes.column("id"),
+            _kinds(conflicting_changes, conflicting_changes),
+            texts,
+            column=field.name,
+            table=table,
         ),
     )
 
@@ -286,7 +296,7 @@ def _conflicts(
     """Conflicts of one column, or of whole rows; `texts` are those of base, ours and theirs."""
     count, side = len(ids), table.policy.side(table.table_key, column)
     base, ours, theirs = (pa.array(text, pa.string()) for text in texts)
-    constant = [pa.array([each] * count, pa.string()) for each in (table.table_key, column, side)]
+    constant = [pa.array([value] * count, pa.string()) for value in (table.table_key, column, side)]
     return pa.RecordBatch.from_arrays(
         [constant[0], ids, constant[1], base, ours, theirs, pa.array(kinds), constant[2]],
         schema=CONFLICT_SCHEMA,
@@ -317,6 +327,8 @@ def _sort(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         return batches[0]
     rows = pa.concat_batches(filled) if len(filled) > 1 else filled[0]
     ids = rows.column(ID_COLUMN)
+    # Conflicts of one row share its id, hence "or equal"; the sort is stable and keeps them in the
+    # order of the columns.
     if pc.all(pc.less_equal(ids[:-1], ids[1:]), min_count=0).as_py():
         return rows
     return rows.take(pc.sort_indices(ids))
@@ -349,10 +361,12 @@ def _changed(changes: pa.RecordBatch, column: str) -> _Mask:
 
 def _rows(images: pa.StructArray, schema: pa.Schema) -> pa.RecordBatch:
     """Whole rows as the table has them; columns that the images lack are null."""
-    found = dict(zip(images.type.names, images.flatten(), strict=True))
+    columns_by_name = dict(zip(images.type.names, images.flatten(), strict=True))
     columns = [
-        found[each.name] if each.name in found else pa.nulls(len(images), each.type)
-        for each in schema
+        columns_by_name[field.name]
+        if field.name in columns_by_name
+        else pa.nulls(len(images), field.type)
+        for field in schema
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
@@ -362,6 +376,7 @@ def _same(left: pa.Array, right: pa.Array) -> _Mask:
         return _same_lists(left, right)
     same = pc.equal(left, right)
     if pat.is_floating(left.type):
+        # `equal` takes 0.0 and -0.0 for the same, and NaN for different from itself.
         bits = pa.int64() if left.type == pa.float64() else pa.int32()
         nans = pc.and_(pc.is_nan(left), pc.is_nan(right))
         same = pc.or_(pc.equal(left.view(bits), right.view(bits)), nans)
@@ -371,6 +386,7 @@ def _same(left: pa.Array, right: pa.Array) -> _Mask:
 def _same_lists(left: pa.Array, right: pa.Array) -> _Mask:
     same = _mask(pc.and_(left.is_null(), right.is_null()))
     alike = _mask(pc.equal(pc.list_value_length(left), pc.list_value_length(right)))
+    # Items pair up only in lists of equal length; a null list has none, so it is filtered out.
     left, right = left.filter(pa.array(alike)), right.filter(pa.array(alike))
     items = np.ones(len(left), np.bool_)
     differing = ~_same(pc.list_flatten(left), pc.list_flatten(right))
@@ -380,23 +396,23 @@ def _same_lists(left: pa.Array, right: pa.Array) -> _Mask:
 
 
 def _any(masks: Iterable[_Mask]) -> _Mask:
-    found: _Mask = np.logical_or.reduce(list(masks))
-    return found
+    mask: _Mask = np.logical_or.reduce(list(masks))
+    return mask
 
 
 def _mask(values: pa.BooleanArray) -> _Mask:
     """Null counts as false."""
-    found: _Mask = values.fill_null(fill_value=False).to_numpy(zero_copy_only=False)
-    return found
+    mask: _Mask = values.fill_null(fill_value=False).to_numpy(zero_copy_only=False)
+    return mask
 
 
 def _require_fit(row: pa.StructType, table: TableToMerge, side: str) -> None:
-    found = {each.name: each.type for each in row}
+    types = {field.name: field.type for field in row}
     expected = dict(zip(table.schema.names, table.schema.types, strict=True))
-    for name in (ID_COLUMN, *found):
-        if name not in found or found[name] != expected.get(name):
+    for name in (ID_COLUMN, *types):
+        if name not in types or types[name] != expected.get(name):
             raise InvalidInputError(
-                f"{table.table_key}.{name} is {found.get(name)} in the changes of the {side}, "
+                f"{table.table_key}.{name} is {types.get(name)} in the changes of the {side}, "
                 f"expected {expected.get(name, 'no such column')} as in the target of the merge",
                 next_step="Apply the same schema to both branches and merge again.",
             )

@@ -250,10 +250,10 @@ class _Preparation:
         return Prepared(changes=tuple(changes), read_set=read_set)
 
     def require_head(self, state: ManifestState) -> None:
-        expected, found = self._request.expect_head, state.head.commit_id
-        if expected is None or expected == found:
+        expected, head_commit = self._request.expect_head, state.head.commit_id
+        if expected is None or expected == head_commit:
             return
-        raise HeadMovedError(state.branch or names.MAIN, expected=expected, found=found)
+        raise HeadMovedError(state.branch or names.MAIN, expected=expected, found=head_commit)
 
     def _staged(self, snapshot: Snapshot, table_key: str, effect: TableEffect) -> StagedChange:
         entry = writable_entry(

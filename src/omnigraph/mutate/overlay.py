@@ -190,31 +190,31 @@ class PinnedRows:
 
     def whole(self, table_key: str, addresses: np.ndarray, schema: pa.Schema) -> Iterator[pa.Table]:
         """The rows at these addresses with everything in them, blobs as their bytes."""
-        found = 0
+        rows_read = 0
         if len(addresses) >= self._row_count(table_key) * _SCAN_SHARE:
             for rows, where in self._scan(table_key, None, schema):
-                kept = rows.filter(pa.array(np.isin(where, addresses)))
-                found += kept.num_rows
-                yield kept
+                kept_rows = rows.filter(pa.array(np.isin(where, addresses)))
+                rows_read += kept_rows.num_rows
+                yield kept_rows
         else:
             for start in range(0, len(addresses), _WHOLE_ROWS):
                 listed = ", ".join(map(str, addresses[start : start + _WHOLE_ROWS].tolist()))
                 for rows, _ in self._scan(table_key, f"{_ADDRESS} IN ({listed})", schema):
-                    found += rows.num_rows
+                    rows_read += rows.num_rows
                     yield rows
-        if found != len(addresses):
+        if rows_read != len(addresses):
             raise DamagedGraphError(
-                f"{table_key} lists {len(addresses)} rows, of which {found} can be read",
+                f"{table_key} lists {len(addresses)} rows, of which {rows_read} can be read",
                 next_step=f"Run `omnigraph check {self._root}`.",
             )
 
     def existing(self, table_key: str, ids: pa.StringArray) -> pa.StringArray:
         """Those of the ids that a row has."""
-        found = [
+        id_arrays = [
             rows.column(names.ID_COLUMN).combine_chunks()
             for rows, _ in self.candidates(table_key, (), one_of((names.ID_COLUMN,), ids))
         ]
-        present = joined(*found)
+        present = joined(*id_arrays)
         return ids.filter(pc.is_in(ids, present))
 
     def edges_at(
@@ -255,5 +255,5 @@ class PinnedRows:
 
 def touching(rows: pa.Table, columns: Sequence[str], nodes: pa.StringArray) -> pa.ChunkedArray:
     """Whether an edge holds one of these nodes in one of these columns."""
-    held = [pc.is_in(rows.column(column), nodes) for column in columns]
-    return pc.or_(*held) if len(held) > 1 else held[0]
+    masks = [pc.is_in(rows.column(column), nodes) for column in columns]
+    return pc.or_(*masks) if len(masks) > 1 else masks[0]

@@ -32,13 +32,13 @@ _COMPUTED: Final = 'SELECT "#row", VALUES FROM rows ORDER BY 1'
 
 def columns_of(*expressions: ex.Expression) -> tuple[str, ...]:
     """The columns that expressions read, each once."""
-    found = (
-        each.name
+    property_names = (
+        subexpression.name
         for expression in expressions
-        for each in ex.walk(expression)
-        if isinstance(each, ex.PropertyOf)
+        for subexpression in ex.walk(expression)
+        if isinstance(subexpression, ex.PropertyOf)
     )
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(property_names))
 
 
 class RowValues:
@@ -83,8 +83,8 @@ class RowValues:
         if not rows.num_rows:
             return rows
         text = _MATCHING.replace("CONDITION", self._sql(condition, type_name))
-        found = self._query(text, rows, (condition,))
-        return rows.take(found.column(0).combine_chunks())
+        match_positions = self._query(text, rows, (condition,))
+        return rows.take(match_positions.column(0).combine_chunks())
 
     def computed(
         self, rows: pa.Table, expressions: Sequence[ex.Expression], type_name: str
@@ -109,11 +109,11 @@ class RowValues:
         return sql_of(expression, column=column, parameters=self.parameters)
 
     def _query(self, text: str, rows: pa.Table, expressions: Sequence[ex.Expression]) -> pa.Table:
-        columns = {each: rows.column(each) for each in columns_of(*expressions)}
+        columns = {column: rows.column(column) for column in columns_of(*expressions)}
         for expression in expressions:
-            for each in ex.walk(expression):
-                if isinstance(each, ex.TextSearch):
-                    columns[self._found(each)] = self._text_matches(each, rows)
+            for subexpression in ex.walk(expression):
+                if isinstance(subexpression, ex.TextSearch):
+                    columns[self._found(subexpression)] = self._text_matches(subexpression, rows)
         columns[_POSITION] = pa.array(np.arange(rows.num_rows))
         connection = self._connection()
         connection.register("rows", pa.table(columns))

@@ -68,7 +68,7 @@ def require_none(findings: Iterable[BadRows]) -> None:
     report = report_of(findings)
     if report.ok:
         return
-    report = replace(report, kept=tuple(replace(each, row=None) for each in report.kept))
+    report = replace(report, kept=tuple(replace(violation, row=None) for violation in report.kept))
     raise ValidationFailedError(
         report.summary(),
         report=report,
@@ -135,8 +135,8 @@ def inserted_rows(
     declared, rules = catalog.tables(), constraints.table_rules(catalog)
     for table_key, positions in by_table.items():
         own = declared[table_key]
-        given = [_values(statements[each], own, values) for each in positions]
-        taken = take_in(own, given, new_ids=one_by_one(new_id))
+        input_rows = [_values(statements[position], own, values) for position in positions]
+        taken = take_in(own, input_rows, new_ids=one_by_one(new_id))
         require_none(taken.findings)
         require_storable(taken.table, rules[table_key], taken.table.column_names)
         ids[table_key] = taken.table.column(ID_COLUMN).combine_chunks()
@@ -167,12 +167,12 @@ def _values(
 
 def require_vector(declared: NodeType | EdgeType, name: str, *, given: bool) -> None:
     """Refuse a missing vector that would have to be computed from a text."""
-    each = declared.properties[name]
-    if given or each.embed is None or each.nullable:
+    prop = declared.properties[name]
+    if given or prop.embed is None or prop.nullable:
         return
     raise InvalidInputError(
         f"{declared.name}.{name} is missing, and this Omnigraph cannot compute it from "
-        f"{each.embed.source} yet",
+        f"{prop.embed.source} yet",
         next_step=f"Give the vector: `{name}: $vector`, or declare the property with `?`.",
     )
 
@@ -201,20 +201,20 @@ def _assign(
     statement: tq.UpdateStatement, rows: pa.Table, values: RowValues
 ) -> Mapping[str, RawColumn]:
     """What is assigned: a column, or a list with the one value that all rows get."""
-    found: dict[str, RawColumn] = {}
+    columns: dict[str, RawColumn] = {}
     computed: dict[str, Expression] = {}
     for assignment in statement.assignments:
         known = values.known(assignment.value)
         if known is not None:
-            found[assignment.property] = [known[0]]
+            columns[assignment.property] = [known[0]]
         elif isinstance(assignment.value, PropertyOf):
-            found[assignment.property] = rows.column(assignment.value.name)
+            columns[assignment.property] = rows.column(assignment.value.name)
         else:
             computed[assignment.property] = assignment.value
     if computed:
         answers = values.computed(rows, list(computed.values()), statement.type)
-        found |= dict(zip(computed, answers, strict=True))
-    return found
+        columns |= dict(zip(computed, answers, strict=True))
+    return columns
 
 
 def _unstorable(
@@ -224,8 +224,8 @@ def _unstorable(
 
     def message(row: int) -> str:
         value = raw[row]
-        found = shown_scalar(value) if isinstance(value, pa.Scalar) else shown(value)
-        return f"found {found}, expected {expected}"
+        value_text = shown_scalar(value) if isinstance(value, pa.Scalar) else shown(value)
+        return f"found {value_text}, expected {expected}"
 
     return bad_rows(
         table_key_of(declared),
@@ -290,7 +290,7 @@ class StatementRun:
         self.overlay = Overlay(mutation.catalog)
 
     def run(self) -> tuple[StatementCounts, ...]:
-        done = []
+        statement_counts = []
         for position, statement in enumerate(self._mutation.statements):
             match statement:
                 case tq.InsertStatement():
@@ -302,8 +302,8 @@ class StatementRun:
                 case _:
                     assert_never(statement)
             self.overlay.require_bounds(counts.statement)
-            done.append(counts)
-        return tuple(done)
+            statement_counts.append(counts)
+        return tuple(statement_counts)
 
     def _insert(self, statement: tq.InsertStatement, position: int) -> StatementCounts:
         table = self.overlay.table(statement.table_key)
@@ -318,28 +318,32 @@ class StatementRun:
         return self._counts(statement.presence.value, statement, 1)
 
     def _update(self, statement: tq.UpdateStatement) -> StatementCounts:
-        found = self._matches(statement, "update")
-        if found.count:
+        matches = self._matches(statement, "update")
+        if matches.count:
             table = self.overlay.table(statement.table_key)
-            old = [found.changed]
+            old = [matches.changed]
             size = 0
-            for rows in self._pinned.whole(statement.table_key, found.addresses, table.rows.schema):
+            for rows in self._pinned.whole(
+                statement.table_key, matches.addresses, table.rows.schema
+            ):
                 size += rows.nbytes
-                require_bytes(size, rows=found.count, what=f"update {statement.type}")
+                require_bytes(size, rows=matches.count, what=f"update {statement.type}")
                 old.append(rows)
             rows = pa.concat_tables(old)
             new = updated_rows(statement, table.declared, rows, self._values)
-            table.put(new, pinned=found.ids)
-        return self._counts("update", statement, found.count)
+            table.put(new, pinned=matches.ids)
+        return self._counts("update", statement, matches.count)
 
     def _delete(self, statement: tq.DeleteStatement) -> StatementCounts:
-        found = self._matches(statement, "delete")
+        matches = self._matches(statement, "delete")
         table = self.overlay.table(statement.table_key)
-        table.remove(found.all_ids, pinned=found.ids)
-        counts = self._counts("delete", statement, found.count)
-        if not found.count:
+        table.remove(matches.all_ids, pinned=matches.ids)
+        counts = self._counts("delete", statement, matches.count)
+        if not matches.count:
             return counts
-        cascaded = sum(self._cascade(statement, each, found) for each in statement.incident)
+        cascaded = sum(
+            self._cascade(statement, edge_type, matches) for edge_type in statement.incident
+        )
         return replace(counts, edges=counts.edges + cascaded)
 
     def _cascade(self, statement: tq.DeleteStatement, edge_type: str, nodes: _Matches) -> int:
@@ -349,17 +353,17 @@ class StatementRun:
         columns = [column for column, end in ends.items() if end == statement.type]
         key = edge_table_key(edge_type)
         table = self.overlay.table(key)
-        gone = nodes.all_ids
-        held: list[pa.StringArray] = []
+        deleted_ids = nodes.all_ids
+        visible_ids: list[pa.StringArray] = []
         count = 0
-        for ids in self._pinned.edges_at(key, columns, gone):
+        for ids in self._pinned.edges_at(key, columns, deleted_ids):
             visible = without(ids, table.known)
             count += len(visible)
             if count <= overlay.ROWS_MAX:
-                held.append(visible)
+                visible_ids.append(visible)
         require_rows(count, what=f"delete {statement.type} with its {edge_type} edges")
-        pinned = joined(*held)
-        changed = table.rows.filter(touching(table.rows, columns, gone))
+        pinned = joined(*visible_ids)
+        changed = table.rows.filter(touching(table.rows, columns, deleted_ids))
         ids = joined(pinned, *changed.column(ID_COLUMN).chunks)
         table.remove(ids, pinned=pinned)
         return len(ids)
@@ -377,11 +381,11 @@ class StatementRun:
                 # Before the condition: old values must no longer be used.
                 taken = pc.is_in(numbered.column(ID_COLUMN), table.known)
                 numbered = numbered.filter(pc.invert(taken))
-            found = self._values.matching(numbered, condition, own)
-            count += found.num_rows
+            matching_rows = self._values.matching(numbered, condition, own)
+            count += matching_rows.num_rows
             if count <= overlay.ROWS_MAX:
-                ids.append(joined(*found.column(ID_COLUMN).chunks))
-                addresses.append(found.column(_ADDRESS).to_numpy())
+                ids.append(joined(*matching_rows.column(ID_COLUMN).chunks))
+                addresses.append(matching_rows.column(_ADDRESS).to_numpy())
         require_rows(count, what=f"{verb} {own}")
         return _Matches(
             ids=joined(*ids),

@@ -201,21 +201,21 @@ def findings_elsewhere(objects: Objects) -> tuple[Finding, ...]:
     for ref in living_branches(objects).values():
         try:
             tables = read_branch_manifest(objects, ref).snapshot().tables.values()
-            told = [*_gone(root, tables, opened, f"branch {ref.branch!r}")]
+            ref_findings = [*_gone(root, tables, opened, f"branch {ref.branch!r}")]
             for entry in tables:
                 if belongs_to(entry, ref) and (line_of(entry), entry.version) in opened:
-                    told += (
+                    ref_findings += (
                         replace(finding, thing=f"branch {ref.branch!r}, {entry.table_key}")
                         for finding in _head(root, entry)
                     )
         except OmnigraphError as error:
-            told = [_unreadable(f"branch {ref.branch!r}", error)]
-        if told and find_branch(objects, ref.branch) == ref:
-            findings += told
+            ref_findings = [_unreadable(f"branch {ref.branch!r}", error)]
+        if ref_findings and find_branch(objects, ref.branch) == ref:
+            findings += ref_findings
     for tag in all_tags(objects):
-        told = [*_gone(root, tag.snapshot().tables.values(), opened, f"tag {tag.tag!r}")]
-        if told and read_tag(objects, tag.tag) == tag:
-            findings += told
+        ref_findings = [*_gone(root, tag.snapshot().tables.values(), opened, f"tag {tag.tag!r}")]
+        if ref_findings and read_tag(objects, tag.tag) == tag:
+            findings += ref_findings
     return tuple(findings)
 
 

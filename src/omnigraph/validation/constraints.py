@@ -277,8 +277,8 @@ def count_text(rule: EdgeCount) -> str:
 def missing_text(rule: EndpointExists, endpoint: pa.Scalar) -> str:
     """What is wrong with an endpoint that no node has."""
     type_name = rule.node_key.partition(":")[2]
-    found = shown_scalar(endpoint)
-    return f"found {found}, expected the id of a {type_name} that exists after the write"
+    endpoint_text = shown_scalar(endpoint)
+    return f"found {endpoint_text}, expected the id of a {type_name} that exists after the write"
 
 
 def keyed_message(reason: Reason, rule: KeyedRule | None, values: Sequence[pa.Scalar]) -> str:
@@ -287,22 +287,22 @@ def keyed_message(reason: Reason, rule: KeyedRule | None, values: Sequence[pa.Sc
     `values` are what the rule looks at in the record itself: its id where there is no rule, the
     members of a unique tuple, the endpoint, or the source whose edges are counted.
     """
-    found = ", ".join(map(shown_scalar, values))
+    text = ", ".join(map(shown_scalar, values))
     match reason, rule:
         case Reason.DUPLICATE_ID, None:
-            return f"id: found {found}, which an earlier record of the input has too"
+            return f"id: found {text}, which an earlier record of the input has too"
         case Reason.SUPERSEDED, None:
-            return f"id: found {found}, superseded by another record of the input"
+            return f"id: found {text}, superseded by another record of the input"
         case Reason.ID_EXISTS, None:
-            return f"id: found {found}, which the graph has already, expected a new one"
+            return f"id: found {text}, which the graph has already, expected a new one"
         case Reason.NOT_UNIQUE, UniqueTuple():
             columns = ", ".join(rule.columns)
-            return f"{columns}: found {found}, which another row has too, expected a unique value"
+            return f"{columns}: found {text}, which another row has too, expected a unique value"
         case Reason.MISSING_ENDPOINT, EndpointExists():
             return f"{rule.column}: {missing_text(rule, *values)}"
         case ((Reason.TOO_MANY_EDGES | Reason.TOO_FEW_EDGES), EdgeCount()):
             amount = "many" if reason is Reason.TOO_MANY_EDGES else "few"
-            return f"src: found too {amount} edges of {found}, expected {count_text(rule)}"
+            return f"src: found too {amount} edges of {text}, expected {count_text(rule)}"
         case _:
             raise ValueError(f"{reason} is not a reason of {rule}")
 

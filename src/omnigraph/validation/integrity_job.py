@@ -84,7 +84,7 @@ def broken_rules_on_spark(
     ]
     counts: dict[_Question, int] = {}
     for node_key in graph.snapshot.tables:
-        about = [each for each in questions if _node_key(each) == node_key]
+        about = [question for question in questions if _node_key(question) == node_key]
         if about:
             counts |= _answers_by_id(graph, node_key, about)
     for question in questions:
@@ -195,17 +195,19 @@ def _answers_by_id(
     counted = (_NODES, *columns.values())
     sources = [_counts_of(graph, node_key, {names.ID_COLUMN: _NODES}, counted)]
     for table_key in dict.fromkeys(table for table, _ in columns):
-        mine = {column: name for (table, column), name in columns.items() if table == table_key}
-        sources.append(_counts_of(graph, table_key, mine, counted))
+        count_names = {
+            column: name for (table, column), name in columns.items() if table == table_key
+        }
+        sources.append(_counts_of(graph, table_key, count_names, counted))
     per_id = (
         reduce(lambda left, right: left.unionByName(right), sources)
         .groupBy(_KEY)
         .agg(*(f.sum(name).alias(name) for name in counted))
     )
     answers = [_answer(question, columns) for question in questions]
-    summary = per_id.agg(*(each.alias(f"a{n}") for n, each in enumerate(answers))).first()
+    summary = per_id.agg(*(answer.alias(f"a{n}") for n, answer in enumerate(answers))).first()
     assert summary is not None
-    return {each: count or 0 for each, count in zip(questions, summary, strict=True)}
+    return {question: count or 0 for question, count in zip(questions, summary, strict=True)}
 
 
 def _ends(question: _Question) -> tuple[tuple[str, str], ...]:
@@ -229,9 +231,9 @@ def _counts_of(
     ones = [
         f.struct(
             f.col(column).alias(_KEY),
-            *(f.lit(1 if name == mine else 0).cast("bigint").alias(name) for name in counted),
+            *(f.lit(1 if name == count_name else 0).cast("bigint").alias(name) for name in counted),
         )
-        for column, mine in columns.items()
+        for column, count_name in columns.items()
     ]
     return rows.select(f.inline(f.array(*ones)))
 
@@ -282,8 +284,8 @@ def _examples(graph: SparkTables, question: _Question) -> tuple[str, ...]:
         case _Counted():
             edges = graph.table(question.table_key, columns=(names.SOURCE_COLUMN,))
             sources = edges.groupBy(names.SOURCE_COLUMN).agg(f.count(f.lit(1)).alias(_ROWS))
-            found = sources.where(_out_of_bounds(question, f.col(_ROWS)))
-            first = found.orderBy(names.SOURCE_COLUMN).limit(_EXAMPLES_MAX)
+            broken_sources = sources.where(_out_of_bounds(question, f.col(_ROWS)))
+            first = broken_sources.orderBy(names.SOURCE_COLUMN).limit(_EXAMPLES_MAX)
             return tuple(str(row[0]) for row in first.collect())
         case _:
             assert_never(question)
@@ -298,5 +300,5 @@ def _texts(graph: SparkTables, question: _Repeated, values: DataFrame) -> tuple[
     listed = ", ".join('"' + column.replace('"', '""') + '"' for column in question.columns)
     with open_database() as database:
         database.register("these", rows)
-        found = database.sql(f"SELECT concat_ws(', ', {listed}) FROM these").fetchall()  # noqa: S608
-    return tuple(text for (text,) in found)
+        text_rows = database.sql(f"SELECT concat_ws(', ', {listed}) FROM these").fetchall()  # noqa: S608
+    return tuple(text for (text,) in text_rows)

@@ -53,8 +53,8 @@ def record_lines(declared: ct.NodeType | ct.EdgeType, rows: pa.RecordBatch) -> b
             targets = rows.column(TARGET_COLUMN).to_pylist()
             data = _objects({ID_COLUMN: ids, **inner}, len(ids))
             records = (
-                {"edge": declared.name, "from": source, "to": target, "data": each}
-                for source, target, each in zip(sources, targets, data, strict=True)
+                {"edge": declared.name, "from": source, "to": target, "data": record_data}
+                for source, target, record_data in zip(sources, targets, data, strict=True)
             )
         case _:
             assert_never(declared)
@@ -74,7 +74,7 @@ def _spelt(
     declared: ct.NodeType | ct.EdgeType, prop: ct.Property, rows: pa.RecordBatch
 ) -> list[object]:
     column = rows.column(prop.name)
-    bad, spelt = _column(column, prop)
+    bad, json_column = _column(column, prop)
     if bad is not None and pc.any(bad).as_py():
         row = pc.index(bad, True).as_py()
         raise InvalidInputError(
@@ -82,7 +82,7 @@ def _spelt(
             f"{shown_scalar(column[row])} as {prop.name}, which has no JSON",
             next_step="Export with `--format parquet`.",
         )
-    return spelt
+    return json_column
 
 
 def _column(column: pa.Array, prop: ct.Property) -> tuple[pa.Array | None, list[object]]:
@@ -152,19 +152,19 @@ def json_values(values: pa.Array) -> list[object]:
             None if length is None else [next(items) for _ in range(length)] for length in lengths
         ]
     if pat.is_floating(kind):
-        return [_number(each) for each in values.to_pylist()]
+        return [_number(value) for value in values.to_pylist()]
     if pat.is_temporal(kind):
         texts = pc.replace_substring(values.cast(pa.string()), pattern=" ", replacement="T")
         return list(texts.to_pylist())
     if pat.is_large_binary(kind):
-        return [None if each is None else _blob_text(each) for each in values.to_pylist()]
+        return [None if content is None else _blob_text(content) for content in values.to_pylist()]
     return list(values.to_pylist())
 
 
 def _objects_of_json(values: pa.StructArray) -> list[object]:
     names = values.type.names
     there = values.is_valid().to_pylist()
-    columns = [json_values(each) for each in values.flatten()]
+    columns = [json_values(member) for member in values.flatten()]
     return [
         {name: column[row] for name, column in zip(names, columns, strict=True)}
         if present

@@ -158,7 +158,7 @@ class KeyBuckets:
     def buckets(self) -> Iterator[tuple[int, bytes]]:
         """The keys by bucket, encoded in pieces of a bounded size; clears this object."""
         for role, parts in self._parts.items():
-            arrays = [np.concatenate(each) for each in zip(*parts, strict=True)]
+            arrays = [np.concatenate(pieces) for pieces in zip(*parts, strict=True)]
             bucket = (arrays[0] % np.uint64(self._hashing.buckets)).astype(np.uint16)
             order = np.argsort(bucket, kind="stable")
             ends = np.searchsorted(bucket[order], np.arange(self._hashing.buckets + 1))
@@ -182,8 +182,8 @@ def frames_of(blobs: Iterable[bytes]) -> Mapping[int, pl.DataFrame]:
             "h2": np.frombuffer(keys.second, np.uint32),
             "row": _whole(keys.upper, keys.rows),
         }
-        for number, each in enumerate(keys.extras):
-            columns[f"extra{number}"] = np.frombuffer(each, np.uint64)
+        for number, extra in enumerate(keys.extras):
+            columns[f"extra{number}"] = np.frombuffer(extra, np.uint64)
         parts.setdefault(keys.role, []).append(pl.DataFrame(columns))
     return {role: pl.concat(frames) for role, frames in parts.items()}
 
@@ -303,9 +303,9 @@ class _Bucket:
         self._missing: dict[str, pl.DataFrame] = {}
 
     def ids(self, role: Role) -> Iterator[Finding | Replaced]:
-        given = self._frame(role)
+        incoming_keys = self._frame(role)
         stage = Stage.NODE_IDS if is_node(role.table_key) else Stage.EDGE_IDS
-        losers, winners = self._contest(given)
+        losers, winners = self._contest(incoming_keys)
         if len(losers):
             reason = (
                 Reason.SUPERSEDED
@@ -323,13 +323,13 @@ class _Bucket:
                 yield Replaced(table_key=role.table_key, rows=pinned["row"].to_numpy())
 
     def tuples(self, role: Role) -> Iterator[Finding]:
-        given = self._frame(role)
-        if not len(given):
+        incoming_keys = self._frame(role)
+        if not len(incoming_keys):
             return
-        held = given.join(self._pinned(role), on=_KEY, how="semi")
+        pinned_clashes = incoming_keys.join(self._pinned(role), on=_KEY, how="semi")
         first = pl.col("row").min().over(_KEY)
-        repeated = _shared(given).filter(pl.col("row") > first)
-        refused = pl.concat([held.select("row"), repeated.select("row")]).unique()
+        repeated = _shared(incoming_keys).filter(pl.col("row") > first)
+        refused = pl.concat([pinned_clashes.select("row"), repeated.select("row")]).unique()
         if len(refused):
             stage = Stage.NODE_TUPLES if is_node(role.table_key) else Stage.EDGE_TUPLES
             yield _finding(stage, role, Reason.NOT_UNIQUE, refused)
@@ -380,21 +380,21 @@ class _Bucket:
             yield from _blame(role, Reason.TOO_MANY_EDGES, beyond)
             yield from _unblamed(role, Reason.TOO_MANY_EDGES, many.filter(pl.col("added") == 0))
 
-    def _contest(self, given: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    def _contest(self, incoming_keys: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Rows whose id an earlier row has, and the other rows."""
-        if given.select(pl.col("h1").n_unique()).item() == len(given):
-            return given.clear(), given
-        shared = _shared(given)
+        if incoming_keys.select(pl.col("h1").n_unique()).item() == len(incoming_keys):
+            return incoming_keys.clear(), incoming_keys
+        shared = _shared(incoming_keys)
         if self._plan.mode is not constraints.WriteMode.MERGE:
             wins = pl.col("row") == pl.col("row").min().over(_KEY)
-        elif "extra0" in given.columns:
+        elif "extra0" in incoming_keys.columns:
             # The ids have an order of their own.
             ranks = ["extra0", "extra1", "row"]
             wins = pl.struct(ranks) == pl.struct(ranks).sort_by(ranks).last().over(_KEY)
         else:
             wins = pl.col("row") == pl.col("row").max().over(_KEY)
         losers = shared.filter(~wins)
-        return losers, given.join(losers, on="row", how="anti")
+        return losers, incoming_keys.join(losers, on="row", how="anti")
 
     def _pinned_sources(self, former: Role | None) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Sources of the remaining pinned edges, and of the removed ones."""
@@ -405,9 +405,9 @@ class _Bucket:
             return _NOTHING, pinned.select(_NOTHING.columns)
         if "extra0" not in pinned.columns:
             return pinned, _NOTHING
-        gone = pl.col("extra0") != 0
-        kept = pinned.filter(~gone).select(_NOTHING.columns)
-        return kept, pinned.filter(gone).select(_NOTHING.columns)
+        is_removed = pl.col("extra0") != 0
+        kept_sources = pinned.filter(~is_removed).select(_NOTHING.columns)
+        return kept_sources, pinned.filter(is_removed).select(_NOTHING.columns)
 
     def _without_node(self, references: pl.DataFrame, role: Role) -> pl.DataFrame:
         for nodes in self._nodes(role):
@@ -423,8 +423,8 @@ class _Bucket:
 
     def _nodes(self, role: Role) -> Iterator[pl.DataFrame]:
         for other in self._plan.roles:
-            gone = other.pinned and other.table_key in self._plan.overwritten
-            if other.kind is RoleKind.ID and other.table_key == role.node_key and not gone:
+            is_removed = other.pinned and other.table_key in self._plan.overwritten
+            if other.kind is RoleKind.ID and other.table_key == role.node_key and not is_removed:
                 yield self._frame(other)
 
     def _pinned(self, role: Role) -> pl.DataFrame:
@@ -444,8 +444,8 @@ class _Bucket:
         return self._frames.get(self._plan.number(role), _NOTHING)
 
 
-def _shared(given: pl.DataFrame) -> pl.DataFrame:
-    return given.filter(pl.struct(_KEY).is_duplicated())
+def _shared(keys: pl.DataFrame) -> pl.DataFrame:
+    return keys.filter(pl.struct(_KEY).is_duplicated())
 
 
 def is_node(table_key: str) -> bool:

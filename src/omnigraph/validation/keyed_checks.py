@@ -59,7 +59,7 @@ def check_endpoints(
     if not len(missing):
         return []
     broken = pc.is_in(change.incoming.column(rule.column), missing).combine_chunks()
-    given = change.given.column(rule.column)
+    endpoints = change.given.column(rule.column)
     return [
         bad_rows(
             change.table_key,
@@ -67,7 +67,7 @@ def check_endpoints(
             (rule.column,),
             change.rows.filter(broken),
             ids=change.given.column(ID_COLUMN),
-            message=lambda row: constraints.missing_text(rule, given[row]),
+            message=lambda row: constraints.missing_text(rule, endpoints[row]),
         )
     ]
 
@@ -108,7 +108,7 @@ def _dangling(
     pinned = reads.rows(change.table_key, (ID_COLUMN, rule.column), within=within)
     if pinned is None:
         return []
-    found = reads.query(
+    summary = reads.query(
         _DANGLING.replace("KEPT", str(KEPT_MAX)).replace(
             "HOW", "ANTI" if nodes.overwritten else "SEMI"
         ),
@@ -116,20 +116,20 @@ def _dangling(
         nodes=pa.table({"node": nodes.ids if nodes.overwritten else nodes.deleted}),
         gone=change.gone,
     ).to_pylist()[0]
-    if not found["total"]:
+    if not summary["total"]:
         return []
-    kept = [
+    violations = [
         Violation(
             table_key=change.table_key,
             reason=rule.reason,
             columns=(rule.column,),
             row=None,
-            id=each["id"],
-            message=constraints.missing_text(rule, pa.scalar(each["node"])),
+            id=edge["id"],
+            message=constraints.missing_text(rule, pa.scalar(edge["node"])),
         )
-        for each in found["first"]
+        for edge in summary["first"]
     ]
-    return [unplaced(kept, count=found["total"])]
+    return [unplaced(violations, count=summary["total"])]
 
 
 def missing_nodes(wanted: pa.ChunkedArray, nodes: Change, reads: PinnedReads) -> pa.StringArray:
@@ -144,13 +144,15 @@ def missing_nodes(wanted: pa.ChunkedArray, nodes: Change, reads: PinnedReads) ->
     if pinned is None:
         return unresolved
     text = "SELECT w.id FROM wanted AS w SEMI JOIN pinned USING (id) ANTI JOIN deleted USING (id)"
-    found = reads.query(
+    existing_nodes = reads.query(
         text,
         wanted=pa.table({"id": unresolved}),
         pinned=pinned,
         deleted=pa.table({"id": nodes.deleted}),
     )
-    return unresolved.filter(pc.invert(pc.is_in(unresolved, found.column("id").combine_chunks())))
+    return unresolved.filter(
+        pc.invert(pc.is_in(unresolved, existing_nodes.column("id").combine_chunks()))
+    )
 
 
 _COUNTS: Final = """
@@ -203,27 +205,27 @@ def _touched_sources(
     change: Change, nodes: Change, missing: pa.StringArray, reads: PinnedReads
 ) -> pa.StringArray:
     """Sources of new, replaced and deleted edges that exist after the write."""
-    left = EMPTY_IDS
+    former_sources = EMPTY_IDS
     if not change.overwritten:
-        gone = change.gone.column(ID_COLUMN).combine_chunks()
+        gone_ids = change.gone.column(ID_COLUMN).combine_chunks()
         pinned = reads.rows(
             change.table_key,
             (ID_COLUMN, SOURCE_COLUMN),
-            within=Within(column=ID_COLUMN, values=gone),
+            within=Within(column=ID_COLUMN, values=gone_ids),
         )
         if pinned is not None:
             text = "SELECT DISTINCT p.src FROM pinned AS p(id, src) SEMI JOIN gone USING (id)"
-            found = reads.query(text, pinned=pinned, gone=change.gone)
-            left = found.column("src").combine_chunks()
+            source_rows = reads.query(text, pinned=pinned, gone=change.gone)
+            former_sources = source_rows.column("src").combine_chunks()
     new = pc.unique(change.incoming.column(SOURCE_COLUMN)).drop_null()
     new = new.filter(pc.invert(pc.is_in(new, missing)))
     written = pc.unique(nodes.ids)
     if nodes.overwritten:
-        left = left.filter(pc.is_in(left, written))
+        former_sources = former_sources.filter(pc.is_in(former_sources, written))
     else:
         deleted = nodes.deleted.filter(pc.invert(pc.is_in(nodes.deleted, written)))
-        left = left.filter(pc.invert(pc.is_in(left, deleted)))
-    return pc.unique(pa.chunked_array([new, left]))
+        former_sources = former_sources.filter(pc.invert(pc.is_in(former_sources, deleted)))
+    return pc.unique(pa.chunked_array([new, former_sources]))
 
 
 _ABANDONED: Final = """
@@ -243,36 +245,38 @@ def _abandoned(
     if pinned is None:
         return []
     written = pc.unique(nodes.ids)
-    gone = nodes.deleted.filter(pc.invert(pc.is_in(nodes.deleted, written)))
+    deleted_ids = nodes.deleted.filter(pc.invert(pc.is_in(nodes.deleted, written)))
     text = _ABANDONED.replace("KEPT", str(KEPT_MAX)).replace(
         "EXISTS_JOIN", "SEMI JOIN" if nodes.overwritten else "ANTI JOIN"
     )
-    found = reads.query(
+    summary = reads.query(
         text,
         pinned=pinned,
         incoming=pa.table({"src": change.incoming.column(SOURCE_COLUMN)}),
-        nodes=pa.table({"src": written if nodes.overwritten else gone}),
+        nodes=pa.table({"src": written if nodes.overwritten else deleted_ids}),
     ).to_pylist()[0]
-    if not found["total"]:
+    if not summary["total"]:
         return []
-    kept = [
+    violations = [
         _violation(change, rule, Reason.TOO_FEW_EDGES, source, edges=0, row=None)
-        for source in found["first"]
+        for source in summary["first"]
     ]
-    return [unplaced(kept, count=found["total"])]
+    return [unplaced(violations, count=summary["total"])]
 
 
 def _too_few(change: Change, rule: constraints.EdgeCount, counts: pa.Table) -> list[BadRows]:
     if not len(counts):
         return []
     rows = _rows_by_source(change, counts)
-    kept = []
-    for each in counts.slice(0, KEPT_MAX).to_pylist():
-        source, edges = each["src"], each["kept"] + each["added"]
+    violations = []
+    for source_counts in counts.slice(0, KEPT_MAX).to_pylist():
+        source, edges = source_counts["src"], source_counts["kept"] + source_counts["added"]
         row = rows[source][0] if source in rows else None
-        kept.append(_violation(change, rule, Reason.TOO_FEW_EDGES, source, edges=edges, row=row))
+        violations.append(
+            _violation(change, rule, Reason.TOO_FEW_EDGES, source, edges=edges, row=row)
+        )
     every = sorted(row for same in rows.values() for row in same)
-    return [replace(unplaced(kept, count=len(counts)), rows=pa.array(every, pa.int64()))]
+    return [replace(unplaced(violations, count=len(counts)), rows=pa.array(every, pa.int64()))]
 
 
 def _too_many(change: Change, rule: constraints.EdgeCount, counts: pa.Table) -> list[BadRows]:
@@ -281,36 +285,36 @@ def _too_many(change: Change, rule: constraints.EdgeCount, counts: pa.Table) -> 
         return []
     assert rule.maximum is not None
     rows = _rows_by_source(change, counts)
-    placed: list[tuple[int, str, int]] = []
-    kept: list[Violation] = []
-    for each in counts.to_pylist():
-        source, edges = each["src"], each["kept"] + each["added"]
-        room = max(rule.maximum - each["kept"], 0)
-        placed += [(row, source, edges) for row in rows.get(source, [])[room:]]
-        if not each["added"]:
-            kept.append(
+    placed_rows: list[tuple[int, str, int]] = []
+    violations: list[Violation] = []
+    for source_counts in counts.to_pylist():
+        source, edges = source_counts["src"], source_counts["kept"] + source_counts["added"]
+        room = max(rule.maximum - source_counts["kept"], 0)
+        placed_rows += [(row, source, edges) for row in rows.get(source, [])[room:]]
+        if not source_counts["added"]:
+            violations.append(
                 _violation(change, rule, Reason.TOO_MANY_EDGES, source, edges=edges, row=None)
             )
-    placed.sort()
-    count = len(placed) + len(kept)
-    kept += [
+    placed_rows.sort()
+    count = len(placed_rows) + len(violations)
+    violations += [
         _violation(change, rule, Reason.TOO_MANY_EDGES, source, edges=edges, row=row)
-        for row, source, edges in placed[:KEPT_MAX]
+        for row, source, edges in placed_rows[:KEPT_MAX]
     ]
-    positions = pa.array([row for row, _, _ in placed], pa.int64())
-    return [replace(unplaced(kept, count=count), rows=positions)]
+    positions = pa.array([row for row, _, _ in placed_rows], pa.int64())
+    return [replace(unplaced(violations, count=count), rows=positions)]
 
 
 def _rows_by_source(change: Change, counts: pa.Table) -> dict[str, list[int]]:
     """Input positions of the new edges of these sources, in order."""
     sources = change.incoming.column(SOURCE_COLUMN)
     wanted = pc.is_in(sources, counts.column("src").combine_chunks()).combine_chunks()
-    found: dict[str, list[int]] = {}
+    rows_by_source: dict[str, list[int]] = {}
     for source, row in zip(
         sources.filter(wanted).to_pylist(), change.rows.filter(wanted).to_pylist(), strict=True
     ):
-        found.setdefault(source, []).append(row)
-    return found
+        rows_by_source.setdefault(source, []).append(row)
+    return rows_by_source
 
 
 def _violation(
@@ -424,22 +428,22 @@ def taken_rows(change: Change, reads: PinnedReads) -> pa.Int64Array:
     if pinned is None:
         return EMPTY_ROWS
     if len(wanted) <= PROBE_VALUES_MAX:
-        held = pinned.read_all().column(ID_COLUMN)
+        pinned_ids = pinned.read_all().column(ID_COLUMN)
         taken = pc.and_not(
-            pc.is_in(wanted, held.combine_chunks()), pc.is_in(wanted, change.deleted)
+            pc.is_in(wanted, pinned_ids.combine_chunks()), pc.is_in(wanted, change.deleted)
         )
         return change.rows.filter(taken)
     text = (
         "SELECT i.row FROM incoming AS i SEMI JOIN pinned AS p USING (id)"
         " ANTI JOIN deleted USING (id) ORDER BY i.row"
     )
-    found = reads.query(
+    taken_table = reads.query(
         text,
         incoming=pa.table({"row": change.rows, "id": wanted}),
         pinned=pinned,
         deleted=pa.table({"id": change.deleted}),
     )
-    return found.column("row").combine_chunks()
+    return taken_table.column("row").combine_chunks()
 
 
 _CLASHES: Final = """
@@ -478,10 +482,10 @@ def _check_unique(
 ) -> list[BadRows]:
     if not len(change.incoming):
         return []
-    found = clashes(change, rule, reads)
-    if not len(found):
+    clash_rows = clashes(change, rule, reads)
+    if not len(clash_rows):
         return []
-    first = found.slice(0, KEPT_MAX)
+    first = clash_rows.slice(0, KEPT_MAX)
     others = dict(zip(first["row"].to_pylist(), first["other"].to_pylist(), strict=True))
 
     def message(row: int) -> str:
@@ -496,7 +500,7 @@ def _check_unique(
             change.table_key,
             rule.reason,
             rule.columns,
-            found.column("row").combine_chunks(),
+            clash_rows.column("row").combine_chunks(),
             ids=change.given.column(ID_COLUMN),
             message=message,
         )

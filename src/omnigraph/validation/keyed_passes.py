@@ -65,7 +65,7 @@ class PassState:
 
 
 def after_pass(
-    standing: PassState,
+    state: PassState,
     findings: Sequence[Finding],
     replaced: Mapping[str, np.ndarray],
     *,
@@ -79,7 +79,7 @@ def after_pass(
     """
     disturbed = _Disturbed(keys, rules, given_ids)
     for table_key in keys.tracked:
-        before = standing.replaced.get(table_key, _NONE)
+        before = state.replaced.get(table_key, _NONE)
         if not np.array_equal(before, replaced.get(table_key, _NONE)):
             disturbed.replaced(table_key)
     accepted: list[Finding] = []
@@ -90,15 +90,15 @@ def after_pass(
             break
         current = [finding for finding in findings if finding.stage is stage]
         accepted += current
-        for each in current:
-            if len(each.rows):
-                disturbed.refused(stage, each.table_key)
+        for finding in current:
+            if len(finding.rows):
+                disturbed.refused(stage, finding.table_key)
     again = provisional or disturbed.again
-    grown = _with(standing, [each for each in accepted if len(each.rows)])
+    grown_state = _with(state, [finding for finding in accepted if len(finding.rows)])
     return replace(
-        grown,
+        grown_state,
         replaced=replaced,
-        broken=() if again else tuple(each for each in accepted if each.broken),
+        broken=() if again else tuple(finding for finding in accepted if finding.broken),
         is_final=not again,
     )
 
@@ -176,22 +176,24 @@ class _Disturbed:
         )
 
 
-def _with(standing: PassState, findings: Iterable[Finding]) -> PassState:
+def _with(state: PassState, findings: Iterable[Finding]) -> PassState:
     """One more verdict for every finding; a row keeps the first it got."""
-    verdicts = list(standing.verdicts)
-    found: dict[str, list[RefusedRows]] = {key: [rows] for key, rows in standing.refused.items()}
+    verdicts = list(state.verdicts)
+    refused_parts: dict[str, list[RefusedRows]] = {
+        key: [rows] for key, rows in state.refused.items()
+    }
     for finding in sorted(findings, key=_order):
         verdict = Verdict(reason=finding.reason, columns=finding.columns)
         if verdict not in verdicts:
             verdicts.append(verdict)
         number = np.full(len(finding.rows), verdicts.index(verdict), np.uint16)
-        found.setdefault(finding.table_key, []).append(
+        refused_parts.setdefault(finding.table_key, []).append(
             RefusedRows(rows=finding.rows, verdicts=number)
         )
     return replace(
-        standing,
+        state,
         verdicts=tuple(verdicts),
-        refused={key: _merge(parts) for key, parts in found.items()},
+        refused={key: _merge(parts) for key, parts in refused_parts.items()},
     )
 
 

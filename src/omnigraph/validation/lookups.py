@@ -182,10 +182,10 @@ def _filter(within: Within | None) -> str | None:
     assert can_probe(within.values.type)
     if pat.is_string(within.values.type):
         doubled = pc.replace_substring(within.values, pattern="'", replacement="''")
-        spelt = [f"'{each}'" for each in doubled.to_pylist()]
+        literals = [f"'{text}'" for text in doubled.to_pylist()]
     else:
         values = within.values.to_pylist()
         if any(abs(value) > LITERAL_MAX for value in values):
             return None
-        spelt = [str(value) for value in values]
-    return f"`{within.column}` IN ({', '.join(spelt)})"
+        literals = [str(value) for value in values]
+    return f"`{within.column}` IN ({', '.join(literals)})"

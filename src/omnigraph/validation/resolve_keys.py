@@ -87,6 +87,7 @@ class _Settlement:
         self._load = load
         self._rules = rules
         self._reads = reads
+        # Tables without input as well: edges of the load may refer to their nodes.
         self._changes = {key: _everything(key, load, rules[key]) for key in rules}
         self._refused: dict[str, list[pa.Table]] = {}
 
@@ -119,15 +120,16 @@ class _Settlement:
 
     def _settle_ids(self, key: str) -> None:
         change = self._changes[key]
-        standing = _standing(change, self._load, self._reads)
-        if len(standing) < len(change.rows):
+        kept_rows = _standing(change, self._load, self._reads)
+        if len(kept_rows) < len(change.rows):
             merging = self._load.mode is constraints.WriteMode.MERGE
             self._refuse(
                 key,
-                _without(change.rows, standing),
+                _without(change.rows, kept_rows),
                 Reason.SUPERSEDED if merging else Reason.DUPLICATE_ID,
             )
         if self._load.mode is constraints.WriteMode.APPEND:
+            # The change is looked up again, without the repeated ids: a row is refused only once.
             self._refuse(key, taken_rows(self._changes[key], self._reads), Reason.ID_EXISTS)
 
     def _settle_unique(self, key: str) -> None:
@@ -137,27 +139,28 @@ class _Settlement:
             for keyed_rule in self._rules[key].keyed_rules
             if isinstance(keyed_rule, constraints.UniqueTuple)
         ]
-        found = bool(rules)
-        while found:
+        any_refused = bool(rules)
+        while any_refused:
             # A refused row frees its values, and a pinned row that it would have replaced is kept:
             # both can change which rows conflict.
             change = self._changes[key]
-            blamed = [
+            blamed_rows = [
                 (rule, clashes(change, rule, self._reads).column("row").combine_chunks())
                 for rule in rules
+                # A table that is overwritten without new rows may lack the columns of the rule.
                 if len(change.incoming)
             ]
-            found = self._refuse_by_rule(key, Reason.NOT_UNIQUE, blamed)
+            any_refused = self._refuse_by_rule(key, Reason.NOT_UNIQUE, blamed_rows)
 
     def _settle_endpoints(self, key: str) -> None:
         change = self._changes[key]
-        blamed = []
+        blamed_rows = []
         for rule in self._rules[key].keyed_rules:
             if isinstance(rule, constraints.EndpointExists):
                 ends = change.incoming.column(rule.column)
                 missing = missing_nodes(ends, self._changes[rule.node_key], self._reads)
-                blamed.append((rule, change.rows.filter(_mask(ends, missing))))
-        self._refuse_by_rule(key, Reason.MISSING_ENDPOINT, blamed)
+                blamed_rows.append((rule, change.rows.filter(_mask(ends, missing))))
+        self._refuse_by_rule(key, Reason.MISSING_ENDPOINT, blamed_rows)
 
     def _settle_unique_and_counts(self, key: str) -> list[BadRows]:
         rules = [
@@ -175,6 +178,8 @@ class _Settlement:
                     self._changes[key], self._changes[rule.source_key], rule, self._reads
                 )
             ]
+            # A finding without rows blames no record. Only those of the last round are reported:
+            # refusing a row keeps the pinned row it would have replaced, which changes the counts.
             if not any(len(finding.rows) for _, finding in findings):
                 return [finding for _, finding in findings]
             for rule, finding in findings:
@@ -184,16 +189,16 @@ class _Settlement:
         self,
         key: str,
         reason: Reason,
-        blamed: Sequence[tuple[constraints.KeyedRule, pa.Int64Array]],
+        blamed_rows: Sequence[tuple[constraints.KeyedRule, pa.Int64Array]],
     ) -> bool:
         """Refuse each row once, for the first rule it breaks; whether there was any."""
-        found = False
-        for rule, rows in blamed:
+        any_refused = False
+        for rule, rows in blamed_rows:
             # All rules were checked on the same survivors, so an earlier one may have refused it.
-            still = rows.filter(pc.is_in(rows, self._changes[key].rows))
-            found = found or len(still) > 0
-            self._refuse(key, still, reason, rule)
-        return found
+            remaining_rows = rows.filter(pc.is_in(rows, self._changes[key].rows))
+            any_refused = any_refused or len(remaining_rows) > 0
+            self._refuse(key, remaining_rows, reason, rule)
+        return any_refused
 
     def _refuse(
         self,
@@ -205,6 +210,7 @@ class _Settlement:
         if not len(rows):
             return
         change = self._changes[key]
+        # Positions are those of the whole input, so they must not be looked up in `incoming`.
         looked_at = [change.given.column(name).take(rows) for name in _looked_at(rule)]
         messages = [
             constraints.keyed_message(reason, rule, values)
@@ -221,16 +227,18 @@ class _Settlement:
 
 def _everything(key: str, load: ProposedLoad, rules: constraints.TypeRules) -> Change:
     """All rows of a table, with the columns that some keyed rule looks at and no others."""
-    given = load.tables.get(key, NO_ROWS)
+    input_rows = load.tables.get(key, NO_ROWS)
     wanted = {ID_COLUMN, load.order_by}
     for rule in rules.keyed_rules:
         wanted.update(_looked_at(rule))
-    given = given.select([name for name in given.column_names if name in wanted])
+    input_rows = input_rows.select([name for name in input_rows.column_names if name in wanted])
+    # All rows, even if several share an id: which of them counts depends on the mode, on
+    # `order_by` and on what is refused before ids are settled.
     return Change(
         table_key=key,
-        given=given,
-        rows=pa.array(np.arange(len(given))),
-        incoming=given,
+        given=input_rows,
+        rows=pa.array(np.arange(len(input_rows))),
+        incoming=input_rows,
         overwritten=key in load.overwritten,
         deleted=EMPTY_IDS,
     )
@@ -248,6 +256,7 @@ def _looked_at(rule: constraints.KeyedRule | None) -> tuple[str, ...]:
             return (SOURCE_COLUMN,)
 
 
+# Among equal or missing values the later record wins, as in a merge without an order.
 _GREATEST: Final = """
 SELECT row FROM (
     SELECT row, row_number() OVER (
@@ -271,9 +280,9 @@ def _standing(change: Change, load: ProposedLoad, reads: PinnedReads) -> pa.Int6
     # A merge keeps the last record of an id, the other modes keep the first.
     chosen = "max" if merging else "min"
     rows = pa.table({"id": change.ids, "row": change.rows})
-    found = rows.group_by("id").aggregate([("row", chosen)])
-    standing: pa.Int64Array = found.column(f"row_{chosen}").combine_chunks()
-    return standing.take(pc.sort_indices(standing))
+    rows_by_id = rows.group_by("id").aggregate([("row", chosen)])
+    kept_rows: pa.Int64Array = rows_by_id.column(f"row_{chosen}").combine_chunks()
+    return kept_rows.take(pc.sort_indices(kept_rows))
 
 
 def _without(rows: pa.Int64Array, left: pa.Int64Array) -> pa.Int64Array:

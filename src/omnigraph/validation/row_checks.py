@@ -35,15 +35,15 @@ def check_rows(
     `unreadable` names cells that are null because they were refused already: they are not reported
     a second time as missing.
     """
-    found = []
+    findings = []
     for rule in rules.row_rules:
         bad = pc.indices_nonzero(_broken(rule, rows)).cast(pa.int64())
         refused = (unreadable or {}).get(rule.column)
         if refused is not None and len(bad):
             bad = bad.filter(pc.invert(pc.is_in(bad, refused)))
         if len(bad):
-            found.append(_finding(rule, rules.table_key, rows, bad))
-    return tuple(found)
+            findings.append(_finding(rule, rules.table_key, rows, bad))
+    return tuple(findings)
 
 
 def _broken(

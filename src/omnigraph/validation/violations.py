@@ -125,7 +125,7 @@ class ViolationReport(Displayed):
         for (table_key, reason), count in self.counts.items():
             kind, _, type_name = table_key.partition(":")
             lines.append(f"  {kind} {type_name}: {count} {reason.value}")
-        lines += [str(each) for each in self.kept]
+        lines += [str(violation) for violation in self.kept]
         if self.total > len(self.kept):
             lines.append(f"... and {self.total - len(self.kept)} more")
         return "\n".join(lines)

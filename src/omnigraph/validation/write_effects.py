@@ -88,7 +88,7 @@ def cascade(
 
     Only edge tables with such edges are named. A table the write overwrites loses all rows anyway.
     """
-    found: dict[str, pa.Table] = {}
+    edges_by_table: dict[str, pa.Table] = {}
     for edge_key, edge_rules in rules.items():
         if not write.cascades or _overwritten(write, edge_key):
             continue
@@ -101,8 +101,8 @@ def cascade(
                 parts += _edges_at(edge_key, rule.column, deleted, reads)
         edges = pc.unique(pa.chunked_array(parts, pa.string()))
         if len(edges):
-            found[edge_key] = edges
-    return found
+            edges_by_table[edge_key] = edges
+    return edges_by_table
 
 
 def deletions(changes: Mapping[str, Change], mode: WriteMode) -> dict[str, pa.StringArray]:
@@ -127,20 +127,20 @@ def _edges_at(
     if pinned is None:
         return []
     text = "SELECT p.id FROM pinned AS p(id, node) SEMI JOIN nodes USING (node)"
-    found = reads.query(text, pinned=pinned, nodes=pa.table({"node": nodes}))
-    return [found.column(ID_COLUMN).combine_chunks()]
+    edge_rows = reads.query(text, pinned=pinned, nodes=pa.table({"node": nodes}))
+    return [edge_rows.column(ID_COLUMN).combine_chunks()]
 
 
 def _change(table_key: str, write: ProposedWrite, cascaded: pa.StringArray) -> Change:
     overwritten = _overwritten(write, table_key)
-    given = write.tables.get(table_key, NO_ROWS)
-    rows = _first_rows(given.column(ID_COLUMN))
+    input_rows = write.tables.get(table_key, NO_ROWS)
+    rows = _first_rows(input_rows.column(ID_COLUMN))
     named = EMPTY_IDS if overwritten else write.deleted.get(table_key, EMPTY_IDS)
     return Change(
         table_key=table_key,
-        given=given,
+        given=input_rows,
         rows=rows,
-        incoming=given if len(rows) == len(given) else given.take(rows),
+        incoming=input_rows if len(rows) == len(input_rows) else input_rows.take(rows),
         overwritten=overwritten,
         deleted=pc.unique(pa.chunked_array([named, cascaded], pa.string())),
     )
@@ -154,8 +154,8 @@ def _first_rows(ids: pa.ChunkedArray) -> pa.Int64Array:
     if pc.count_distinct(ids).as_py() == len(ids):
         return positions
     firsts = pa.table({"id": ids, "row": positions}).group_by("id").aggregate([("row", "min")])
-    found: pa.Int64Array = firsts.column("row_min").combine_chunks()
-    return found.take(pc.sort_indices(found))
+    first_rows: pa.Int64Array = firsts.column("row_min").combine_chunks()
+    return first_rows.take(pc.sort_indices(first_rows))
 
 
 def _overwritten(write: ProposedWrite, table_key: str) -> bool:

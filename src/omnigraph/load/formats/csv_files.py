@@ -86,10 +86,10 @@ def cell_row(
 
 
 def _is_text(declared: ct.NodeType | ct.EdgeType, name: str) -> bool:
-    each = declared.properties.get(name)
-    if each is None or isinstance(each.type, ct.EnumType):
+    prop = declared.properties.get(name)
+    if prop is None or isinstance(prop.type, ct.EnumType):
         return True
-    return isinstance(each.type, ct.ScalarType) and each.type.scalar in _TEXTS
+    return isinstance(prop.type, ct.ScalarType) and prop.type.scalar in _TEXTS
 
 
 def _json_value(cell: str) -> object:
@@ -126,9 +126,9 @@ def _floats(cells: pa.StringArray, scalar: ct.Scalar) -> Column:
 
 def _lists(cells: pa.StringArray, kind: ct.ListType | ct.VectorType) -> Column:
     decoder = msgspec.json.Decoder(json_record.decoded_type(kind))
-    found: Sequence[Any] = [_decode(decoder, each) for each in cells.to_pylist()]
-    column = typed_column(found, kind) or unknown_column(len(cells), kind)
-    doubted = np.array([each is None for each in found], np.bool_) & ~_nulls(cells)
+    lists: Sequence[Any] = [_decode(decoder, cell) for cell in cells.to_pylist()]
+    column = typed_column(lists, kind) or unknown_column(len(cells), kind)
+    doubted = np.array([items is None for items in lists], np.bool_) & ~_nulls(cells)
     return Column(
         values=column.values,
         doubted=doubted if column.doubted is None else doubted | column.doubted,
@@ -336,26 +336,29 @@ def parse_csv(split: Split, validator: RowValidator) -> Iterator[Parsed]:
             columns=split.file.columns,
             where=split.file.path,
         )
-        held = _held(batch.cells)
+        has_value = _held(batch.cells)
         lines = batch.lines
-        records += int(held.sum()) + len(batch.ragged)
-        yield from in_input_order(_validate(batch, held, chosen, validator))
+        records += int(has_value.sum()) + len(batch.ragged)
+        yield from in_input_order(_validate(batch, has_value, chosen, validator))
     yield SplitEnd(lines=lines, records=records)
 
 
 def _held(cells: pa.RecordBatch) -> npt.NDArray[np.bool_]:
     """The records that have a value; the others are blank lines."""
-    held = np.zeros(cells.num_rows, np.bool_)
+    has_value = np.zeros(cells.num_rows, np.bool_)
     for column in cells.columns:
-        held |= column.is_valid().to_numpy(zero_copy_only=False)
-    return held
+        has_value |= column.is_valid().to_numpy(zero_copy_only=False)
+    return has_value
 
 
 def _validate(
-    batch: CsvBatch, held: npt.NDArray[np.bool_], chosen: dict[str, str], validator: RowValidator
+    batch: CsvBatch,
+    has_value: npt.NDArray[np.bool_],
+    chosen: dict[str, str],
+    validator: RowValidator,
 ) -> ValidatedRows:
     garbled = _garbled(batch.cells)
-    refusals = [_ragged(each, validator) for each in batch.ragged]
+    refusals = [_ragged(record, validator) for record in batch.ragged]
     refusals += [
         _refused(
             int(batch.places[row]),
@@ -365,7 +368,7 @@ def _validate(
         )
         for row in np.flatnonzero(garbled).tolist()
     ]
-    read = held & ~garbled
+    read = has_value & ~garbled
     cells = batch.cells if read.all() else batch.cells.filter(pa.array(read))
     checked = _validate_cells(cells, batch.places[read], chosen, validator)
     return together([ValidatedRows(refusals=tuple(refusals)), checked])
@@ -435,7 +438,7 @@ def _garbled(cells: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         try:
             column.validate(full=True)
         except pa.ArrowInvalid:
-            garbled |= [not _is_utf8(each) for each in column.cast(pa.binary()).to_pylist()]
+            garbled |= [not _is_utf8(cell) for cell in column.cast(pa.binary()).to_pylist()]
     return garbled
 
 

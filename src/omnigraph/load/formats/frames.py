@@ -116,14 +116,14 @@ def _validate(
     # The id is always there, because a table without columns has no rows.
     columns = {ID_COLUMN: pa.nulls(batch.num_rows, pa.string())}
     columns |= {name: batch.column(own) for name, own in chosen.items()}
-    given = pa.table(columns)
+    input_rows = pa.table(columns)
     doubted = _doubted_times(columns, validator.declared)
     sure = np.flatnonzero(~doubted)
-    kept = columns
+    kept_columns = columns
     if doubted.any():
         mask = pa.array(~doubted)
-        kept = {name: column.filter(mask) for name, column in columns.items()}
-    passed, bad = validator.passed(kept, (sure + place).astype(np.uint32))
+        kept_columns = {name: column.filter(mask) for name, column in columns.items()}
+    passed, bad = validator.passed(kept_columns, (sure + place).astype(np.uint32))
     doubted[sure[bad]] = True
     again = np.flatnonzero(doubted)
     if not len(again):
@@ -132,7 +132,7 @@ def _validate(
         shown_row(batch.schema.names, [column[row] for column in batch.columns])
         for row in again.tolist()
     ]
-    in_words = validator.rows(given.take(pa.array(again)), (again + place).tolist(), raws)
+    in_words = validator.rows(input_rows.take(pa.array(again)), (again + place).tolist(), raws)
     return together([ValidatedRows(rows=(passed,)), in_words])
 
 
@@ -142,13 +142,13 @@ def _doubted_times(
     """Turn texts into dates all at once; the rows where that fails are for the slow way."""
     doubted = np.zeros(len(columns[ID_COLUMN]), np.bool_)
     for name, column in columns.items():
-        each = declared.properties.get(name)
-        if each is None or not isinstance(each.type, ScalarType) or each.type.scalar not in _TIMES:
+        prop = declared.properties.get(name)
+        if prop is None or not isinstance(prop.type, ScalarType) or prop.type.scalar not in _TIMES:
             continue
         plain = unwrapped(column)
         if pat.is_string(plain.type) or pat.is_large_string(plain.type):
-            found = dates(plain.cast(pa.string()), each.type.scalar)
-            columns[name] = found.values
-            if found.doubted is not None:
-                doubted |= found.doubted
+            date_column = dates(plain.cast(pa.string()), prop.type.scalar)
+            columns[name] = date_column.values
+            if date_column.doubted is not None:
+                doubted |= date_column.doubted
     return doubted

@@ -21,7 +21,7 @@ from omnigraph.validation.violations import shown
 
 
 def choose_columns(
-    found: Sequence[str],
+    input_columns: Sequence[str],
     declared: NodeType | EdgeType,
     *,
     columns: Mapping[str, str],
@@ -30,7 +30,7 @@ def choose_columns(
     """The input's own name for each column of the type that it has.
 
     Args:
-        found: The names of the input's columns.
+        input_columns: The names of the input's columns.
         declared: The type of its rows.
         columns: The input's name for the column of a property, where the two differ.
         where: What to call the input in an error.
@@ -39,19 +39,21 @@ def choose_columns(
         InvalidInputError: a column occurs twice, is missing, or belongs to nothing.
     """
     known = column_names(declared)
-    repeated = [name for name, count in Counter(found).items() if count > 1]
+    repeated = [name for name, count in Counter(input_columns).items() if count > 1]
     if repeated:
         raise _refused(where, f"has the column {shown(repeated[0])} more than once")
     for name, own in columns.items():
         if name not in known:
             raise _refused(where, f"is mapped to {_no_column(declared, name, known)}")
-        if own not in found:
-            hint = did_you_mean(own, found)
+        if own not in input_columns:
+            hint = did_you_mean(own, input_columns)
             raise _refused(
                 where, f"has no column {shown(own)} for {name}" + (f"; {hint}" if hint else "")
             )
-    chosen = {name: columns.get(name, name) for name in known if columns.get(name, name) in found}
-    unused = [name for name in found if name not in chosen.values()]
+    chosen = {
+        name: columns.get(name, name) for name in known if columns.get(name, name) in input_columns
+    }
+    unused = [name for name in input_columns if name not in chosen.values()]
     if unused:
         raise _refused(where, f"has a column for {_no_column(declared, unused[0], known)}")
     return chosen

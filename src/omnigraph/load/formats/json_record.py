@@ -105,10 +105,10 @@ class JsonReader:
         return JsonValue(value=value, repeated=self._repeated[0] if self._repeated else None)
 
     def _members(self, pairs: list[tuple[str, object]]) -> dict[str, object]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        members = dict(pairs)
+        if len(members) < len(pairs):
             self._repeated.append(_first_repeated(name for name, _ in pairs))
-        return found
+        return members
 
 
 def _first_repeated(names: Iterable[str]) -> str:
@@ -228,8 +228,8 @@ def wire_of(catalog: ct.Catalog) -> Wire:
 
 def _form(tag_field: str, declared: Iterable[ct.NodeType | ct.EdgeType]) -> WireForm | None:
     types: dict[type, WireType] = {}
-    for each in declared:
-        types |= _records(tag_field, each)
+    for declared_type in declared:
+        types |= _records(tag_field, declared_type)
     if not types:
         return None
     return WireForm(decoder=msgspec.json.Decoder(reduce(operator.or_, types)), types=types)
@@ -398,8 +398,8 @@ def _form_fault(record: object) -> str | None:
         return f"found {shown(record)}, {_EXPECTED}"
     forms = [form for form in _FORMS if form in record]
     if len(forms) != 1:
-        found = f"both {NODE_FORM} and {EDGE_FORM}" if forms else shown(list(record))
-        return f"found {found}, expected either {NODE_FORM} or {EDGE_FORM}"
+        forms_text = f"both {NODE_FORM} and {EDGE_FORM}" if forms else shown(list(record))
+        return f"found {forms_text}, expected either {NODE_FORM} or {EDGE_FORM}"
     members = _FORMS[forms[0]]
     for name in record:
         if name not in members:
@@ -434,10 +434,10 @@ def with_blobs(
     for name, value in data.items():
         if not isinstance(value, str) or not value.startswith(BLOB_PREFIX):
             continue
-        each = declared.properties.get(name)
-        if each is not None and each.type == ct.ScalarType(scalar=ct.Scalar.BLOB):
-            found = blob_bytes(value)
-            row[name] = value if found is None else found
+        prop = declared.properties.get(name)
+        if prop is not None and prop.type == ct.ScalarType(scalar=ct.Scalar.BLOB):
+            content = blob_bytes(value)
+            row[name] = value if content is None else content
     return row
 
 

@@ -178,13 +178,13 @@ def _decode(
     refused: list[int] = []
     read: list[int] = []
     for start in range(0, len(chosen), _TOGETHER):
-        some = chosen[start : start + _TOGETHER]
-        found = _together(form, [texts[at] for at in some])
-        if found is not None:
-            records += found
-            read += some
+        lines = chosen[start : start + _TOGETHER]
+        decoded_records = _together(form, [texts[at] for at in lines])
+        if decoded_records is not None:
+            records += decoded_records
+            read += lines
             continue
-        for at in some:
+        for at in lines:
             try:
                 records.append(form.decoder.decode(texts[at]))
                 read.append(at)
@@ -196,11 +196,11 @@ def _decode(
 
 def _together(form: json_record.WireForm, texts: list[bytes]) -> list[Any] | None:
     try:
-        found = form.decoder.decode_lines(b"\n".join(texts))
+        records = form.decoder.decode_lines(b"\n".join(texts))
     except _REFUSED:
         return None
     # Two records on one line are none.
-    return found if len(found) == len(texts) else None
+    return records if len(records) == len(texts) else None
 
 
 def _group(
@@ -212,9 +212,11 @@ def _group(
         groups[wire.table_key] = _Group(wire=wire, records=records, lines=lines)
         return
     by_class = {}
-    for each in classes:
-        wire = form.types[each]
-        by_class[each] = groups.setdefault(wire.table_key, _Group(wire=wire, records=[], lines=[]))
+    for record_class in classes:
+        wire = form.types[record_class]
+        by_class[record_class] = groups.setdefault(
+            wire.table_key, _Group(wire=wire, records=[], lines=[])
+        )
     for record, at in zip(records, lines, strict=True):
         group = by_class[type(record)]
         group.records.append(record)
@@ -315,8 +317,10 @@ class _LineReader:
         self._claims = json_record.ClaimReader(type_names(catalog))
         declared: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
         self._judges = {
-            table_key_of(each): RowValidator(declared=each, rules=rules_of(each), new_ids=new_ids)
-            for each in declared
+            table_key_of(declared_type): RowValidator(
+                declared=declared_type, rules=rules_of(declared_type), new_ids=new_ids
+            )
+            for declared_type in declared
         }
 
     def block(self, line_block: LineBlock) -> Generator[Parsed, None, tuple[int, int]]:
@@ -324,11 +328,11 @@ class _LineReader:
         decoded = decode_block(line_block, self._wire)
         checked: list[ValidatedRows] = []
         doubted = [decoded.doubted]
-        for each in (rows for rows in decoded.rows if len(rows.lines)):
-            places = (each.lines + line_block.first).astype(np.uint32)
-            passed, bad = self._judges[each.wire.table_key].passed(each.columns, places)
+        for type_rows in (rows for rows in decoded.rows if len(rows.lines)):
+            places = (type_rows.lines + line_block.first).astype(np.uint32)
+            passed, bad = self._judges[type_rows.wire.table_key].passed(type_rows.columns, places)
             checked.append(ValidatedRows(rows=(passed,)))
-            doubted.append(each.lines[bad])
+            doubted.append(type_rows.lines[bad])
         refusals: list[Refusal] = []
         claims: dict[str, list[json_record.Claim]] = defaultdict(list)
         for at in np.sort(np.concatenate(doubted)).tolist():
@@ -338,7 +342,7 @@ class _LineReader:
             else:
                 claims[table_key_of(claim.declared)].append(claim)
         checked.append(ValidatedRows(refusals=tuple(refusals)))
-        checked += [self._judges[key].claims(some) for key, some in claims.items()]
+        checked += [self._judges[key].claims(type_claims) for key, type_claims in claims.items()]
         yield from in_input_order(together(checked))
         return len(decoded.lines), decoded.blank
 

@@ -76,14 +76,14 @@ def raw_records(split: Split, places: Sequence[int]) -> list[bytes]:
     wanted = frozenset(places)
     match split.file.format:
         case FileFormat.JSONL:
-            found = dict(_lines(split, wanted))
+            raw_by_place = dict(_lines(split, wanted))
         case FileFormat.PARQUET:
-            found = dict(_rows(split, wanted))
+            raw_by_place = dict(_rows(split, wanted))
         case FileFormat.CSV:
-            found = dict(_cells(split, wanted))
+            raw_by_place = dict(_cells(split, wanted))
         case _:
             assert_never(split.file.format)
-    return [found[place] for place in places]
+    return [raw_by_place[place] for place in places]
 
 
 def shown_at(rows: pa.Table | pa.RecordBatch, position: int) -> bytes:

@@ -130,11 +130,14 @@ def refused_records(refusals: Iterable[Refusal]) -> RefusedRecords:
     """Refusals as a table, in input order."""
     ordered = sorted(refusals, key=lambda refusal: refusal.place)
     columns = {
-        "place": [each.place for each in ordered],
-        "type": [None if each.type_name is None else _storable(each.type_name) for each in ordered],
-        "reason": [each.reason.value for each in ordered],
-        "message": [_storable(each.message) for each in ordered],
-        "raw": [each.raw for each in ordered],
+        "place": [refusal.place for refusal in ordered],
+        "type": [
+            None if refusal.type_name is None else _storable(refusal.type_name)
+            for refusal in ordered
+        ],
+        "reason": [refusal.reason.value for refusal in ordered],
+        "message": [_storable(refusal.message) for refusal in ordered],
+        "raw": [refusal.raw for refusal in ordered],
     }
     return RefusedRecords(table=pa.table(columns, schema=REFUSED_SCHEMA))
 
@@ -173,9 +176,9 @@ def _json_value(value: object) -> object:
     if isinstance(value, dt.datetime | dt.date | dt.time):
         return value.isoformat()
     if isinstance(value, Mapping):
-        return {str(name): _json_value(each) for name, each in value.items()}
+        return {str(name): _json_value(member) for name, member in value.items()}
     if isinstance(value, list | tuple):
-        return [_json_value(each) for each in value]
+        return [_json_value(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value if isinstance(value, str | int | float | None) else str(value)

@@ -63,12 +63,12 @@ class RowValidator:
         """Validate records in words."""
         checked = [
             self._in_words(
-                [each.row for each in some],
-                [each.place for each in some],
-                [each.raw for each in some],
-                [each.claimed for each in some],
+                [claim.row for claim in group],
+                [claim.place for claim in group],
+                [claim.raw for claim in group],
+                [claim.claimed for claim in group],
             )
-            for some in _judged_together(claims)
+            for group in _judged_together(claims)
         ]
         return together(checked)
 
@@ -96,16 +96,16 @@ class RowValidator:
     ) -> ValidatedRows:
         table, findings = self._findings(rows)
         first: list[Violation | None] = [None] * len(places)
-        for violation in (each for finding in findings for each in finding.kept):
+        for violation in (violation for finding in findings for violation in finding.kept):
             assert violation.row is not None, "the names of columns were looked at before"
             first[violation.row] = first[violation.row] or violation
-        good = np.array([each is None for each in first], np.bool_)
+        good = np.array([violation is None for violation in first], np.bool_)
         return ValidatedRows(
             rows=(self._parse(table.filter(pa.array(good)), np.array(places, np.uint32)[good]),),
             refusals=tuple(
-                refusal_of(place, name, found, raw)
-                for place, name, found, raw in zip(places, names, first, raws, strict=True)
-                if found is not None
+                refusal_of(place, name, violation, raw)
+                for place, name, violation, raw in zip(places, names, first, raws, strict=True)
+                if violation is not None
             ),
         )
 

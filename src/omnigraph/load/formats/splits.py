@@ -115,12 +115,12 @@ def _ranges(file: SourceFile, split_bytes: int) -> list[tuple[int, int]]:
 
 def _group(sizes: list[int], split_bytes: int) -> Iterator[tuple[int, int]]:
     """Neighbouring row groups, as many as fit; a larger one is alone."""
-    start = held = 0
+    start = group_bytes = 0
     for number, size in enumerate(sizes):
-        if number > start and held + size > split_bytes:
+        if number > start and group_bytes + size > split_bytes:
             yield start, number
-            start, held = number, 0
-        held += size
+            start, group_bytes = number, 0
+        group_bytes += size
     yield start, len(sizes)
 
 
@@ -237,32 +237,32 @@ def _without_mark(pieces: Iterator[bytes], split: Split) -> Iterator[bytes]:
 
 
 def _in_lines(pieces: Iterator[bytes], line_bytes_max: int) -> Iterator[Lines]:
-    held: list[bytes] = []
-    held_bytes = place = 0
+    pending_pieces: list[bytes] = []
+    pending_bytes = place = 0
     for piece in pieces:
         start, end = 0, piece.rfind(b"\n") + 1
         if end:
-            length = held_bytes + piece.index(b"\n")
+            length = pending_bytes + piece.index(b"\n")
             if length > line_bytes_max:
                 start = piece.index(b"\n") + 1
-                yield _long_line([*held, piece[:start]], length, place)
-                held, place = [], place + 1
+                yield _long_line([*pending_pieces, piece[:start]], length, place)
+                pending_pieces, place = [], place + 1
             if start < end:
-                block = LineBlock(first=place, data=b"".join([*held, piece[start:end]]))
+                block = LineBlock(first=place, data=b"".join([*pending_pieces, piece[start:end]]))
                 place += block.data.count(b"\n")
                 yield block
-            held, held_bytes = [], 0
+            pending_pieces, pending_bytes = [], 0
         if end < len(piece):
-            held.append(piece[end:])
-            held_bytes += len(piece) - end
-        if held_bytes > line_bytes_max:
+            pending_pieces.append(piece[end:])
+            pending_bytes += len(piece) - end
+        if pending_bytes > line_bytes_max:
             # Only the beginning is shown, however long the line turns out to be.
-            held = [b"".join(held)[:HEAD_BYTES]]
-    if held_bytes > line_bytes_max:
-        yield _long_line(held, held_bytes, place)
-    elif held:
-        yield LineBlock(first=place, data=b"".join(held))
+            pending_pieces = [b"".join(pending_pieces)[:HEAD_BYTES]]
+    if pending_bytes > line_bytes_max:
+        yield _long_line(pending_pieces, pending_bytes, place)
+    elif pending_pieces:
+        yield LineBlock(first=place, data=b"".join(pending_pieces))
 
 
-def _long_line(held: list[bytes], size: int, place: int) -> LongLine:
-    return LongLine(place=place, head=b"".join(held)[:HEAD_BYTES].rstrip(b"\r\n"), size=size)
+def _long_line(pieces: list[bytes], size: int, place: int) -> LongLine:
+    return LongLine(place=place, head=b"".join(pieces)[:HEAD_BYTES].rstrip(b"\r\n"), size=size)

@@ -115,16 +115,17 @@ def _lists(values: Sequence[list[Any] | None], item: ct.Scalar, target: pa.DataT
     large = pc.list_parent_indices(lists).to_numpy()[large_floats(pc.list_flatten(lists), item)]
     doubted = np.zeros(len(lists), np.bool_)
     for row in np.unique(large).tolist():
-        doubted[row] = any(isinstance(each, int) for each in values[row] or ())
+        doubted[row] = any(isinstance(number, int) for number in values[row] or ())
     return Column(values=lists, doubted=doubted)
 
 
 def _blobs(values: Sequence[str | None]) -> Column:
-    decoded = [None if value is None else blob_bytes(value) for value in values]
+    contents = [None if value is None else blob_bytes(value) for value in values]
     doubted = [
-        found is None and each is not None for found, each in zip(decoded, values, strict=True)
+        content is None and value is not None
+        for content, value in zip(contents, values, strict=True)
     ]
-    return Column(values=pa.array(decoded, pa.large_binary()), doubted=np.array(doubted, np.bool_))
+    return Column(values=pa.array(contents, pa.large_binary()), doubted=np.array(doubted, np.bool_))
 
 
 def blob_bytes(text: str) -> bytes | None:

@@ -123,9 +123,9 @@ def pinned_work(
     for table_key in dict.fromkeys(role.table_key for role in keys.roles if role.pinned):
         entry = plan.entries[table_key]
         scan = plan_scan(plan.root, entry, columns=["id"], where=None)
-        gone = replaced.get(table_key, np.empty(0, np.uint64))
+        replaced_addresses = replaced.get(table_key, np.empty(0, np.uint64))
         work += [
-            SendPinned(table_key=table_key, fragments=group, gone=gone)
+            SendPinned(table_key=table_key, fragments=group, gone=replaced_addresses)
             for group in grouped(scan.fragments, rows_max=_PINNED_ROWS_PER_TASK)
         ]
     return tuple(work)
@@ -242,23 +242,23 @@ def _check(batches: Iterable[pa.RecordBatch], keys: KeyPlan) -> Iterator[Sent]:
     by_bucket, others = collected(batches)
     yield from others
     for bucket, blobs in by_bucket.items():
-        for each in check_bucket(frames_of(blobs), keys):
-            match each:
+        for outcome in check_bucket(frames_of(blobs), keys):
+            match outcome:
                 case Finding():
-                    found = _Found(
-                        each.stage,
-                        each.table_key,
-                        each.reason.value,
-                        each.columns,
-                        each.rows.tobytes(),
-                        each.broken,
+                    finding = _Found(
+                        outcome.stage,
+                        outcome.table_key,
+                        outcome.reason.value,
+                        outcome.columns,
+                        outcome.rows.tobytes(),
+                        outcome.broken,
                     )
-                    yield bucket, _FINDING_TAG, msgspec.msgpack.encode(found)
+                    yield bucket, _FINDING_TAG, msgspec.msgpack.encode(finding)
                 case Replaced():
-                    gone = _Gone(each.table_key, each.rows.tobytes())
-                    yield bucket, _REPLACED_TAG, msgspec.msgpack.encode(gone)
+                    replacement = _Gone(outcome.table_key, outcome.rows.tobytes())
+                    yield bucket, _REPLACED_TAG, msgspec.msgpack.encode(replacement)
                 case _:
-                    assert_never(each)
+                    assert_never(outcome)
 
 
 def _result(rows: Iterable[tuple[str, bytes]]) -> PassResult:
@@ -272,8 +272,10 @@ def _result(rows: Iterable[tuple[str, bytes]]) -> PassResult:
         elif tag == _FINDING_TAG:
             findings.append(_finding(msgspec.msgpack.decode(blob, type=_Found)))
         else:
-            gone = msgspec.msgpack.decode(blob, type=_Gone)
-            replaced.setdefault(gone.table_key, []).append(np.frombuffer(gone.rows, np.uint64))
+            replacement = msgspec.msgpack.decode(blob, type=_Gone)
+            replaced.setdefault(replacement.table_key, []).append(
+                np.frombuffer(replacement.rows, np.uint64)
+            )
     return PassResult(
         reports=reports,
         findings=tuple(findings),
@@ -366,20 +368,20 @@ def upsert(
         .mapInArrow(write, SENT)
         .collect()
     )
-    done = [msgspec.msgpack.decode(bytes(row.blob), type=_Done) for row in rows]
-    return _gather(done, tuple(owners), fragments_by_split)
+    results = [msgspec.msgpack.decode(bytes(row.blob), type=_Done) for row in rows]
+    return _gather(results, tuple(owners), fragments_by_split)
 
 
 def _owners(
     table_key: str, staged: Sequence[SendAgain], pinned: Sequence[SendPinned]
 ) -> dict[Owner, int]:
-    found = [Owner(table_key=table_key, split=each.report.split) for each in staged]
-    found += [
+    owners = [Owner(table_key=table_key, split=work.report.split) for work in staged]
+    owners += [
         Owner(table_key=table_key, fragment=fragment)
-        for each in pinned
-        for fragment in each.fragments
+        for work in pinned
+        for fragment in work.fragments
     ]
-    return {owner: number for number, owner in enumerate(found)}
+    return {owner: number for number, owner in enumerate(owners)}
 
 
 def _send(plan: LoadPlan, keys: KeyPlan, work: SendAgain | SendPinned) -> Iterator[Sent]:
@@ -410,8 +412,8 @@ def _matched(
         row_ids = met["extra0"].to_numpy()
         splits, positions = split_and_position(rows)
         for split in np.unique(splits).tolist():
-            mine = splits == split
-            match = _Match(positions[mine].tobytes(), row_ids[mine].tobytes())
+            in_split = splits == split
+            match = _Match(positions[in_split].tobytes(), row_ids[in_split].tobytes())
             owner = owners[Owner(table_key=table_key, split=split)]
             yield owner, _MATCH_TAG, msgspec.msgpack.encode(match)
         fragments, offsets = split_and_position(addresses)
@@ -434,19 +436,19 @@ def _write(
     listed = tuple(owners)
     for number, matches in by_owner.items():
         owner = listed[number]
-        positions = np.concatenate([np.frombuffer(each.positions, np.uint32) for each in matches])
+        positions = np.concatenate([np.frombuffer(match.positions, np.uint32) for match in matches])
         entry = plan.entries[owner.table_key]
         if owner.fragment is not None:
             lost = bulk.shrink(plan.root, entry, owner.fragment, np.sort(positions))
-            done = _Done(owner=number, shrunk=lost.description, rows_lost=lost.rows_lost)
+            result = _Done(owner=number, shrunk=lost.description, rows_lost=lost.rows_lost)
         else:
             assert owner.split is not None
-            ids = np.concatenate([np.frombuffer(each.row_ids, np.uint64) for each in matches])
-            done = _rewrite(
+            ids = np.concatenate([np.frombuffer(match.row_ids, np.uint64) for match in matches])
+            result = _rewrite(
                 plan, owner.table_key, number, fragments_by_split[owner.split], positions, ids
             )
         make_durable(plan.root)
-        yield number, _DONE_TAG, msgspec.msgpack.encode(done)
+        yield number, _DONE_TAG, msgspec.msgpack.encode(result)
 
 
 def _rewrite(
@@ -482,18 +484,18 @@ def _rewrite(
     inserted = bulk.write_rows(plan.root, entry, fresh) if len(fresh) else ()
     return _Done(
         owner=owner,
-        inserted=[(each.description, each.rows) for each in inserted],
-        replacing=[(each.description, each.rows) for each in replacing],
+        inserted=[(fragment.description, fragment.rows) for fragment in inserted],
+        replacing=[(fragment.description, fragment.rows) for fragment in replacing],
     )
 
 
 def _gather(
-    done: Sequence[_Done],
+    results: Sequence[_Done],
     owners: tuple[Owner, ...],
     fragments_by_split: Mapping[int, Sequence[bulk.StagedFragment]],
 ) -> Upsert:
-    written = {owners[each.owner]: each for each in done}
-    rewritten = {owner.split for owner in written if owner.split is not None}
+    results_by_owner = {owners[result.owner]: result for result in results}
+    rewritten = {owner.split for owner in results_by_owner if owner.split is not None}
     untouched = [
         fragment
         for split, fragments in fragments_by_split.items()
@@ -501,19 +503,19 @@ def _gather(
         for fragment in fragments
     ]
     return Upsert(
-        inserted=(*untouched, *_fragments(each.inserted for each in written.values())),
-        replacing=tuple(_fragments(each.replacing for each in written.values())),
+        inserted=(*untouched, *_fragments(result.inserted for result in results_by_owner.values())),
+        replacing=tuple(_fragments(result.replacing for result in results_by_owner.values())),
         shrunk=tuple(
             bulk.Shrunk(
-                fragment_id=owner.fragment, description=each.shrunk, rows_lost=each.rows_lost
+                fragment_id=owner.fragment, description=result.shrunk, rows_lost=result.rows_lost
             )
-            for owner, each in written.items()
+            for owner, result in results_by_owner.items()
             if owner.fragment is not None
         ),
     )
 
 
 def _fragments(described: Iterable[list[tuple[str, int]]]) -> Iterator[bulk.StagedFragment]:
-    for each in described:
-        for description, rows in each:
+    for descriptions in described:
+        for description, rows in descriptions:
             yield bulk.StagedFragment(description=description, rows=rows)

@@ -133,7 +133,7 @@ class FrameInput:
             frame.mapInArrow(_stage(plan, keys, table_key), SENT)
             for table_key, frame in self.frames.items()
         ]
-        return reduce(lambda one, other: one.unionAll(other), parts)
+        return reduce(lambda left, right: left.unionAll(right), parts)
 
 
 def _stage(
@@ -227,8 +227,10 @@ class _LoadJob:
             if is_surely_unpublished(load.objects, load.operation_id, load.branch):
                 self._written = frozenset()
                 for table_key, entry in self._plan.entries.items():
-                    staged = [each for r in self._reports.values() for each in r.staged(table_key)]
-                    bulk.discard(load.objects, entry, staged)
+                    staged_fragments = [
+                        fragment for r in self._reports.values() for fragment in r.staged(table_key)
+                    ]
+                    bulk.discard(load.objects, entry, staged_fragments)
             drop_unused_forks(load, self._plan.entries, written=self._written)
 
     def _prepare(self, state: ManifestState) -> Prepared:
@@ -239,14 +241,14 @@ class _LoadJob:
         snapshot = writable_snapshot(self._load, published)
         if self._plan is None:
             plan = self._plan = plan_load(self._load, snapshot)
-            standing = self._stage(plan)
+            state = self._stage(plan)
         else:
             require_same_lines(self._plan.entries, snapshot)
             plan = self._plan = self._plan.on(snapshot)
-            standing = self._settle(plan, PassState())
+            state = self._settle(plan, PassState())
         reach("load.settled")
-        self._judge(plan, standing)
-        changes = self._gather(plan, standing)
+        self._judge(plan, state)
+        changes = self._gather(plan, state)
         reach("load.gathered")
         self._written = touched = frozenset(change.table_key for change in changes)
         relied = plan.relies_on(self._overwritten(plan), touched)
@@ -263,11 +265,11 @@ class _LoadJob:
             sent = FrameInput.of(load.frames).sent(plan, keys)
             if pinned:
                 sent = sent.unionAll(sent_by(self._spark, plan, keys, pinned))
-            found = check_sent(sent, plan, keys)
+            pass_result = check_sent(sent, plan, keys)
         else:
             parse = [ParseSplit(split=split.number) for split in plan.splits]
-            found = run_pass(self._spark, plan, keys, [*parse, *pinned])
-        self._reports = dict(sorted(found.reports.items()))
+            pass_result = run_pass(self._spark, plan, keys, [*parse, *pinned])
+        self._reports = dict(sorted(pass_result.reports.items()))
         load.progress.advance(
             bytes_read=size, records=sum(report.records for report in self._reports.values())
         )
@@ -275,38 +277,38 @@ class _LoadJob:
         if overwrites and any(entry.row_count for entry in plan.entries.values()):
             # Which types are overwritten was not known before their rows had been seen.
             return self._settle(plan, PassState())
-        standing = self._after(plan, keys, PassState(), found)
-        return standing if standing.is_final else self._settle(plan, standing)
+        state = self._after(plan, keys, PassState(), pass_result)
+        return state if state.is_final else self._settle(plan, state)
 
-    def _settle(self, plan: LoadPlan, standing: PassState) -> PassState:
+    def _settle(self, plan: LoadPlan, state: PassState) -> PassState:
         """Repeat passes over the staged keys until no refused row can change a finding."""
         for _ in range(_PASSES_MAX):
             self._load.progress.phase("checking keys")
             keys = plan.keys(overwritten=self._overwritten(plan))
-            pinned = pinned_work(plan, keys, standing.replaced)
-            work: list[Work] = [*self._staged_keys(standing), *pinned]
-            found = run_pass(self._spark, plan, keys, work)
-            standing = self._after(plan, keys, standing, found)
-            if standing.is_final:
-                return standing
+            pinned = pinned_work(plan, keys, state.replaced)
+            work: list[Work] = [*self._staged_keys(state), *pinned]
+            pass_result = run_pass(self._spark, plan, keys, work)
+            state = self._after(plan, keys, state, pass_result)
+            if state.is_final:
+                return state
         raise AssertionError(f"refused rows still changed findings after {_PASSES_MAX} passes")
 
     def _after(
-        self, plan: LoadPlan, keys: KeyPlan, standing: PassState, pass_result: PassResult
+        self, plan: LoadPlan, keys: KeyPlan, state: PassState, pass_result: PassResult
     ) -> PassState:
-        given = {key for r in self._reports.values() for key, n in r.given_ids.items() if n}
+        keys_with_ids = {key for r in self._reports.values() for key, n in r.given_ids.items() if n}
         return after_pass(
-            standing,
+            state,
             pass_result.findings,
             pass_result.replaced,
             keys=keys,
             rules=plan.rules,
-            given_ids=frozenset(given),
+            given_ids=frozenset(keys_with_ids),
         )
 
-    def _staged_keys(self, standing: PassState) -> Iterator[SendAgain]:
+    def _staged_keys(self, state: PassState) -> Iterator[SendAgain]:
         for report in self._reports.values():
-            refused = split_refusals(standing, report.split)
+            refused = split_refusals(state, report.split)
             yield SendAgain(
                 report=report, removed={key: rows.rows for key, rows in refused.items()}
             )
@@ -317,24 +319,24 @@ class _LoadJob:
         seen = {key for report in self._reports.values() for key in report.fragments}
         return self._load.named | frozenset(seen & set(plan.entries))
 
-    def _judge(self, plan: LoadPlan, standing: PassState) -> None:
+    def _judge(self, plan: LoadPlan, state: PassState) -> None:
         load = self._load
-        self._account = account_of(load, plan, self._reports, standing)
+        self._account = account_of(load, plan, self._reports, state)
         load_report.require_acceptable(self._account, on_error=load.on_error, ceiling=load.ceiling)
         if load.dry_run:
             raise _DryRunEnded
-        self._set_aside(plan, standing)
+        self._set_aside(plan, state)
 
-    def _set_aside(self, plan: LoadPlan, standing: PassState) -> None:
+    def _set_aside(self, plan: LoadPlan, state: PassState) -> None:
         assert self._account is not None
         if not self._account.quarantined:
             return
         spots = [
-            (report, split_refusals(standing, report.split), before)
+            (report, split_refusals(state, report.split), before)
             for report, before in with_lines_before(self._reports.values())
         ]
         parts = tuple(spot for spot in spots if spot[0].refused or spot[1])
-        place, verdicts = self._load.quarantine, standing.verdicts
+        place, verdicts = self._load.quarantine, state.verdicts
 
         def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
@@ -352,31 +354,31 @@ class _LoadJob:
         assert written == sum(self._account.quarantined.values()), "every refused record is kept"
         self._account = replace(self._account, quarantine=place.uri)
 
-    def _gather(self, plan: LoadPlan, standing: PassState) -> tuple[StagedChange, ...]:
+    def _gather(self, plan: LoadPlan, state: PassState) -> tuple[StagedChange, ...]:
         objects = self._load.objects
         overwritten = self._overwritten(plan)
         changes: list[StagedChange] = []
         for table_key, entry in plan.entries.items():
             by_split = {
-                report.split: _without_refused(report, table_key, standing)
+                report.split: _without_refused(report, table_key, state)
                 for report in self._reports.values()
                 if report.fragments.get(table_key)
             }
-            fragments = [each for split in by_split.values() for each in split]
-            kept = sum(fragment.rows_kept for fragment in fragments)
+            fragments = [fragment for split in by_split.values() for fragment in split]
+            kept_rows = sum(fragment.rows_kept for fragment in fragments)
             if table_key in overwritten:
-                if kept or entry.row_count:
+                if kept_rows or entry.row_count:
                     changes.append(bulk.gather_overwrite(objects, entry, fragments))
-            elif kept and self._load.mode is WriteMode.MERGE and entry.row_count:
-                changes.append(self._merged(plan, standing, table_key, by_split))
-            elif kept:
+            elif kept_rows and self._load.mode is WriteMode.MERGE and entry.row_count:
+                changes.append(self._merged(plan, state, table_key, by_split))
+            elif kept_rows:
                 changes.append(bulk.gather_append(objects, entry, fragments))
         return tuple(changes)
 
     def _merged(
         self,
         plan: LoadPlan,
-        standing: PassState,
+        state: PassState,
         table_key: str,
         by_split: Mapping[int, tuple[bulk.StagedFragment, ...]],
     ) -> StagedChange:
@@ -385,7 +387,7 @@ class _LoadJob:
         entry = plan.entries[table_key]
         staged = [
             replace(staged_key, report=staged_key.report.only(table_key))
-            for staged_key in self._staged_keys(standing)
+            for staged_key in self._staged_keys(state)
             if staged_key.report.split in by_split
         ]
         scans = pinned_work(plan, plan.id_keys(table_key), {})
@@ -410,15 +412,15 @@ def _refuse_blobs(plan: LoadPlan, table_key: str) -> None:
 
 
 def _without_refused(
-    report: SplitReport, table_key: str, standing: PassState
+    report: SplitReport, table_key: str, state: PassState
 ) -> tuple[bulk.StagedFragment, ...]:
     """A split's fragments of one table, with the refused rows excluded."""
-    refused = standing.rows_refused(table_key).of_split(report.split)
+    refused = state.rows_refused(table_key).of_split(report.split)
     _, positions = split_and_position(refused.rows)
-    found: list[bulk.StagedFragment] = []
+    fragments: list[bulk.StagedFragment] = []
     first = 0
     for fragment in report.staged(table_key):
         inside = positions[(positions >= first) & (positions < first + fragment.rows)]
-        found.append(replace(fragment, excluded=(inside - np.uint32(first)).astype(np.uint32)))
+        fragments.append(replace(fragment, excluded=(inside - np.uint32(first)).astype(np.uint32)))
         first += fragment.rows
-    return tuple(found)
+    return tuple(fragments)

@@ -60,7 +60,7 @@ class LoadPlan:
 
     def relies_on(self, overwritten: frozenset[str], touched: frozenset[str]) -> frozenset[str]:
         """The tables whose pinned rows the checks of a pass depend on, empty ones included."""
-        asked = {
+        asked_keys = {
             role.table_key
             for rules in self.rules.values()
             for role in roles_of(rules, pinned=True)
@@ -72,8 +72,8 @@ class LoadPlan:
             for role in roles_of(self.rules[key], pinned=False)
             if role.node_key is not None
         }
-        edges = {key for key in asked if key.startswith(EDGE_PREFIX)}
-        return frozenset(touched | (nodes & asked) | (edges if overwritten else set()))
+        edges = {key for key in asked_keys if key.startswith(EDGE_PREFIX)}
+        return frozenset(touched | (nodes & asked_keys) | (edges if overwritten else set()))
 
     def keys(self, *, overwritten: frozenset[str]) -> KeyPlan:
         """The roles of a pass: all incoming keys, and the pinned keys that a rule reads."""
@@ -127,13 +127,13 @@ class LoadPlan:
                     yield role
 
     def _is_asked(self, role: Role, overwritten: frozenset[str]) -> bool:
-        gone = role.table_key in overwritten
+        is_overwritten = role.table_key in overwritten
         if role.kind is RoleKind.ENDPOINT:
             counted = self.count_rule(role.table_key) is not None and role.columns == (
                 SOURCE_COLUMN,
             )
-            return counted or (not gone and role.node_key in overwritten)
-        return not gone
+            return counted or (not is_overwritten and role.node_key in overwritten)
+        return not is_overwritten
 
 
 def plan_load(load: SparkLoad, snapshot: Snapshot) -> LoadPlan:
@@ -205,9 +205,9 @@ def with_lines_before(reports: Iterable[SplitReport]) -> Iterator[tuple[SplitRep
 
 def key_columns(plan: LoadPlan, table_key: str) -> tuple[str, ...]:
     """The columns of a table that any of its roles needs, and what orders its rows."""
-    found = {ID_COLUMN: None}
+    columns = {ID_COLUMN: None}
     for role in roles_of(plan.rules[table_key], pinned=False):
-        found |= dict.fromkeys(role.columns)
+        columns |= dict.fromkeys(role.columns)
     if plan.order_by is not None and plan.order_by in plan.schema(table_key).names:
-        found |= {plan.order_by: None}
-    return tuple(found)
+        columns |= {plan.order_by: None}
+    return tuple(columns)

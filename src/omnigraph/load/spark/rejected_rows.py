@@ -33,9 +33,9 @@ from omnigraph.validation.keyed_passes import PassState, RefusedRows, Verdict
 from omnigraph.validation.violations import Reason
 
 
-def split_refusals(standing: PassState, split: int) -> dict[str, RefusedRows]:
+def split_refusals(state: PassState, split: int) -> dict[str, RefusedRows]:
     """The part of what was refused that belongs to one split."""
-    parts = {key: rows.of_split(split) for key, rows in standing.refused.items()}
+    parts = {key: rows.of_split(split) for key, rows in state.refused.items()}
     return {key: rows for key, rows in parts.items() if len(rows.rows)}
 
 
@@ -50,7 +50,7 @@ def keyed_refusals(
     """Rows that keyed rules refused, in the shape of refused records."""
     places = places_of(plan.root, plan.operation_id, report.split)
     labels = load_report.type_labels(plan.catalog)
-    found: list[dict[str, Any]] = []
+    refusals: list[dict[str, Any]] = []
     for table_key, rows in refused.items():
         _, positions = split_and_position(rows.rows)
         columns = _columns(plan, table_key, rows, verdicts)
@@ -58,10 +58,10 @@ def keyed_refusals(
         for number in np.unique(rows.verdicts).tolist():
             verdict = verdicts[number]
             rule = _rule(plan.rules[table_key], verdict)
-            mine = np.flatnonzero(rows.verdicts == number)
-            some = staged.take(pa.array(mine))
-            quoted = [some.column(name) for name in _quote(verdict)]
-            found += [
+            indexes = np.flatnonzero(rows.verdicts == number)
+            verdict_rows = staged.take(pa.array(indexes))
+            quoted = [verdict_rows.column(name) for name in _quote(verdict)]
+            refusals += [
                 {
                     "place": place,
                     "type": labels[table_key],
@@ -70,18 +70,18 @@ def keyed_refusals(
                     "raw": raw,
                 }
                 for place, values, raw in zip(
-                    places[table_key][positions[mine]].tolist(),
+                    places[table_key][positions[indexes]].tolist(),
                     zip(*quoted, strict=True),
-                    _shown(plan, some),
+                    _shown(plan, verdict_rows),
                     strict=True,
                 )
             ]
-    found.sort(key=lambda each: each["place"])
+    refusals.sort(key=lambda refusal: refusal["place"])
     if with_raw and plan.splits:
-        lines = raw_records(plan.splits[report.split], [each["place"] for each in found])
-        for each, raw in zip(found, lines, strict=True):
-            each["raw"] = raw
-    return pa.Table.from_pylist(found, schema=REFUSED_SCHEMA)
+        lines = raw_records(plan.splits[report.split], [refusal["place"] for refusal in refusals])
+        for refusal, raw in zip(refusals, lines, strict=True):
+            refusal["raw"] = raw
+    return pa.Table.from_pylist(refusals, schema=REFUSED_SCHEMA)
 
 
 def set_aside(
@@ -112,7 +112,7 @@ def _columns(
 ) -> list[str]:
     """The columns that messages quote; for rows of a frame all columns except blobs."""
     quoted = [_quote(verdicts[number]) for number in np.unique(rows.verdicts)]
-    names = dict.fromkeys(name for each in quoted for name in each)
+    names = dict.fromkeys(name for quoted_columns in quoted for name in quoted_columns)
     if not plan.splits:
         names |= dict.fromkeys(f.name for f in plan.schema(table_key) if not has_blob(f))
     return list(names)
@@ -176,22 +176,22 @@ def account_of(
     load: load_report.SparkLoad,
     plan: LoadPlan,
     reports: Mapping[int, SplitReport],
-    standing: PassState,
+    state: PassState,
 ) -> load_report.LoadReport:
     """The outcome of every record if the load is published now."""
     labels = load_report.type_labels(load.catalog)
     quarantined: Counter[str] = Counter()
     for report in reports.values():
         quarantined.update(report.refused)
-    for rows in standing.refused.values():
+    for rows in state.refused.values():
         for number, count in zip(*np.unique(rows.verdicts, return_counts=True), strict=True):
-            quarantined[standing.verdicts[number].reason.value] += int(count)
+            quarantined[state.verdicts[number].reason.value] += int(count)
     written: dict[str, int] = {}
     for table_key in plan.rules:
-        staged = sum(report.rows(table_key) for report in reports.values())
-        kept = staged - len(standing.rows_refused(table_key).rows)
-        if kept:
-            written[labels[table_key]] = kept
+        staged_rows = sum(report.rows(table_key) for report in reports.values())
+        kept_rows = staged_rows - len(state.rows_refused(table_key).rows)
+        if kept_rows:
+            written[labels[table_key]] = kept_rows
     return load_report.LoadReport(
         read=sum(report.records for report in reports.values()),
         written=written,
@@ -200,16 +200,18 @@ def account_of(
         engine=load_report.Engine.SPARK,
         mode=load.mode,
         dry_run=load.dry_run,
-        rejected=tuple(_first_offenders(plan, reports, standing)),
-        broken=_broken(standing),
+        rejected=tuple(_first_offenders(plan, reports, state)),
+        broken=_broken(state),
     )
 
 
-def _broken(standing: PassState) -> tuple[str, ...]:
+def _broken(state: PassState) -> tuple[str, ...]:
     """Violations of published rows, summed over all buckets."""
     counts: Counter[tuple[str, str, str]] = Counter()
-    for each in standing.broken:
-        counts[each.table_key, ", ".join(each.columns), each.reason.value] += each.broken
+    for finding in state.broken:
+        counts[finding.table_key, ", ".join(finding.columns), finding.reason.value] += (
+            finding.broken
+        )
     return tuple(
         f"{table_key} ({columns}): {count:,} {reason}"
         for (table_key, columns, reason), count in counts.items()
@@ -217,31 +219,33 @@ def _broken(standing: PassState) -> tuple[str, ...]:
 
 
 def _first_offenders(
-    plan: LoadPlan, reports: Mapping[int, SplitReport], standing: PassState
+    plan: LoadPlan, reports: Mapping[int, SplitReport], state: PassState
 ) -> Iterator[load_report.RejectedRecord]:
-    found = (
+    offenders = (
         offender
         for report, before in with_lines_before(reports.values())
-        for offender in _offenders(plan, report, standing, before)
+        for offender in _offenders(plan, report, state, before)
     )
-    return itertools.islice(found, load_report.OFFENDERS_MAX)
+    return itertools.islice(offenders, load_report.OFFENDERS_MAX)
 
 
 def _offenders(
-    plan: LoadPlan, report: SplitReport, standing: PassState, lines_before: int
+    plan: LoadPlan, report: SplitReport, state: PassState, lines_before: int
 ) -> list[load_report.RejectedRecord]:
     """The first faults of one split, in the order of their lines."""
-    places = [(each.place, each.type, each.reason, each.message) for each in report.first_refused]
+    places = [
+        (refusal.place, refusal.type, refusal.reason, refusal.message)
+        for refusal in report.first_refused
+    ]
     keyed = {
-        key: _first_faults(rows, standing)
-        for key, rows in split_refusals(standing, report.split).items()
+        key: _first_faults(rows, state) for key, rows in split_refusals(state, report.split).items()
     }
     keyed = {key: rows for key, rows in keyed.items() if len(rows.rows)}
     if keyed:
-        table = keyed_refusals(plan, report, keyed, standing.verdicts, with_raw=False)
+        table = keyed_refusals(plan, report, keyed, state.verdicts, with_raw=False)
         places += [
-            (each["place"], each["type"], each["reason"], each["message"])
-            for each in table.to_pylist()
+            (refusal["place"], refusal["type"], refusal["reason"], refusal["message"])
+            for refusal in table.to_pylist()
         ]
     return [
         load_report.RejectedRecord(
@@ -251,14 +255,14 @@ def _offenders(
             reason=reason,
             message=message,
         )
-        for place, type_name, reason, message in sorted(places, key=lambda each: each[0])
+        for place, type_name, reason, message in sorted(places, key=lambda refusal: refusal[0])
     ][: load_report.OFFENDERS_MAX]
 
 
-def _first_faults(rows: RefusedRows, standing: PassState) -> RefusedRows:
+def _first_faults(rows: RefusedRows, state: PassState) -> RefusedRows:
     fine = [
         number
-        for number, verdict in enumerate(standing.verdicts)
+        for number, verdict in enumerate(state.verdicts)
         if verdict.reason in load_report.NO_FAULTS
     ]
     faults = np.flatnonzero(~np.isin(rows.verdicts, fine))[: load_report.OFFENDERS_MAX]

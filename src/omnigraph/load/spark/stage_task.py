@@ -103,10 +103,10 @@ class KeySender:
     def _add_ids(self, number: int, rows: pa.Table, numbers: np.ndarray) -> int:
         """Ids that were generated here are new by construction and need no comparison."""
         if self._generated is not None:
-            made = pc.starts_with(rows.column(ID_COLUMN), self._generated)
-            if pc.any(made).as_py():
-                rows = rows.filter(pc.invert(made))
-                numbers = numbers[~made.combine_chunks().to_numpy(zero_copy_only=False)]
+            is_generated = pc.starts_with(rows.column(ID_COLUMN), self._generated)
+            if pc.any(is_generated).as_py():
+                rows = rows.filter(pc.invert(is_generated))
+                numbers = numbers[~is_generated.combine_chunks().to_numpy(zero_copy_only=False)]
         extras: tuple[np.ndarray, ...] = ()
         order_by = self._plan.order_by
         if order_by is not None and order_by in rows.column_names:
@@ -136,16 +136,16 @@ class SplitStager:
 
     def run(self, parsed: Iterable[Parsed]) -> Iterator[tuple[int, str, bytes]]:
         end = SplitEnd(lines=0, records=0)
-        for each in parsed:
-            match each:
+        for piece in parsed:
+            match piece:
                 case ParsedRows():
-                    self._hold(each)
+                    self._hold(piece)
                 case RefusedRecords():
-                    self._refuse(each.table)
+                    self._refuse(piece.table)
                 case SplitEnd():
-                    end = each
+                    end = piece
                 case _:
-                    assert_never(each)
+                    assert_never(piece)
         for table_key in tuple(self._held):
             self._flush(table_key)
         self._leave_files()
@@ -177,8 +177,10 @@ class SplitStager:
         if len(self._first) < OFFENDERS_MAX:
             shown = refused.slice(0, OFFENDERS_MAX - len(self._first))
             self._first += [
-                FirstRefused(each["place"], each["type"], each["reason"], each["message"])
-                for each in shown.select(["place", "type", "reason", "message"]).to_pylist()
+                FirstRefused(
+                    refusal["place"], refusal["type"], refusal["reason"], refusal["message"]
+                )
+                for refusal in shown.select(["place", "type", "reason", "message"]).to_pylist()
             ]
         if self._plan.keep_refused:
             self._refused.append(refused)
@@ -201,7 +203,7 @@ class SplitStager:
                 refused=dict(self._reasons),
                 first_refused=self._first,
                 fragments={
-                    key: [(each.description, each.rows) for each in staged]
+                    key: [(fragment.description, fragment.rows) for fragment in staged]
                     for key, staged in self._staged.items()
                 },
                 given_ids=dict(self._brought),
@@ -226,8 +228,8 @@ def send_again(
                 rows = pa.Table.from_batches([batch])
                 numbers = incoming_rows(report.split, first, len(rows))
                 first += len(rows)
-                gone = np.isin(numbers, removed.get(table_key, ()))
-                if gone.any():
-                    rows, numbers = rows.filter(pa.array(~gone)), numbers[~gone]
+                is_removed = np.isin(numbers, removed.get(table_key, ()))
+                if is_removed.any():
+                    rows, numbers = rows.filter(pa.array(~is_removed)), numbers[~is_removed]
                 sender.add(table_key, rows, numbers)
     yield from sender.buckets()

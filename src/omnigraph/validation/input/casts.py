@@ -90,20 +90,20 @@ def likely_times(texts: pa.Array, scalar: Scalar) -> pa.BooleanArray:
 def _cast_texts(source: pa.Array, scalar: Scalar, target: pa.DataType) -> Cast:
     """Bisection would visit every invalid text many times, and there can be many."""
     texts = source if pat.is_string(source.type) else source.cast(pa.large_string())
-    whole = cast_whole(texts, scalar)
-    if whole is not None:
-        return Cast(values=whole)
+    cast_values = cast_whole(texts, scalar)
+    if cast_values is not None:
+        return Cast(values=cast_values)
     likely = likely_times(texts, scalar).fill_null(fill_value=True)
     convert = _conversion(scalar, texts.type, target)
     halved = bisected(pc.if_else(likely, texts, None), target, convert, reason=Reason.WRONG_TYPE)
     bad = [row for fault in halved.faults for row in fault.rows]
     odd = pc.indices_nonzero(pc.invert(likely)).to_pylist()
-    found = [_time_alone(texts.slice(row, 1), scalar) for row in odd]
-    bad += [row for row, each in zip(odd, found, strict=True) if each is None]
+    odd_times = [_time_alone(texts.slice(row, 1), scalar) for row in odd]
+    bad += [row for row, odd_time in zip(odd, odd_times, strict=True) if odd_time is None]
     values = halved.values
-    if found:
+    if odd_times:
         null = pa.nulls(1, target)
-        alone = pa.concat_arrays([null if each is None else each for each in found])
+        alone = pa.concat_arrays([null if odd_time is None else odd_time for odd_time in odd_times])
         values = pc.replace_with_mask(values, pc.invert(likely), alone)
     faults = (Fault(reason=Reason.WRONG_TYPE, rows=tuple(sorted(bad))),) if bad else ()
     return Cast(values=values, faults=faults)
@@ -112,10 +112,12 @@ def _cast_texts(source: pa.Array, scalar: Scalar, target: pa.DataType) -> Cast:
 def _time_alone(text: pa.Array, scalar: Scalar) -> pa.Array | None:
     """One text in another form; Arrow parses none that begins differently."""
     try:
-        spelt = text[0].as_py()
-        if scalar is Scalar.DATETIME and _ISO_START.match(spelt):
+        time_text = text[0].as_py()
+        if scalar is Scalar.DATETIME and _ISO_START.match(time_text):
             return cast_whole(text, scalar)
-        value = _time_of(spelt) if scalar is Scalar.DATETIME else dt.date.fromisoformat(spelt)
+        value = (
+            _time_of(time_text) if scalar is Scalar.DATETIME else dt.date.fromisoformat(time_text)
+        )
         return pa.array([value], arrow_type(ScalarType(scalar=scalar)))
     except _FAILURES:
         return None

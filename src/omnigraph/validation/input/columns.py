@@ -165,7 +165,7 @@ def cast_column(column: RawColumn, wanted: ct.PropertyType) -> tuple[pa.ChunkedA
     """Convert a whole column; the faults list the positions that became null."""
     chunks = (
         # Lance refuses an empty piece sliced out of a list, so empty pieces are left out.
-        [cast_array(each, wanted) for each in column.chunks if len(each)]
+        [cast_array(chunk, wanted) for chunk in column.chunks if len(chunk)]
         if isinstance(column, pa.ChunkedArray)
         else [_cast_values(column, wanted)]
     )
@@ -174,7 +174,7 @@ def cast_column(column: RawColumn, wanted: ct.PropertyType) -> tuple[pa.ChunkedA
     for chunk in chunks:
         faults += [_moved(fault, by=start) for fault in chunk.faults]
         start += len(chunk.values)
-    return pa.chunked_array([each.values for each in chunks], arrow_type(wanted)), faults
+    return pa.chunked_array([chunk.values for chunk in chunks], arrow_type(wanted)), faults
 
 
 def cast_array(source: pa.Array, wanted: ct.PropertyType) -> Cast:
@@ -248,8 +248,8 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _lengths(lists: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    found = pc.list_value_length(lists).cast(pa.int64())
-    lengths: np.ndarray[tuple[int], np.dtype[np.int64]] = found.fill_null(0).to_numpy()
+    nullable_lengths = pc.list_value_length(lists).cast(pa.int64())
+    lengths: np.ndarray[tuple[int], np.dtype[np.int64]] = nullable_lengths.fill_null(0).to_numpy()
     return lengths
 
 
@@ -296,7 +296,7 @@ def _cast_values(values: Sequence[object], wanted: ct.PropertyType) -> Cast:
     source = np.zeros(len(values), dtype=np.int64)
     filled = 1
     for kind, positions in by_kind.items():
-        for places, array in _build([values[each] for each in positions], kind, positions):
+        for places, array in _build([values[row] for row in positions], kind, positions):
             if array is None:
                 faults.append(Fault(reason=Reason.WRONG_TYPE, rows=(places[0],)))
                 continue
@@ -321,7 +321,7 @@ def _is_deep(value: object, levels: int = 4) -> bool:
     if not levels:
         return True
     inner = value.values() if isinstance(value, dict) else value
-    return any(_is_deep(each, levels - 1) for each in inner)
+    return any(_is_deep(item, levels - 1) for item in inner)
 
 
 def _build(

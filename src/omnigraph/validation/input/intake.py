@@ -75,7 +75,7 @@ def take_in(declared: ct.NodeType | ct.EdgeType, source: object, *, new_ids: New
             columns[name], faults[name] = cast_column(raw.columns[name], kind)
         else:
             columns[name] = pa.chunked_array([pa.nulls(raw.row_count, schema.field(name).type)])
-    given = columns[ID_COLUMN]
+    given_ids = columns[ID_COLUMN]
     columns[ID_COLUMN] = _ids(declared, columns, new_ids, faults.get(ID_COLUMN, []))
     # The schema says "not null"; a table with findings may break that and is never written.
     table = pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
@@ -85,9 +85,13 @@ def take_in(declared: ct.NodeType | ct.EdgeType, source: object, *, new_ids: New
         findings=(
             *_column_findings(key, raw, tuple(wanted)),
             *_cast_findings(key, raw, wanted, faults, table.column(ID_COLUMN)),
-            *_id_findings(key, given, table.column(ID_COLUMN)),
+            *_id_findings(key, given_ids, table.column(ID_COLUMN)),
         ),
-        unreadable={name: _positions(found) for name, found in faults.items() if found},
+        unreadable={
+            name: _positions(column_faults)
+            for name, column_faults in faults.items()
+            if column_faults
+        },
     )
 
 
@@ -119,12 +123,12 @@ def _ids(
 ) -> pa.ChunkedArray:
     if isinstance(declared, ct.NodeType) and declared.key is not None:
         return _derived_ids(declared, columns)
-    given = _contiguous(columns[ID_COLUMN])
-    absent = given.is_null()
+    given_ids = _contiguous(columns[ID_COLUMN])
+    absent = given_ids.is_null()
     if unreadable:
-        absent = pc.and_(absent, pc.invert(_mask(len(given), _positions(unreadable))))
+        absent = pc.and_(absent, pc.invert(_mask(len(given_ids), _positions(unreadable))))
     fresh = new_ids(pc.sum(absent).as_py() or 0)
-    return pa.chunked_array([pc.replace_with_mask(given, absent, fresh)])
+    return pa.chunked_array([pc.replace_with_mask(given_ids, absent, fresh)])
 
 
 def _derived_ids(node: ct.NodeType, columns: Mapping[str, pa.ChunkedArray]) -> pa.ChunkedArray:
@@ -178,9 +182,9 @@ def _cast_findings(
     ids: pa.ChunkedArray,
 ) -> list[BadRows]:
     findings = []
-    for name, found in faults.items():
+    for name, column_faults in faults.items():
         by_reason: dict[Reason, list[Fault]] = {}
-        for fault in found:
+        for fault in column_faults:
             by_reason.setdefault(fault.reason, []).append(fault)
         for reason, same in by_reason.items():
             findings.append(
@@ -199,14 +203,14 @@ def _cast_findings(
 def _cast_message(column: RawColumn, wanted: ct.PropertyType) -> Callable[[int], str]:
     def message(row: int) -> str:
         arrow = isinstance(column, pa.ChunkedArray)
-        found = shown_scalar(column[row]) if arrow else shown(column[row])
-        return f"found {found}, expected {type_text(wanted)}"
+        value_text = shown_scalar(column[row]) if arrow else shown(column[row])
+        return f"found {value_text}, expected {type_text(wanted)}"
 
     return message
 
 
-def _id_findings(key: str, given: pa.ChunkedArray, ids: pa.ChunkedArray) -> list[BadRows]:
-    other = pc.fill_null(pc.not_equal(given, ids), fill_value=False)
+def _id_findings(key: str, given_ids: pa.ChunkedArray, ids: pa.ChunkedArray) -> list[BadRows]:
+    other = pc.fill_null(pc.not_equal(given_ids, ids), fill_value=False)
     rows = pc.indices_nonzero(other).cast(pa.int64())
     if not len(rows):
         return []
@@ -218,7 +222,7 @@ def _id_findings(key: str, given: pa.ChunkedArray, ids: pa.ChunkedArray) -> list
             rows,
             ids=ids,
             message=lambda row: (
-                f"found {shown(given[row].as_py())}, expected {shown(ids[row].as_py())}, "
+                f"found {shown(given_ids[row].as_py())}, expected {shown(ids[row].as_py())}, "
                 "which is derived from the key"
             ),
         )
@@ -249,13 +253,15 @@ def resolved_types(
             f"the input is {type(by_name).__name__}, expected a mapping",
             next_step='Give rows or ids by type, as in {"Person": rows}.',
         )
-    found = {}
+    values_by_key = {}
     for name, value in by_name.items():
         key = table_key_named(name, catalog)
-        if key in found:
+        if key in values_by_key:
             raise InvalidInputError(f"the input names {key} twice")
-        found[key] = value
-    return [(declared, found[key]) for key, declared in known.items() if key in found]
+        values_by_key[key] = value
+    return [
+        (declared, values_by_key[key]) for key, declared in known.items() if key in values_by_key
+    ]
 
 
 def table_key_named(name: object, catalog: ct.Catalog) -> str:
