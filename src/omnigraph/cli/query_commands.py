@@ -131,14 +131,9 @@ def query(  # noqa: PLR0913 - one parameter per option
     pinned = opened.at(opened.branch if at is None else at)
     chosen_query = _asked(pinned, (file, text, stored, name), (param, params))
     if explain or analyze:
-        parameter_values = chosen_query.given if analyze else None
-        plan = pinned.explain(
-            chosen_query.text, parameter_values, name=chosen_query.name, analyze=analyze
+        _show_plan(
+            pinned, chosen_query, analyze=analyze, as_json=chosen_format is OutputFormat.JSON
         )
-        if chosen_format is OutputFormat.JSON:
-            output.json_object({"query": chosen_query.typed.name, "plan": plan.splitlines()})
-        else:
-            output.text(plan)
         return
     with output.rows_to_stdout() as stream:
         result = pinned.query(
@@ -162,6 +157,15 @@ def query(  # noqa: PLR0913 - one parameter per option
         )
     if chosen_format is OutputFormat.TABLE:
         output.note(f"{count:,} row{'s'[: count != 1]}")
+
+
+def _show_plan(pinned: GraphView, chosen_query: _Asked, *, analyze: bool, as_json: bool) -> None:
+    values = chosen_query.given if analyze else None
+    plan = pinned.explain(chosen_query.text, values, name=chosen_query.name, analyze=analyze)
+    if as_json:
+        output.json_object({"query": chosen_query.typed.name, "plan": plan.splitlines()})
+    else:
+        output.text(plan)
 
 
 def mutate(  # noqa: PLR0913 - one parameter per option

@@ -167,71 +167,54 @@ def _assignments(assignments: Iterable[tq.TypedAssignment]) -> str:
     )
 
 
-def text_of(expression: ex.Expression) -> str:  # noqa: C901, PLR0911, PLR0912 - one case per kind
+def text_of(node: ex.Expression) -> str:  # noqa: C901, PLR0911, PLR0912 - one case per kind
     """An expression, every operation inside another in parentheses."""
-    match expression:
+    match node:
         case ex.Constant():
-            return _value(expression.value)
+            return _value(node.value)
         case ex.Parameter():
-            return f"${expression.name}"
+            return f"${node.name}"
         case ex.Now():
             return "now()"
         case ex.PropertyOf():
-            return (
-                expression.name
-                if expression.variable == ex.ROW
-                else f"${expression.variable}.{expression.name}"
-            )
+            return node.name if node.variable == ex.ROW else f"${node.variable}.{node.name}"
         case ex.TypeName():
-            return f"type(${expression.variable})"
+            return f"type(${node.variable})"
         case ex.Entity():
-            return f"${expression.variable}"
+            return f"${node.variable}"
         case ex.PartOfPath():
-            return f"{expression.part.value}(${expression.variable})"
+            return f"{node.part.value}(${node.variable})"
         case ex.Arithmetic() | ex.Comparison():
-            return (
-                f"{_inner(expression.left)} {expression.operator.value} {_inner(expression.right)}"
-            )
+            return f"{_inner(node.left)} {node.operator.value} {_inner(node.right)}"
         case ex.Negation():
-            return f"-{_inner(expression.operand)}"
+            return f"-{_inner(node.operand)}"
         case ex.StringTest():
-            return (
-                f"{_inner(expression.text)} {expression.operator.value} {_inner(expression.part)}"
-            )
+            return f"{_inner(node.text)} {node.operator.value} {_inner(node.part)}"
         case ex.Membership():
-            return f"{_inner(expression.item)} in {_inner(expression.collection)}"
+            return f"{_inner(node.item)} in {_inner(node.collection)}"
         case ex.IsNull():
-            return f"{_inner(expression.operand)} is {'not ' if expression.negated else ''}null"
+            return f"{_inner(node.operand)} is {'not ' if node.negated else ''}null"
         case ex.Not():
-            return f"not {_inner(expression.operand)}"
+            return f"not {_inner(node.operand)}"
         case ex.And() | ex.Or():
-            word = " and " if isinstance(expression, ex.And) else " or "
-            return word.join(_inner(inner) for inner in expression.operands)
+            word = " and " if isinstance(node, ex.And) else " or "
+            return word.join(_inner(inner) for inner in node.operands)
         case ex.TextSearch():
-            edits = "" if expression.edits is None else f", {text_of(expression.edits)}"
-            return (
-                f"{expression.kind.value}"
-                f"({text_of(expression.field)}, {text_of(expression.query)}{edits})"
-            )
+            edits = "" if node.edits is None else f", {text_of(node.edits)}"
+            return f"{node.kind.value}({text_of(node.field)}, {text_of(node.query)}{edits})"
         case ex.Distance():
-            text = "embedded " if expression.embed else ""
-            query = f"{text}{text_of(expression.query)}"
-            return f"nearest({text_of(expression.field)}, {query}, {expression.metric})"
+            text = "embedded " if node.embed else ""
+            query = f"{text}{text_of(node.query)}"
+            return f"nearest({text_of(node.field)}, {query}, {node.metric})"
         case ex.TextScore():
-            return f"bm25({text_of(expression.field)}, {text_of(expression.query)})"
+            return f"bm25({text_of(node.field)}, {text_of(node.query)})"
         case ex.Fusion():
-            return (
-                f"rrf({text_of(expression.first)}, {text_of(expression.second)}, "
-                f"{text_of(expression.k)})"
-            )
+            return f"rrf({text_of(node.first)}, {text_of(node.second)}, {text_of(node.k)})"
         case ex.Aggregate():
-            argument = "*" if expression.argument is None else text_of(expression.argument)
-            return (
-                f"{expression.function.value}"
-                f"({'distinct ' if expression.distinct else ''}{argument})"
-            )
+            argument = "*" if node.argument is None else text_of(node.argument)
+            return f"{node.function.value}({'distinct ' if node.distinct else ''}{argument})"
         case _:
-            assert_never(expression)
+            assert_never(node)
 
 
 def _inner(expression: ex.Expression) -> str:
