@@ -29,6 +29,7 @@ TEXTS = sorted(
 
 FUNCTION_LINES_MAX = 60
 BANNED_MODULES = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "base"}
+VAGUE_NAMES = {"each", "found", "told", "spelt", "laid", "mine", "went", "came"}
 BANNED_CLASS_ENDINGS = ("Manager", "Helper", "Util", "Utils", "Service", "Impl")
 
 ON_DISK_NAMES = {
@@ -68,6 +69,21 @@ def test_functions_stay_short_and_classes_are_named_after_what_they_hold() -> No
                     yield f"{place(path, node.lineno)}: {node.name} is too long"
                 if isinstance(node, ast.ClassDef) and node.name.endswith(BANNED_CLASS_ENDINGS):
                     yield f"{place(path, node.lineno)}: {node.name} does not say what it holds"
+
+    require_none(offenders())
+
+
+def test_local_variables_are_named_after_what_they_hold() -> None:
+    """`entry`, `matches` or `sidecars` say what is in them; `each` and `found` do not."""
+
+    def offenders() -> Iterator[str]:
+        for path in SOURCES:
+            functions = (n for n in nodes_of(path) if isinstance(n, ast.FunctionDef))
+            for node in (node for function in functions for node in ast.walk(function)):
+                if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Store):
+                    continue
+                if node.id in VAGUE_NAMES:
+                    yield f"{place(path, node.lineno)}: {node.id}"
 
     require_none(offenders())
 
