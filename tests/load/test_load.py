@@ -313,9 +313,11 @@ def test_a_dry_run_tells_the_same_and_writes_nothing(graph: Graph, tmp_path: Pat
     report = reading.load(
         source, on_error="quarantine", dry_run=True, options=LoadOptions(max_rejected=1)
     )
-    with pytest.raises(LoadRefusedError):
+    with pytest.raises(LoadRefusedError) as refused:
         reading.load(source, dry_run=True)
 
+    assert isinstance(refused.value.report, LoadReport)
+    assert refused.value.report.dry_run
     assert (report.dry_run, report.commit_id, report.quarantine) == (True, None, None)
     assert (report.read, report.written) == (2, {"Person": 1})
     assert everything_below(graph.root) == before

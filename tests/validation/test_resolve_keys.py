@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import itertools
+import math
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
 
+from omnigraph.load.spark.stage_task import rank_arrays
 from omnigraph.schema.arrow import edge_schema, node_schema
 from omnigraph.validation import lookups
 from omnigraph.validation.constraints import WriteMode, table_rules
@@ -58,6 +62,29 @@ def refusals(case: Case, found: KeyResolution) -> dict[int, str]:
     assert kept | set(refused) == set(range(len(case.records)))
     assert not kept & set(refused)
     return refused
+
+
+WEIGHED = compiled("node W { name: String @key  weight: F64? }")
+WEIGHTS = [0.0, -0.0, 1.5, -1.5, math.inf, -math.inf, math.nan, -math.nan, None]
+
+
+def test_tasks_order_records_as_this_process_does() -> None:
+    for weights in itertools.permutations(WEIGHTS, 2):
+        rows = [{"id": "w", "name": "w", "weight": weight} for weight in weights]
+        table = pa.Table.from_pylist(rows, schema=node_schema(WEIGHED.nodes["W"]))
+        load = ProposedLoad(
+            tables={"node:W": table},
+            mode=WriteMode.MERGE,
+            overwritten=frozenset(),
+            order_by="weight",
+        )
+        pinned = published(WEIGHED, {"node:W": []})
+
+        (winner,) = resolve_keys(load, table_rules(WEIGHED), pinned).kept["node:W"].to_pylist()
+
+        present, ranks = rank_arrays(table, "weight")
+        last = max((present[row], ranks[row], row) for row in range(2))
+        assert winner == last[2], weights
 
 
 @pytest.mark.random

@@ -304,7 +304,7 @@ class _Loading:
     def tried(self, snapshot: Snapshot) -> load_report.LoadReport:
         """The account of a dry run."""
         _, report = self._judged(snapshot)
-        return replace(report, dry_run=True)
+        return report
 
     def prepare(self, state: ManifestState) -> Prepared:
         snapshot = state.snapshot()
@@ -381,6 +381,7 @@ class _Loading:
             broken=tuple(
                 map(str, report_of(settled.broken, kept_max=load_report.OFFENDERS_MAX).kept)
             ),
+            dry_run=self._job.dry_run,
         )
         assert report.read == sum(report.written.values()) + len(listed)
         return report

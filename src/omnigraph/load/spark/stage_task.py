@@ -55,7 +55,11 @@ def rank_arrays(rows: pa.Table, column: str) -> tuple[np.ndarray, np.ndarray]:
 def _ranks(values: pa.Array) -> np.ndarray:
     kind = values.type
     if pat.is_floating(kind):
-        bits = _plain(values.cast(pa.float64()), 0.0).view(np.uint64)
+        numbers = _plain(values.cast(pa.float64()), 0.0)
+        # As the database of this process orders them: both zeros are equal, and every NaN is the
+        # greatest, whatever its sign bit says.
+        numbers[np.isnan(numbers)] = np.nan
+        bits = (numbers + 0.0).view(np.uint64)
         return np.where(bits & _SIGN, ~bits, bits | _SIGN)
     if pat.is_unsigned_integer(kind):
         return _plain(values.cast(pa.uint64()), 0)
