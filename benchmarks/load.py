@@ -221,7 +221,7 @@ def parse_only(spark: SparkSession, home: Path, data: Path) -> None:
 
 def _to_parquet(split: Split, catalog: Catalog, target: Path) -> int:
     held: dict[str, list[pa.Table]] = {}
-    fresh = FreshIds(at_milliseconds=0, lot=split.number)
+    fresh = FreshIds.of_task(at_milliseconds=0, lot=split.number)
     for each in parse_split(split, catalog, new_ids=fresh):
         if isinstance(each, ParsedRows):
             held.setdefault(each.table_key, []).append(each.rows)

@@ -195,25 +195,28 @@ _DRAW_BITS: Final = 21
 
 
 class FreshIds:
-    """Makes ids for one task."""
+    """Makes many ids at once: all start alike, and a counter follows."""
 
-    def __init__(self, *, at_milliseconds: int, lot: int) -> None:
+    def __init__(self, prefix: str) -> None:
+        length = _LENGTH - _COUNTER_DIGITS
+        self.prefix = prefix[:length].ljust(length, "0")
+        self._used = 0
+
+    @classmethod
+    def of_task(cls, *, at_milliseconds: int, lot: int) -> FreshIds:
+        """Those of one of many tasks that start at the same time."""
         draw = secrets.randbits(_DRAW_BITS)
         head = (at_milliseconds << _LOT_BITS | lot % (1 << _LOT_BITS)) << _DRAW_BITS | draw
         digits = range(_LENGTH - _COUNTER_DIGITS)
-        self._head = np.array([_ALPHABET[head >> 5 * digit & 31] for digit in reversed(digits)])
-        self._used = 0
-
-    @property
-    def prefix(self) -> str:
-        return self._head.tobytes().decode()
+        characters = [_ALPHABET[head >> 5 * digit & 31] for digit in reversed(digits)]
+        return cls(bytes(characters).decode())
 
     def __call__(self, count: int) -> pa.StringArray:
         """So many new ids, in ascending order."""
         numbers = np.arange(self._used, self._used + count, dtype=np.uint64)
         self._used += count
         text = np.empty((count, _LENGTH), np.uint8)
-        text[:, : len(self._head)] = self._head
+        text[:, : len(self.prefix)] = np.frombuffer(self.prefix.encode(), np.uint8)
         for digit in range(_COUNTER_DIGITS):
             values = numbers >> np.uint64(5 * digit) & np.uint64(31)
             text[:, _LENGTH - 1 - digit] = _ALPHABET[values]

@@ -102,6 +102,7 @@ BENCHMARKS: Mapping[str, tuple[str, ...]] = {
     "skew": ("--nodes", "200000", "--edges", "1000000", "--hub", "200000"),
     "startup": (),
     "supernode": (),
+    "write": ("--rounds", "3"),
 }
 """Benchmarks with the sizes that end in ten minutes; each prints ratios as its last line."""
 

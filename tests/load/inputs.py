@@ -23,7 +23,7 @@ from omnigraph.load.formats.records import (
 )
 from omnigraph.load.formats.splits import plan_splits
 from omnigraph.schema.catalog import Catalog
-from omnigraph.validation.input.intake import one_by_one
+from omnigraph.validation.input.intake import id_source
 from tests.validation.graphs import counting_ids
 
 
@@ -112,5 +112,5 @@ def loaded(
 ) -> Outcome:
     """Write a file and parse it as one split."""
     file = written(path, content, type_name=type_name, columns=columns or {})
-    new_ids = one_by_one(counting_ids())
+    new_ids = id_source(counting_ids())
     return outcome(parse_split(whole(file), catalog, new_ids=new_ids, **more))

@@ -14,7 +14,7 @@ from typing import Any
 
 from omnigraph.schema.catalog import EdgeType, NodeType
 from omnigraph.validation.constraints import rules_of
-from omnigraph.validation.input.intake import one_by_one, take_in
+from omnigraph.validation.input.intake import id_source, take_in
 from omnigraph.validation.row_checks import check_rows
 from tests.load.broken_records import CATALOG
 from tests.load.inputs import plain_rows
@@ -113,7 +113,7 @@ def _bytes(text: str) -> object:
 
 
 def _judged(declared: NodeType | EdgeType, data: dict[str, Any]) -> Expected:
-    taken = take_in(declared, [data], new_ids=one_by_one(counting_ids()))
+    taken = take_in(declared, [data], new_ids=id_source(counting_ids()))
     broken = check_rows(taken.table, rules_of(declared), unreadable=taken.unreadable)
     for finding in (*taken.findings, *broken):
         return Expected(reason=finding.reason.value)

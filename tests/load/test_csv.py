@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from omnigraph.errors import InvalidInputError
 from omnigraph.load.formats import csv_files
 from omnigraph.load.formats.parse import parse_split
-from omnigraph.validation.input.intake import one_by_one
+from omnigraph.validation.input.intake import id_source
 from tests.drawing import drawn
 from tests.load.broken_records import CATALOG, FITTING, anything
 from tests.load.inputs import Outcome, loaded, outcome, whole, written
@@ -215,7 +215,7 @@ def test_a_packed_file_reads_like_a_plain_one_and_a_damaged_one_is_named(tmp_pat
     split = whole(written(path, content, type_name="All"))
     path.write_bytes(gzip.compress(content)[:-20])
     with pytest.raises(InvalidInputError, match=r"a\.csv\.gz is not a complete gzip file"):
-        outcome(parse_split(split, CATALOG, new_ids=one_by_one(counting_ids())))
+        outcome(parse_split(split, CATALOG, new_ids=id_source(counting_ids())))
 
 
 def test_edges_have_their_ends_as_columns(tmp_path: Path) -> None:

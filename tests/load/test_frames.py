@@ -18,7 +18,7 @@ from omnigraph.load.formats.splits import plan_splits
 from omnigraph.schema.arrow import node_schema
 from omnigraph.schema.catalog import EdgeType, NodeType
 from omnigraph.validation.constraints import rules_of
-from omnigraph.validation.input.intake import one_by_one
+from omnigraph.validation.input.intake import id_source
 from tests.load.inputs import Outcome, outcome
 from tests.schema.compiling import compiled
 from tests.validation.graphs import counting_ids
@@ -43,7 +43,7 @@ def parsed(
     *tables: pa.Table, declared: NodeType | EdgeType = PERSON, first_place: int = 0
 ) -> Outcome:
     batches = [batch for table in tables for batch in table.to_batches()]
-    new_ids = one_by_one(counting_ids())
+    new_ids = id_source(counting_ids())
     return outcome(
         parse_batches(
             batches, declared, rules_of(declared), new_ids=new_ids, first_place=first_place
@@ -55,7 +55,7 @@ def test_rows_of_a_frame_come_as_rows_of_the_type() -> None:
     frame = pa.table({"age": pa.array([1, 2], pa.int64()), "name": ["a", "b"]})
 
     (rows, _) = parse_batches(
-        frame.to_batches(), PERSON, rules_of(PERSON), new_ids=one_by_one(counting_ids())
+        frame.to_batches(), PERSON, rules_of(PERSON), new_ids=id_source(counting_ids())
     )
 
     assert isinstance(rows, ParsedRows)
@@ -157,7 +157,7 @@ def test_a_large_batch_is_read_in_pieces() -> None:
 
     found = list(
         parse_batches(
-            frame.to_batches(), PERSON, rules_of(PERSON), new_ids=one_by_one(counting_ids())
+            frame.to_batches(), PERSON, rules_of(PERSON), new_ids=id_source(counting_ids())
         )
     )
 
@@ -191,7 +191,7 @@ def parquet(path: Path, table: pa.Table, **more: Any) -> SourceFile:
 
 
 def outcomes(file: SourceFile, **more: int) -> list[Outcome]:
-    new_ids = one_by_one(counting_ids())
+    new_ids = id_source(counting_ids())
     return [
         outcome(parse_split(split, CATALOG, new_ids=new_ids, **more))
         for split in plan_splits([file], split_bytes=1)
@@ -261,7 +261,7 @@ def test_a_damaged_parquet_file_is_named(tmp_path: Path) -> None:
     Path(file.path).write_bytes(bytes(content))
 
     with pytest.raises(InvalidInputError, match=r"a\.parquet cannot be read as Parquet"):
-        outcome(parse_split(splits[0], CATALOG, new_ids=one_by_one(counting_ids())))
+        outcome(parse_split(splits[0], CATALOG, new_ids=id_source(counting_ids())))
 
 
 def test_columns_of_a_parquet_file_without_rows_are_looked_at_too(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from omnigraph.load.formats.parse import parse_split
 from omnigraph.load.formats.records import ParsedRows, RefusedRecords, SplitEnd
 from omnigraph.load.formats.splits import HEAD_BYTES, LINE_BYTES_MAX, plan_splits
 from omnigraph.schema.arrow import edge_schema, node_schema
-from omnigraph.validation.input.intake import one_by_one
+from omnigraph.validation.input.intake import id_source
 from tests.load.inputs import loaded, outcome, whole, written
 from tests.schema.compiling import compiled
 from tests.validation.graphs import counting_ids
@@ -36,7 +36,7 @@ LINES = b"".join(
 def test_rows_have_exactly_the_columns_of_their_type(tmp_path: Path) -> None:
     file = written(tmp_path / "a.jsonl", LINES)
 
-    parsed = list(parse_split(whole(file), CATALOG, new_ids=one_by_one(counting_ids())))
+    parsed = list(parse_split(whole(file), CATALOG, new_ids=id_source(counting_ids())))
 
     schemas = {each.table_key: each.rows.schema for each in parsed if isinstance(each, ParsedRows)}
     assert schemas["node:Person"].equals(node_schema(CATALOG.nodes["Person"]), check_metadata=True)
@@ -55,7 +55,7 @@ def test_splits_and_blocks_of_any_size_come_to_the_same(
     reasons: dict[int, str] = {}
     lines = 0
     for split in plan_splits([file], split_bytes=split_bytes)[:20]:
-        new_ids = one_by_one(counting_ids())
+        new_ids = id_source(counting_ids())
         found = outcome(parse_split(split, CATALOG, new_ids=new_ids, block_bytes=block_bytes))
         for each in found.rows.values():
             rows |= {lines + place: row | {"id": None} for place, row in each.items()}
@@ -77,7 +77,7 @@ def test_what_is_held_at_once_follows_the_block_and_not_the_split(tmp_path: Path
     file = written(tmp_path / "a.jsonl", LINES)
 
     parsed = list(
-        parse_split(whole(file), CATALOG, new_ids=one_by_one(counting_ids()), block_bytes=1000)
+        parse_split(whole(file), CATALOG, new_ids=id_source(counting_ids()), block_bytes=1000)
     )
 
     tables = [each.rows for each in parsed if isinstance(each, ParsedRows)]
@@ -126,7 +126,7 @@ def test_refusals_of_a_block_come_in_input_order(tmp_path: Path) -> None:
     lines = [b"x", b'{"type":"Note"}', b'{"type":"Person","data":{"name":"a","age":"b"}}'] * 5
     file = written(tmp_path / "a.jsonl", b"\n".join([*lines, b""]))
 
-    parsed = list(parse_split(whole(file), CATALOG, new_ids=one_by_one(counting_ids())))
+    parsed = list(parse_split(whole(file), CATALOG, new_ids=id_source(counting_ids())))
 
     assert isinstance(parsed[0], RefusedRecords)
     assert parsed[0].table.column("place").to_pylist() == list(range(15))
@@ -139,7 +139,7 @@ def test_records_without_an_id_get_new_ones_and_keep_their_own(tmp_path: Path) -
         + [b'{"type":"Note","data":{"text":"x","id":"mine"}}']
     )
     file = written(tmp_path / "a.jsonl", lines)
-    ids = FreshIds(at_milliseconds=1, lot=3)
+    ids = FreshIds.of_task(at_milliseconds=1, lot=3)
 
     found = outcome(parse_split(whole(file), CATALOG, new_ids=ids))
 

@@ -8,9 +8,11 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from ulid import ULID
 
+from omnigraph.api.system_clock import new_id
 from omnigraph.schema.arrow import edge_schema, node_schema
-from omnigraph.validation.input.intake import TakenIn, one_by_one, take_in
+from omnigraph.validation.input.intake import TakenIn, id_source, take_in
 from tests.schema.compiling import compiled
 from tests.validation.graphs import counting_ids
 
@@ -32,7 +34,7 @@ ALL, LINK = CATALOG.nodes["All"], CATALOG.edges["Link"]
 
 
 def taken(source: object) -> TakenIn:
-    return take_in(ALL, source, new_ids=one_by_one(counting_ids()))
+    return take_in(ALL, source, new_ids=id_source(counting_ids()))
 
 
 def column(name: str, values: object) -> list[object]:
@@ -59,10 +61,23 @@ def test_the_table_has_exactly_the_columns_of_the_type_in_order() -> None:
 def test_an_edge_table_starts_with_id_and_both_ends() -> None:
     source = [{"dst": "b", "src": "a"}]
 
-    table = take_in(LINK, source, new_ids=one_by_one(counting_ids())).table
+    table = take_in(LINK, source, new_ids=id_source(counting_ids())).table
 
     assert table.schema.equals(edge_schema(LINK), check_metadata=True)
     assert table.to_pylist() == [{"id": "new1", "src": "a", "dst": "b", "note": None}]
+
+
+def test_many_edges_get_ids_that_are_new_ordered_and_valid() -> None:
+    source = pa.table({"src": ["a"] * 5_000, "dst": ["b"] * 5_000})
+    new_ids = id_source(new_id)
+
+    first, second = (
+        take_in(LINK, source, new_ids=new_ids).table.column("id").to_pylist() for _ in range(2)
+    )
+
+    assert len({*first, *second}) == 10_000
+    assert first == sorted(first)
+    assert {str(ULID.from_str(first[number])) for number in (0, 31, 32, 4_999)} <= {*first}
 
 
 @pytest.mark.parametrize(
@@ -262,7 +277,7 @@ def test_a_message_names_the_value_and_the_type() -> None:
 
 
 def keyed(rows: Sequence[object]) -> TakenIn:
-    return take_in(CATALOG.nodes["Keyed"], rows, new_ids=one_by_one(counting_ids()))
+    return take_in(CATALOG.nodes["Keyed"], rows, new_ids=id_source(counting_ids()))
 
 
 def test_keyed_nodes_get_the_id_their_key_spells() -> None:
@@ -275,7 +290,7 @@ def test_keyed_nodes_get_the_id_their_key_spells() -> None:
 def test_an_explicit_id_must_be_the_canonical_one() -> None:
     rows = [{"a": 1.0, "id": "1"}, {"a": 1.5, "id": "1.50"}]
 
-    result = take_in(CATALOG.nodes["Single"], rows, new_ids=one_by_one(counting_ids()))
+    result = take_in(CATALOG.nodes["Single"], rows, new_ids=id_source(counting_ids()))
 
     assert result.table["id"].to_pylist() == ["1", "1.5"]
     (finding,) = result.findings

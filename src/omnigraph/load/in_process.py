@@ -256,7 +256,7 @@ def _parse(
 
 def load_in_process(job: load_report.LoadJob) -> load_report.LoadReport:
     """Carry out one load in this process."""
-    ids = FreshIds(at_milliseconds=int(job.clock.now().timestamp() * 1000), lot=0)
+    ids = FreshIds.of_task(at_milliseconds=int(job.clock.now().timestamp() * 1000), lot=0)
     loading = _Loading(job, read_input(job, new_ids=ids))
     if job.dry_run:
         return loading.tried(read_manifest(job.objects.root, branch=job.branch).snapshot())

@@ -40,7 +40,7 @@ from omnigraph.storage.staging.changes import (
     stage_overwrite,
 )
 from omnigraph.validation.constraints import WriteMode, table_rules
-from omnigraph.validation.input.intake import one_by_one, resolved_types, table_key_of, take_in
+from omnigraph.validation.input.intake import id_source, resolved_types, table_key_of, take_in
 from omnigraph.validation.keyed_checks import check_keyed
 from omnigraph.validation.lookups import PinnedTables, SnapshotTables, count_existing
 from omnigraph.validation.row_checks import check_rows
@@ -116,7 +116,7 @@ def take_write(
     findings: list[BadRows] = []
     tables: dict[str, pa.Table] = {}
     for declared, source in resolved_types(inputs, catalog):
-        taken = take_in(declared, source, new_ids=one_by_one(new_id))
+        taken = take_in(declared, source, new_ids=id_source(new_id))
         tables[taken.table_key] = taken.table
         findings += taken.findings
         findings += check_rows(taken.table, rules[taken.table_key], unreadable=taken.unreadable)

@@ -41,7 +41,7 @@ from omnigraph.query.expressions import Expression, PropertyOf
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.validation import constraints
 from omnigraph.validation.input.columns import RawColumn, cast_column
-from omnigraph.validation.input.intake import one_by_one, table_key_of, take_in
+from omnigraph.validation.input.intake import id_source, table_key_of, take_in
 from omnigraph.validation.row_checks import check_rows
 from omnigraph.validation.violations import (
     BadRows,
@@ -136,7 +136,7 @@ def inserted_rows(
     for table_key, positions in by_table.items():
         own = declared[table_key]
         input_rows = [_values(statements[position], own, values) for position in positions]
-        taken = take_in(own, input_rows, new_ids=one_by_one(new_id))
+        taken = take_in(own, input_rows, new_ids=id_source(new_id))
         require_none(taken.findings)
         require_storable(taken.table, rules[table_key], taken.table.column_names)
         ids[table_key] = taken.table.column(ID_COLUMN).combine_chunks()

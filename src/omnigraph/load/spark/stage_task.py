@@ -126,7 +126,7 @@ class SplitStager:
         self._plan = plan
         self._split = split
         self._source = source
-        self.fresh_ids = FreshIds(at_milliseconds=plan.ids_at, lot=split)
+        self.fresh_ids = FreshIds.of_task(at_milliseconds=plan.ids_at, lot=split)
         self._sender = KeySender(plan, keys, generated=self.fresh_ids.prefix)
         self._held: dict[str, list[pa.Table]] = {}
         self._held_bytes: Counter[str] = Counter()
