@@ -223,8 +223,9 @@ class Graph(Reads):
             type: The type of all records, for inputs that do not name it.
             on_error: `fail` writes nothing if a record is rejected; `quarantine` sets rejected
                 records aside and publishes the others.
-            spark: A Spark session or target. Without one, small inputs run in this process and
-                large ones on Spark where it is installed.
+            spark: A Spark session or target. Without one, inputs run in this process; those
+                above 64 MiB on the Spark session of this process if it has one, and what does not
+                fit into memory on Spark where it is installed.
             dry_run: Validate only; nothing is written.
             actor: Author of the commit; the user of this process by default.
             operation_id: A ULID that makes the call idempotent: the same id loads only once.
@@ -356,9 +357,9 @@ class Graph(Reads):
             resolve: How to resolve conflicts: `"ours"` (the target), `"theirs"`, `"newest"`, a
                 mapping by type and column, or the path of a JSON file with one.
             column_level: Whether changes to different properties of one row are combined.
-            spark: A Spark session or target to decide and write rows on. Without one, merges of
-                up to 2,000,000 rows that may differ run in this process, larger ones on Spark
-                where it is installed; the result is the same.
+            spark: A Spark session or target to decide and write rows on. Without one, merges run in
+                this process; those of more than 2,000,000 rows that may differ on the Spark
+                session of this process, if it has one. The result is the same.
             dry_run: Only show the result or raise the conflicts, computed in this process.
             actor: Author of the commit; the user of this process by default.
             operation_id: A ULID that makes the call idempotent: the same id merges only once.

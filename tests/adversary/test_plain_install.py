@@ -14,7 +14,7 @@ import typer
 import omnigraph
 from omnigraph.cli.main import app
 from omnigraph.errors import InputTooLargeError
-from omnigraph.load.load import LOCAL_BYTES_MAX
+from omnigraph.load.load import BREAK_EVEN_BYTES
 from tests.adversary.plain_install import LARGE_BYTES, SCHEMA, STEPS
 from tests.adversary.test_every_verb import leaves
 from tests.adversary.verbs import WORDS_OF_GROUPS
@@ -33,7 +33,7 @@ def test_every_command_is_among_the_steps() -> None:
     run = {tuple(step[: 2 if step[0] in WORDS_OF_GROUPS else 1]) for step in words}
 
     assert run == set(leaves(typer.main.get_command(app), ()))
-    assert LARGE_BYTES > LOCAL_BYTES_MAX
+    assert LARGE_BYTES > BREAK_EVEN_BYTES
 
 
 def test_every_command_runs_without_extras_or_says_what_to_install(tmp_path: Path) -> None:
@@ -62,10 +62,10 @@ print(engine_for(Engine.AUTO, [file], spark=None).value)
 @pytest.mark.parametrize(
     ("size", "missing", "engine"),
     [
-        (64 << 20, "nothing", "local"),
-        (65 << 20, "nothing", "spark"),
-        (65 << 20, "packages", "local"),
-        (65 << 20, "Java", "local"),
+        (65 << 20, "nothing", "local"),
+        (1 << 40, "nothing", "spark"),
+        (1 << 40, "packages", "local"),
+        (1 << 40, "Java", "local"),
     ],
 )
 def test_auto_never_chooses_an_engine_that_is_not_there(

@@ -508,9 +508,14 @@ MIB = 1 << 20
         (SourceFile(path="x", format=FileFormat.CSV, size=9 * MIB, gzipped=True), Engine.SPARK),
     ],
 )
-def test_size_decides_where_a_load_runs_unless_somebody_does(
-    file: SourceFile, engine: Engine
+def test_size_decides_where_a_load_runs_if_spark_is_at_hand(
+    file: SourceFile, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with monkeypatch.context() as remote:
+        remote.setenv("SPARK_REMOTE", "sc://localhost")
+        assert engine_for(Engine.AUTO, [file], spark=None) is engine
+    assert engine_for(Engine.AUTO, [file], spark=None) is Engine.LOCAL
+    monkeypatch.setenv("OMNIGRAPH_ROWS_MEMORY", "64MiB")
     assert engine_for(Engine.AUTO, [file], spark=None) is engine
     assert engine_for(Engine.AUTO, [file, file], spark=object()) is Engine.SPARK
     assert engine_for(Engine.LOCAL, [file], spark=object()) is Engine.LOCAL

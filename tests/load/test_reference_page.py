@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.load.load import LOCAL_BYTES_MAX
+from omnigraph.load.load import BREAK_EVEN_BYTES
 from omnigraph.load.report import QUARANTINE_SCHEMA, Engine, FaultPolicy, LoadReport, RejectedRecord
 from omnigraph.validation.constraints import WriteMode
 from omnigraph.validation.violations import Reason
@@ -26,4 +26,4 @@ def test_every_word_of_a_report_is_explained(word: str) -> None:
 
 
 def test_the_limit_of_the_engine_of_this_process_is_said() -> None:
-    assert f"{LOCAL_BYTES_MAX >> 20} MiB" in PAGE
+    assert f"{BREAK_EVEN_BYTES >> 20} MiB" in PAGE

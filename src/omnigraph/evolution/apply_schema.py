@@ -34,7 +34,7 @@ from omnigraph.evolution.plan.planning import Evolution, evolve
 from omnigraph.evolution.run_checks import Offenders, failed_checks
 from omnigraph.evolution.table_changes import TableChange, future_values, table_changes
 from omnigraph.failpoints import reach
-from omnigraph.runner.session import given_spark
+from omnigraph.runner.session import given_spark, is_at_hand
 from omnigraph.schema.arrow import table_schema
 from omnigraph.schema.model import model_hash
 from omnigraph.storage.lance.tables import adopt_or_create_table
@@ -143,15 +143,10 @@ class SchemaWork:
         )
 
     def _spark_for(self, rows: int) -> SparkSession | None:
-        if self._given is None and rows <= LOCAL_ROWS_MAX:
+        if self._given is None and not (rows > LOCAL_ROWS_MAX and is_at_hand()):
             return None
         if self._session is None:
-            try:
-                self._session = self._engines.enter_context(given_spark(self._given))
-            except errors.SparkUnavailableError:
-                if self._given is not None:
-                    raise
-                return None
+            self._session = self._engines.enter_context(given_spark(self._given))
         return self._session
 
 

@@ -46,6 +46,7 @@ from omnigraph.load.report import (
     repeated_report,
 )
 from omnigraph.names import EDGE_PREFIX, NODE_PREFIX
+from omnigraph.runner.memory import COPIES_OF_A_LOAD, rows_bytes_max
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, Scalar, ScalarType
 from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.manifest_rows import Outcome
@@ -225,11 +226,8 @@ def _size(path: str) -> int:
         ) from error
 
 
-LOCAL_BYTES_MAX: Final = 64 << 20
-"""Up to this much input a load runs in this process by default.
-
-Larger ones run on Spark where that is installed.
-"""
+BREAK_EVEN_BYTES: Final = 64 << 20
+"""Up to this much input a load runs in this process by default, whatever Spark there is."""
 
 _LOCAL_SPLIT_BYTES: Final = 4 << 20
 _UNPACKED: Final = 8
@@ -392,19 +390,23 @@ def _expansion(file: SourceFile) -> int:
 
 
 def engine_for(wanted: Engine, files: Iterable[SourceFile], *, spark: object | None) -> Engine:
-    """Where files are loaded: as wanted, or by what they hold once they are unpacked."""
+    """Where files are loaded: as wanted, or by what they hold once they are unpacked.
+
+    A JVM is started unasked only for what this process cannot hold: on the same machine it loads
+    more slowly than this process does.
+    """
     if wanted is not Engine.AUTO:
         return wanted
     if spark is not None:
         return Engine.SPARK
-    large = sum(file.size * _expansion(file) for file in files) > LOCAL_BYTES_MAX
-    return Engine.SPARK if large and _has_spark() else Engine.LOCAL
+    size = sum(file.size * _expansion(file) for file in files)
+    if size <= BREAK_EVEN_BYTES:
+        return Engine.LOCAL
+    from omnigraph.runner.session import is_at_hand, is_installed  # few loads are that large
 
-
-def _has_spark() -> bool:
-    from omnigraph.runner.session import is_installed  # few loads are that large
-
-    return is_installed("pyspark", "polars")
+    has_spark = is_installed("pyspark", "polars")
+    is_too_large = size > rows_bytes_max(copies=COPIES_OF_A_LOAD)
+    return Engine.SPARK if has_spark and (is_too_large or is_at_hand()) else Engine.LOCAL
 
 
 def _engine_of_frames(wanted: Engine, frames: Mapping[str, object]) -> Engine:

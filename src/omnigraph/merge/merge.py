@@ -52,7 +52,7 @@ from omnigraph.merge.table_merge import (
     check_merged,
     merge_table,
 )
-from omnigraph.runner.session import given_spark
+from omnigraph.runner.session import given_spark, is_at_hand
 from omnigraph.schema.arrow import table_schema
 from omnigraph.schema.model import model_hash
 from omnigraph.storage.manifest.swap import read_manifest
@@ -204,17 +204,14 @@ class RowMerge:
         )
 
     def _spark_for(self, plan: MergePlan, keys: list[str]) -> SparkMerge | None:
-        """The engine on Spark if it is wanted, or if there is much to do and Spark is there."""
+        """The engine on Spark if it is wanted, or if there is much to do and Spark is at hand."""
         caller_spark = self._way.spark
-        if not keys or (caller_spark is None and not self._is_large(plan, keys)):
+        if not keys:
+            return None
+        if caller_spark is None and not (self._is_large(plan, keys) and is_at_hand()):
             return None
         if self._spark is None:
-            try:
-                session = self._engines.enter_context(given_spark(caller_spark))
-            except errors.SparkUnavailableError:
-                if caller_spark is not None:
-                    raise
-                return None
+            session = self._engines.enter_context(given_spark(caller_spark))
             from omnigraph.merge.spark_merge import SparkMerge  # needs pyspark
 
             self._spark = SparkMerge(session, self._objects, self._way.operation_id)

@@ -145,6 +145,16 @@ def given_spark(spark: object | None) -> AbstractContextManager[SparkSession]:
     return spark_for_a_while(None if spark is None else require_session(spark))
 
 
+def is_at_hand() -> bool:
+    """Whether Spark can be used without a new JVM: a session of this process, or a server.
+
+    A session is known without an import: the code that made it has imported PySpark.
+    """
+    if "SPARK_REMOTE" in os.environ and find_spec("pyspark") is not None:
+        return True
+    return "pyspark.sql" in sys.modules and _running_session(THIS_MACHINE) is not None
+
+
 def require_session(session: object) -> SparkSession:
     """A session that a caller passed, of classic Spark or of Spark Connect.
 
