@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from omnigraph.errors import InvalidInputError
@@ -44,6 +46,20 @@ def bound(declared: str, given: dict[str, Any]) -> Any:
         ("[String]", (), ()),
         ("Vector(2)", [1, 0.5], (1.0, 0.5)),
         ("I32?", None, None),
+        ("I32", np.int64(7), 7),
+        ("F32", np.float32(0.1), as_f32(0.1)),
+        ("Bool", np.bool_(True), True),
+        ("String", np.str_("text"), "text"),
+        ("Date", np.datetime64("2024-02-29"), dt.date(2024, 2, 29)),
+        *(
+            ("DateTime", np.datetime64("2024-02-29", unit), dt.datetime(2024, 2, 29, tzinfo=dt.UTC))
+            for unit in ("ns", "us", "s")
+        ),
+        ("[I32]", np.array([1, 2]), (1, 2)),
+        ("[I32]", pa.array([1, None]), (1, None)),
+        ("Vector(2)", np.array([1, 0.5], dtype="float32"), (1.0, 0.5)),
+        ("Vector(2)", pa.array([1, 0.5]), (1.0, 0.5)),
+        ("I32?", pa.scalar(None, pa.int32()), None),
     ],
 )
 def test_a_value_of_the_declared_type_is_accepted(declared: str, given: Any, expected: Any) -> None:
@@ -71,6 +87,10 @@ def test_a_value_of_the_declared_type_is_accepted(declared: str, given: Any, exp
             ("Vector(2)", [1, "x"]),
             ("Vector(2)", [1, None]),
             ("Vector(1)", [1e39]),
+            ("Vector(1)", np.zeros((1, 1))),
+            ("I32", np.float64(1.0)),
+            ("I32", np.int64(2**31)),
+            ("F64", np.float32("nan")),
         ),
     ],
 )

@@ -119,12 +119,13 @@ def _listed(query: tq.TypedQuery) -> str:
 
 
 def _bound(query: tq.TypedQuery, declared: tq.TypedParameter, value: object) -> BoundValue:
-    if value is None:
+    plain = _plain(value)
+    if plain is None:
         if declared.nullable:
             return None
         _refuse(query, declared, "is null")
     try:
-        return _convert(declared.type, value)
+        return _convert(declared.type, plain)
     except (TypeError, ValueError) as error:
         _refuse(query, declared, str(error))
 
@@ -142,7 +143,10 @@ def _convert(target: ct.PropertyType, value: object) -> BoundValue:
             return _scalar(target.scalar, value)
         case ct.ListType():
             items = _items(value)
-            return tuple(None if item is None else _scalar(target.item, item) for item in items)
+            plain_items = map(_plain, items)
+            return tuple(
+                None if item is None else _scalar(target.item, item) for item in plain_items
+            )
         case ct.VectorType():
             return _vector(target, value)
         case ct.EnumType():
@@ -157,8 +161,22 @@ def _items(value: object) -> Sequence[object]:
     return tuple(value)
 
 
+def _plain(value: object) -> object:
+    """The Python value of a scalar of numpy or Arrow, such as an item of an embedding."""
+    package = type(value).__module__.partition(".")[0]
+    if package == "pyarrow" and hasattr(value, "as_py"):
+        return value.as_py()
+    if package != "numpy" or not hasattr(value, "item") or getattr(value, "shape", None) != ():
+        return value
+    item: object = value.item()
+    # Python has no times of nanoseconds, so numpy gives their number.
+    if isinstance(item, int) and type(value).__name__ == "datetime64" and hasattr(value, "astype"):
+        return value.astype("datetime64[us]").item()
+    return item
+
+
 def _vector(target: ct.VectorType, value: object) -> tuple[float, ...]:
-    numbers = tuple(_float(ct.Scalar.F32, item) for item in _items(value))
+    numbers = tuple(_float(ct.Scalar.F32, _plain(item)) for item in _items(value))
     if len(numbers) != target.size:
         raise ValueError(f"has {len(numbers)} numbers, expected {target.size}")
     return numbers
