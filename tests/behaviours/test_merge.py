@@ -749,6 +749,16 @@ def test_the_error_counts_all_conflicts_and_shows_the_first(graph: Graph) -> Non
     assert caught.value.conflicts.num_rows == 30  # type: ignore[attr-defined]
 
 
+def test_conflicts_of_edges_are_shown_by_their_ends(graph: Graph) -> None:
+    put(graph, Person=[person("ann"), person("bob")], Knows=[knows("k", "ann", "bob")])
+    dev = graph.branches.create("dev")
+    put(dev, Knows=[knows("k", "ann", "bob", since=1)])
+    put(graph, Knows=[knows("k", "ann", "bob", since=2)])
+
+    with pytest.raises(MergeConflictError, match=r"edge:Knows.since ann -> bob \(k\) \[divergent"):
+        graph.merge("dev")
+
+
 def test_rules_allow_what_is_different_on_both_sides(graph: Graph) -> None:
     dev = graph.branches.create("dev")
     put(

@@ -22,9 +22,10 @@ Invariants:
 
 from __future__ import annotations
 
+import itertools
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
@@ -32,6 +33,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph import errors, names
 from omnigraph.commit.fork_on_write import belongs_to, writable_entry
@@ -62,7 +64,7 @@ from omnigraph.storage.staging.edits import stage_adoption, stage_edits
 from omnigraph.storage.staging.row_changes import plan_row_changes
 from omnigraph.validation.constraints import EdgeCount, TypeRules, table_rules
 from omnigraph.validation.input.intake import declared_types
-from omnigraph.validation.lookups import SnapshotTables
+from omnigraph.validation.lookups import PinnedReads, SnapshotTables, Within
 
 if TYPE_CHECKING:
     from omnigraph.clock import Clock
@@ -80,6 +82,7 @@ LOCAL_ROWS_MAX: Final = 2_000_000
 
 _TABLES_AT_ONCE: Final = 4
 _SHOWN: Final = 20
+_EDGE: Final = names.edge_table_key("")
 _Given = TypeVar("_Given")
 _Made = TypeVar("_Made")
 
@@ -157,6 +160,7 @@ class RowMerge:
         if plan.outcome is MergeOutcome.MERGED:
             pinned = SnapshotTables(root=self._objects.root, snapshot=plan.ours)
             self._require_no_conflicts(
+                plan,
                 sum((table.counts for table in merged), MergeCounts()).open,
                 _join(table.open_conflicts for table in merged),
                 check_merged(merged, self._catalog, pinned),
@@ -179,6 +183,7 @@ class RowMerge:
             pointed = {key: plan.theirs.tables[key] for key in plan.keys if key not in written}
             would_be = replace(plan.ours, tables={**plan.ours.tables, **pointed})
             self._require_no_conflicts(
+                plan,
                 sum((table.counts for table in decided), MergeCounts()).open,
                 spark.conflicts(decided, is_open=True),
                 spark.broken(decided, would_be, rules, frozenset(plan.keys)),
@@ -249,7 +254,9 @@ class RowMerge:
             scratch=self._scratch / f"{self._attempts}-{plan.keys.index(key)}",
         )
 
-    def _require_no_conflicts(self, count: int, table: pa.Table, broken: BrokenByMerge) -> None:
+    def _require_no_conflicts(
+        self, plan: MergePlan, count: int, table: pa.Table, broken: BrokenByMerge
+    ) -> None:
         total = count + broken.total
         if not total:
             return
@@ -257,10 +264,14 @@ class RowMerge:
         raise errors.MergeConflictError(
             f"merging {self._way.source_name} met {counted(total, 'conflict')}",
             conflicts=conflicts,
-            details=_first_lines(total, conflicts),
+            details=_first_lines(total, conflicts, self._both_sides(plan)),
             next_step="Resolve them with `--resolve ours|theirs|newest|FILE.json`, or fix one "
             "side.",
         )
+
+    def _both_sides(self, plan: MergePlan) -> list[SnapshotTables]:
+        root = self._objects.root
+        return [SnapshotTables(root=root, snapshot=side) for side in (plan.theirs, plan.ours)]
 
     def _staged(self, plan: MergePlan, merged: MergedTable) -> StagedChange:
         return stage_edits(
@@ -306,18 +317,36 @@ def _join(conflicts: Iterable[pa.Table]) -> pa.Table:
     return pa.concat_tables([CONFLICT_SCHEMA.empty_table(), *conflicts])
 
 
-def _first_lines(total: int, conflicts: pa.Table) -> str:
+def _first_lines(total: int, conflicts: pa.Table, snapshots: Sequence[SnapshotTables]) -> str:
     lines = []
-    for row in conflicts.slice(0, _SHOWN).to_pylist():
+    shown = conflicts.slice(0, _SHOWN)
+    ends = _edge_ends(shown, snapshots)
+    for row in shown.to_pylist():
         column = "" if row["column"] is None else f".{row['column']}"
         sides = [f"{side} {row[side]}" for side in ("base", "ours", "theirs") if row[side]]
+        edge = ends.get((row["type"], row["id"]))
+        row_text = row["id"] if edge is None else f"{edge} ({row['id']})"
         lines.append(
-            f"  {row['type']}{column} {row['id']} [{row['kind']}]"
+            f"  {row['type']}{column} {row_text} [{row['kind']}]"
             + (f": {', '.join(sides)}" if sides else "")
         )
     if total > _SHOWN:
         lines.append(f"  ... and {total - _SHOWN:,} more")
     return "\n".join(lines)
+
+
+def _edge_ends(conflicts: pa.Table, sides: Iterable[SnapshotTables]) -> dict[tuple[str, str], str]:
+    """Edges by their ends, as `ann -> Acme`; a later side has the last word."""
+    ends: dict[tuple[str, str], str] = {}
+    columns = [names.ID_COLUMN, names.SOURCE_COLUMN, names.TARGET_COLUMN]
+    keys = {key for key in conflicts.column("type").to_pylist() if key.startswith(_EDGE)}
+    for key, side in itertools.product(sorted(keys), sides):
+        ids = conflicts.filter(pc.equal(conflicts.column("type"), key)).column("id")
+        within = Within(column=names.ID_COLUMN, values=ids.combine_chunks())
+        edges = PinnedReads(side).rows(key, columns, within=within)
+        for batch in () if edges is None else edges:
+            ends |= {(key, row["id"]): f"{row['src']} -> {row['dst']}" for row in batch.to_pylist()}
+    return ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
