@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 
@@ -47,6 +49,31 @@ def test_a_schema_of_500_types_takes_ten_times_as_long_as_one_of_50() -> None:
 
     assert findings == ()
     assert seconds < 10 * TOLERANCE * timed_lint(small)[0]
+
+
+MEMORY = """
+import resource, sys
+from omnigraph.schema.compile import lint_schema
+from omnigraph.query.parser import parse_queries
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+lint_schema("node A {}")
+parse_queries('query q() { match { $a: A } return { $a } }')
+before = peak()
+text = "x y" * (10_000_000 // 3)
+lint_schema(f'node A @description("{text}") {{}}')
+lint_schema(f'node A @description("{text}')
+parse_queries(f'query q() {{ match {{ $a: A  $a.b = "{text}" }} return {{ $a }} }}')
+print(peak() - before)
+"""
+
+
+def test_a_text_of_ten_megabytes_takes_ten_times_its_size_at_most() -> None:
+    grown = subprocess.run(
+        [sys.executable, "-c", MEMORY], check=True, capture_output=True, text=True
+    ).stdout
+
+    assert int(grown) < 100  # it was 1,600 with a matcher that remembers every character
 
 
 def timed_lint(text: str) -> tuple[float, tuple[Diagnostic, ...]]:

@@ -127,7 +127,7 @@ def _string(refusal: _Refusal) -> Diagnostic | None:
     line_end = refusal.text.find("\n", refusal.offset)
     line_end = len(refusal.text) if line_end < 0 else line_end
     line = refusal.text[refusal.offset : line_end]
-    closed_string = re.match(r'"(?:[^"\\]|\\.)*"', line)
+    closed_string = re.match(r'"(?:[^"\\]++|\\.)*+"', line)
     if closed_string is not None:
         hint = "only annotations take strings" if "LPAR" not in refusal.expected else ""
         return error(
