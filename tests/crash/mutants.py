@@ -63,8 +63,8 @@ GUARDS: Final[Mapping[str, tuple[Edit, ...]]] = {
     # A writer, and what it publishes.
     "no_look": (Edit(_Move.run, "head != pin or ", ""),),
     "no_exact": (
-        Edit(_Move.run, " and made.version == pin + 1", ""),
-        Edit(_Move._run_after_healing, " and made.version == stand + 1", ""),
+        Edit(_Move.run, " and new_version.version == pin + 1", ""),
+        Edit(_Move._run_after_healing, " and new_version.version == stand + 1", ""),
     ),
     "no_heal": (Edit(_standing, "if head is None:", "return head\nif head is None:"),),
     "ignore_foreign": (Edit(require_no_foreign, "if record.is_foreign:", "if False:"),),
@@ -117,10 +117,10 @@ GUARDS: Final[Mapping[str, tuple[Edit, ...]]] = {
     "restore_stale": (
         Edit(
             roll_back_pins,
-            "made = _restore(",
+            "new_version = _restore(",
             "from dataclasses import replace\n"
             "entry = replace(entry, version=pin.version)\n"
-            "made = _restore(",
+            "new_version = _restore(",
         ),
     ),
     "rpub_blind": (Edit(publish_restored, "expected=expected", "expected={}"),),
@@ -162,13 +162,13 @@ GUARDS: Final[Mapping[str, tuple[Edit, ...]]] = {
     ),
     "floors_fall": (Edit(raise_floors, "max(floor, now.floors.get(line, 0))", "floor"),),
     "no_retention_check": (
-        Edit(require_versions_retained, "gone = not_kept(objects, entries)", "return"),
+        Edit(require_versions_retained, "removed_entries = not_kept(objects, entries)", "return"),
     ),
     "cl_no_tags": (Edit(read_protection, "claimed_tags(objects)", "[]"),),
     "cl_no_holds": (Edit(read_protection, "stored_holds(objects)", "()"),),
     "cl_no_sidecars": (
         Edit(read_protection, "_begun(sidecars, ", "_begun((), "),
-        Edit(read_protection, "for each in sidecars", "for each in ()"),
+        Edit(read_protection, "for sidecar in sidecars", "for sidecar in ()"),
     ),
     "cl_no_creating": (
         Edit(_Manifests.read, "elif log.state is BranchState.CREATING:", "elif False:"),
