@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,8 @@ def test_what_was_raw_once_is_refused(graph: Graph, tmp_path: Path) -> None:
         "export to a NUL": lambda: graph.export("a\0b"),
         "load of a long path": lambda: graph.load("x" * 5000),
         "load of a NUL": lambda: graph.load("a\0b.jsonl"),
+        "an expiry beyond the calendar": lambda: graph.branches.create("b", expires=timedelta.max),
+        "an expiry of 999999 weeks": lambda: graph.branches.create("b", expires="999999w"),
         "a text for a yes": lambda: graph.maintenance.cleanup(keep_versions=3, dry_run="no"),  # type: ignore[arg-type]
     }
     for name, call in calls.items():

@@ -124,14 +124,18 @@ class Lifetime:
 
 
 FOR_EVER: Final = Lifetime()
+LIFETIME_MAX: Final = timedelta(weeks=5_000)
 
 
 def checked_lifetime(owner: str | None, expires: object) -> Lifetime:
     """The validated owner and expiry of a branch."""
     time = parse_age(expires) if isinstance(expires, str) else expires
-    if time is not None and not (isinstance(time, timedelta) and time > timedelta(0)):
+    if time is not None and not (
+        isinstance(time, timedelta) and timedelta(0) < time <= LIFETIME_MAX
+    ):
         raise InvalidInputError(
-            f"expires is {shown(expires)}, expected a time such as 12h, 7d or 4w",
+            f"expires is {shown(expires)}, expected a time such as 12h, 7d or 4w, at most "
+            f"{LIFETIME_MAX.days // 7}w",
             next_step="Leave it out for a branch without expiry.",
         )
     return Lifetime(owner=None if owner is None else checked_owner(owner), time=time)
