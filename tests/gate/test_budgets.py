@@ -49,7 +49,7 @@ def expensive():
 
 
 def run(
-    pytester: pytest.Pytester, tests: str, *, one_test: float = 0.3, unit: float = 100
+    pytester: pytest.Pytester, tests: str, *, one_test: float = 0.225, unit: float = 100
 ) -> pytest.RunResult:
     pytester.makeconftest(CONFTEST)
     pytester.makepyprojecttoml(SETTINGS.format(one_test=one_test, unit=unit))
@@ -61,7 +61,7 @@ def test_a_test_that_uses_too_much_is_red_and_named(pytester: pytest.Pytester) -
     result = run(pytester, "@pytest.mark.unit\ndef test_slow(): burn(0.5)\n")
 
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines("over budget: *::test_slow used 0.* CPU s, at most 0.3 are*")
+    result.stdout.fnmatch_lines("over budget: *::test_slow used 0.* CPU s, at most 0.225 are*")
 
 
 def test_what_a_child_process_uses_counts(pytester: pytest.Pytester) -> None:
@@ -132,7 +132,7 @@ def test_a_fixture_of_the_session_is_charged_to_its_tier_and_to_no_test(
 
     costs = json.loads((pytester.path / "costs.json").read_text())
     assert result.ret == pytest.ExitCode.OK
-    assert all(seconds < 0.3 for seconds in costs["tests"].values())
+    assert all(seconds < 0.225 for seconds in costs["tests"].values())
     assert costs["seconds"]["unit"] >= 0.4
 
 
