@@ -35,15 +35,21 @@ pytestmark = [
 ]
 
 
-def outcome(graph: Graph, files: list[str], case: Case, **engine: Any) -> dict[str, Any]:
+def outcome(
+    graph: Graph, files: list[str], case: Case, spark: SparkSession | None
+) -> dict[str, Any]:
     """All that a load leaves behind, but for what differs by nature: times and ids made up."""
     try:
         report = graph.load(
             files,
             mode=case.mode,
             on_error="quarantine",
-            **engine,
-            options=LoadOptions(order_by=case.order_by, max_rejected="100%"),
+            spark=spark,
+            options=LoadOptions(
+                order_by=case.order_by,
+                max_rejected="100%",
+                engine="local" if spark is None else "spark",
+            ),
         )
     except LoadRefusedError as error:
         report = cast("LoadReport", error.report)
@@ -84,14 +90,14 @@ def test_random_loads_end_alike_in_both_engines(spark: SparkSession, tmp_path: P
             (home / f"{number}.jsonl").write_text("".join(f"{spelt(each)}\n" for each in part))
         files = [str(home / "0.jsonl"), str(home / "1.jsonl")]
         outcomes = []
-        for engine in ({"engine": "local"}, {"engine": "spark", "spark": spark}):
-            root = root_at(home / str(engine["engine"]))
+        for name, session in (("local", None), ("spark", spark)):
+            root = root_at(home / name)
             place_copy(tmp_path / "template", root)
             graph = omnigraph.open(root)
             published = {key: list(rows.values()) for key, rows in case.published.items() if rows}
             if published:
                 graph.write(published)
-            outcomes.append(outcome(graph, files, case, **engine))
+            outcomes.append(outcome(graph, files, case, session))
         shutil.rmtree(home)
 
         assert outcomes[0] == outcomes[1]
