@@ -33,8 +33,7 @@ from omnigraph import errors, names
 from omnigraph.diff.table_diff import ChangeCounts, Op, TableDiff, diff_table, is_one_sided
 from omnigraph.runner.scan import job_errors
 from omnigraph.runner.session import without_noise
-from omnigraph.runner.staging_files import remove_all
-from omnigraph.storage.objects.store import StoredObjects
+from omnigraph.storage.objects.store import StoredObjects, delete_all
 from omnigraph.storage.staging.row_changes import Part, read_gone, read_new
 
 if TYPE_CHECKING:
@@ -70,8 +69,9 @@ class StagingFolder:
 
     def close(self) -> None:
         """Remove every file; a task that writes one later removes it itself."""
-        StoredObjects(self.root).delete(names.staging_claim(self.operation_id))
-        remove_all(self.root, self.operation_id)
+        objects = StoredObjects(self.root)
+        objects.delete(names.staging_claim(self.operation_id))
+        delete_all(objects, names.staging(self.operation_id))
 
 
 class StagedFile(msgspec.Struct, frozen=True, array_like=True):

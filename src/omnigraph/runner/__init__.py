@@ -1,1 +1,1 @@
-"""What work runs on: Spark sessions and their failures, DuckDB, memory, staging files."""
+"""What work runs on: Spark sessions and their failures, DuckDB, memory."""

@@ -58,10 +58,10 @@ from omnigraph.load.spark.rejected_rows import account_of, set_aside, split_refu
 from omnigraph.load.spark.stage_task import SplitStager
 from omnigraph.runner.scan import job_errors
 from omnigraph.runner.session import given_spark, without_noise
-from omnigraph.runner.staging_files import remove_all
 from omnigraph.schema.arrow import has_blob
 from omnigraph.schema.model import model_hash
 from omnigraph.storage.lance.forks import drop_fork
+from omnigraph.storage.objects.store import delete_all
 from omnigraph.storage.staging import bulk
 from omnigraph.validation.constraints import WriteMode
 from omnigraph.validation.input.intake import declared_types
@@ -223,7 +223,7 @@ class _LoadJob:
             return
         load = self._load
         with suppress(OmnigraphError):
-            remove_all(self._plan.root, self._plan.operation_id)
+            delete_all(load.objects, names.staging(load.operation_id))
             if is_surely_unpublished(load.objects, load.operation_id, load.branch):
                 self._written = frozenset()
                 for table_key, entry in self._plan.entries.items():

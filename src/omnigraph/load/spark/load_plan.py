@@ -1,11 +1,16 @@
-"""The parameters of every task of a load: types, pins, keys to send, files to read.
+"""The parameters of every task of a load, and what it leaves for later ones.
 
-Invariant: picklable and read-only; two tasks with the same plan and the same input stage the same
-rows at the same positions, so a task may run twice and either result may be used.
+Invariants:
+- A plan is picklable and read-only; two tasks with the same plan and the same input stage the same
+  rows at the same positions, so a task may run twice and either result may be used.
+- Refused records, and the origins of staged rows, are one file per split and kind, replaced with
+  the same content when the split is run again; all of them are below the load's own folder, which
+  is removed when the load ends.
 """
 
 from __future__ import annotations
 
+import io
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,11 +18,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
+from omnigraph import names
 from omnigraph.load.report import FaultPolicy, SparkLoad
 from omnigraph.names import EDGE_PREFIX, ID_COLUMN, SOURCE_COLUMN
 from omnigraph.schema.arrow import table_schema
+from omnigraph.storage.objects.store import StoredObjects
 from omnigraph.storage.staging.bulk import StagedFragment
 from omnigraph.validation.constraints import EdgeCount, TypeRules, WriteMode, table_rules
 from omnigraph.validation.input.intake import declared_types
@@ -211,3 +220,39 @@ def key_columns(plan: LoadPlan, table_key: str) -> tuple[str, ...]:
     if plan.order_by is not None and plan.order_by in plan.schema(table_key).names:
         columns |= {plan.order_by: None}
     return tuple(columns)
+
+
+def put_refused(root: Root, operation_id: str, split: int, refused: pa.Table) -> None:
+    content = io.BytesIO()
+    pq.write_table(refused, content, compression="zstd")
+    StoredObjects(root).replace(_path(operation_id, "refused", split), content.getvalue())
+
+
+def refused_of(root: Root, operation_id: str, split: int) -> pa.Table | None:
+    content = StoredObjects(root).read(_path(operation_id, "refused", split))
+    return None if content is None else pq.read_table(io.BytesIO(content))
+
+
+def put_places(root: Root, operation_id: str, split: int, places: Mapping[str, np.ndarray]) -> None:
+    """Store, per table, the position of each staged row, as well-compressible differences."""
+    steps = {
+        key: np.diff(positions, prepend=np.uint32(0)).tobytes() for key, positions in places.items()
+    }
+    plain = msgspec.msgpack.encode(steps)
+    content = len(plain).to_bytes(8, "little") + pa.compress(plain, codec="zstd", asbytes=True)
+    StoredObjects(root).replace(_path(operation_id, "places", split), content)
+
+
+def places_of(root: Root, operation_id: str, split: int) -> Mapping[str, np.ndarray]:
+    content = StoredObjects(root).read(_path(operation_id, "places", split))
+    assert content is not None, "a split that staged rows wrote their positions"
+    size = int.from_bytes(content[:8], "little")
+    steps = msgspec.msgpack.decode(pa.decompress(content[8:], size, codec="zstd", asbytes=True))
+    return {
+        key: np.cumsum(np.frombuffer(differences, np.uint32), dtype=np.uint32)
+        for key, differences in steps.items()
+    }
+
+
+def _path(operation_id: str, kind: str, split: int) -> str:
+    return f"{names.staging(operation_id)}/{kind}-{split:06}"

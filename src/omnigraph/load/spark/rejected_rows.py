@@ -22,9 +22,14 @@ import pyarrow as pa
 from omnigraph.load import report as load_report
 from omnigraph.load.formats.parse import raw_records
 from omnigraph.load.formats.records import REFUSED_SCHEMA, shown_row
-from omnigraph.load.spark.load_plan import LoadPlan, SplitReport, with_lines_before
+from omnigraph.load.spark.load_plan import (
+    LoadPlan,
+    SplitReport,
+    places_of,
+    refused_of,
+    with_lines_before,
+)
 from omnigraph.names import ID_COLUMN
-from omnigraph.runner.staging_files import places_of, refused_of
 from omnigraph.schema.arrow import has_blob
 from omnigraph.storage.staging.bulk import take_staged
 from omnigraph.validation import constraints

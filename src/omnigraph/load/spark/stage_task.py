@@ -25,9 +25,15 @@ from omnigraph.failpoints import reach
 from omnigraph.ids import FreshIds
 from omnigraph.load.formats.records import Parsed, ParsedRows, RefusedRecords, SplitEnd
 from omnigraph.load.report import OFFENDERS_MAX
-from omnigraph.load.spark.load_plan import FirstRefused, LoadPlan, SplitReport, key_columns
+from omnigraph.load.spark.load_plan import (
+    FirstRefused,
+    LoadPlan,
+    SplitReport,
+    key_columns,
+    put_places,
+    put_refused,
+)
 from omnigraph.names import ID_COLUMN
-from omnigraph.runner.staging_files import put_places, put_refused
 from omnigraph.storage.objects.durability import make_durable
 from omnigraph.storage.staging.bulk import StagedFragment, read_staged, write_rows
 from omnigraph.validation.keyed_bucket import KeyBuckets, KeyPlan, Role, RoleKind, incoming_rows

@@ -40,7 +40,7 @@ from omnigraph.storage.objects.location import Root, Scheme, stored_path
 from omnigraph.storage.objects.lru_cache import LruCache
 from omnigraph.storage.objects.processes import use_storage
 from omnigraph.storage.objects.s3_options import RETRY_SECONDS, TIMEOUT, for_one_request, seconds
-from omnigraph.storage.objects.store import Objects, StoredObjects
+from omnigraph.storage.objects.store import Objects, StoredObjects, delete_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -222,8 +222,7 @@ def remove_unless_foreign(objects: Objects, location: str, *, operation_id: str)
     dataset = open_dataset(objects.root, location)
     if dataset is not None and creator_of(dataset) != operation_id:
         return
-    for path in objects.list(location):
-        objects.delete(path)
+    delete_all(objects, location)
 
 
 def creator_of(dataset: LanceDataset) -> str | None:

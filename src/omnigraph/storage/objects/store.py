@@ -249,6 +249,12 @@ def read_all(objects: Objects, paths: Sequence[str]) -> Mapping[str, bytes | Non
         return dict(zip(paths, beside.map(objects.read, paths), strict=True))
 
 
+def delete_all(objects: Objects, prefix: str) -> None:
+    """Delete every object below a prefix."""
+    for path in objects.list(prefix):
+        objects.delete(path)
+
+
 def claim(objects: Objects, path: str, content: bytes) -> bytes:
     """Put-if-absent; returns what the object holds now, ours or the earlier claim's.
 
