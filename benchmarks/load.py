@@ -116,7 +116,7 @@ def main() -> None:
                 "seconds": round(ours, 2),
                 "mb_per_second": round(size / ours / 1e6, 1),
                 "memory": memory,
-                "versions": {name: version(name) for name in ("pyspark", "pylance", "polars")},
+                "versions": {name: version(name) for name in ("pyspark", "pylance")},
             }
         )
     )

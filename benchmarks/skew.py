@@ -25,7 +25,7 @@ from omnigraph.validation.keyed_bucket import (
     Role,
     RoleKind,
     check_bucket,
-    frames_of,
+    decode_keys,
     incoming_rows,
 )
 
@@ -70,7 +70,7 @@ def main() -> None:
     print("bucket   MB of keys   ms")
     for bucket in sorted(blobs):
         began = time.perf_counter()
-        assert not list(check_bucket(frames_of(blobs[bucket]), PLAN))
+        assert not list(check_bucket(decode_keys(blobs[bucket]), PLAN))
         seconds.append(time.perf_counter() - began)
         size = sum(map(len, blobs[bucket])) / 1e6
         print(f"{bucket:6}   {size:10.1f}   {seconds[-1] * 1e3:6.0f}")
@@ -88,7 +88,7 @@ def main() -> None:
 
 
 def _send(blobs: dict[int, list[bytes]], role: int, split: int, keys: pa.Array) -> None:
-    buckets = KeyBuckets(Hashing(seeds=(1, 2), buckets=BUCKETS))
+    buckets = KeyBuckets(Hashing(seed=b"skew", buckets=BUCKETS))
     buckets.add(role, [keys], incoming_rows(split, 0, len(keys)))
     for bucket, blob in buckets.buckets():
         blobs[bucket].append(blob)

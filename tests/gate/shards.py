@@ -51,6 +51,7 @@ RANDOM_UNITS: Mapping[str, tuple[int, tuple[str, ...]]] = {
     "settle": (1500, ("tests/validation/test_resolve_keys.py",)),
     "writes": (3000, ("tests/validation/test_random_writes.py",)),
     "casts": (5000, ("tests/validation/test_casts.py",)),
+    "keys": (2000, ("tests/validation/test_random_keys.py",)),
     "evolving": (4000, ("tests/evolution", "--ignore=tests/evolution/plan")),
     "sql-expressions": (4000, ("tests/engine/test_sql_expressions.py",)),
     "query-parts": (

@@ -1,14 +1,11 @@
-"""What staging from many tasks relies on: numbers of fragments, deletion files, equal hashes."""
+"""What staging from many tasks relies on: numbers of fragments, and deletion files."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import lance
-import polars as pl
 import pyarrow as pa
 import pytest
 from lance import LanceDataset, LanceOperation, Transaction
@@ -120,29 +117,3 @@ def test_rows_of_a_new_fragment_can_take_over_row_ids(table: LanceDataset) -> No
 
     rows = after.to_table(columns=["id", "_rowid"]).to_pylist()
     assert rows == [{"id": "a", "_rowid": 0}, {"id": "b", "_rowid": 1}]
-
-
-def test_hashes_of_a_seed_are_equal_in_all_processes() -> None:
-    """Relied on by: keys that tasks hash meet in one bucket."""
-    code = "import polars as pl; print(pl.Series(['a', 'ü']).hash(5).to_list())"
-    frame = "print(pl.DataFrame({'a': ['x'], 'b': [1]}).hash_rows(5).to_list())"
-
-    done = subprocess.run(
-        [sys.executable, "-c", f"{code}; {frame}"], capture_output=True, text=True, check=True
-    )
-
-    here = [
-        pl.Series(["a", "ü"]).hash(5).to_list(),
-        pl.DataFrame({"a": ["x"], "b": [1]}).hash_rows(5).to_list(),
-    ]
-    assert done.stdout.split("\n")[:2] == [str(each) for each in here]
-
-
-def test_hashes_of_two_seeds_are_independent() -> None:
-    """Relied on by: the second hash adds its bits to the first."""
-    values = pl.Series([f"person-{number}" for number in range(100_000)])
-    first, second = (values.hash(seed).to_numpy() for seed in (1, 2))
-
-    agreeing = ((first ^ second) & 0xFFFF == 0).sum()
-
-    assert agreeing < 20

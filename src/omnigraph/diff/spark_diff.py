@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -35,6 +34,7 @@ from omnigraph.runner.scan import job_errors
 from omnigraph.runner.session import without_noise
 from omnigraph.storage.objects.store import StoredObjects, delete_all
 from omnigraph.storage.staging.row_changes import Part, read_gone, read_new
+from omnigraph.validation.key_hash import hash_keys
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,7 +51,8 @@ BLOB_ROWS_PER_BUCKET: Final = 20_000
 
 _BUCKETS_MAX: Final = 4_096
 _HELD_BYTES: Final = 64 << 20
-_SEED: Final = 7
+# Decides the file of a row, never whether rows are equal: it need not be secret.
+_SEED: Final = b"diff"
 _Work = TypeVar("_Work")
 _Told = TypeVar("_Told")
 
@@ -152,8 +153,8 @@ class BucketWriter:
         if self._buckets == 1:
             self.add(0, rows)
             return
-        ids = pl.Series(pl.from_arrow(rows.column(names.ID_COLUMN)))
-        bucket = ids.hash(_SEED).to_numpy() % np.uint64(self._buckets)
+        hashes = hash_keys([rows.column(names.ID_COLUMN)], _SEED)
+        bucket = hashes.first % np.uint64(self._buckets)
         order = np.argsort(bucket, kind="stable")
         ends = np.searchsorted(bucket[order], np.arange(self._buckets + 1))
         for number in np.flatnonzero(np.diff(ends)).tolist():

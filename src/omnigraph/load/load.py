@@ -307,8 +307,8 @@ def _carry_out(job: LoadJob, engine: Engine, spark: object | None) -> LoadReport
         if engine is Engine.SPARK:
             from omnigraph.runner.session import require_installed  # few loads run on Spark
 
-            require_installed("pyspark", "polars")
-            from omnigraph.load.spark.load_job import load_on_spark  # needs both
+            require_installed()
+            from omnigraph.load.spark.load_job import load_on_spark  # needs pyspark
 
             fields = {name: getattr(job, name) for name in LoadJob.__dataclass_fields__}
             return load_on_spark(SparkLoad(**fields, spark=spark))
@@ -404,7 +404,7 @@ def engine_for(wanted: Engine, files: Iterable[SourceFile], *, spark: object | N
         return Engine.LOCAL
     from omnigraph.runner.session import is_at_hand, is_installed  # few loads are that large
 
-    has_spark = is_installed("pyspark", "polars")
+    has_spark = is_installed()
     is_too_large = size > rows_bytes_max(copies=COPIES_OF_A_LOAD)
     return Engine.SPARK if has_spark and (is_too_large or is_at_hand()) else Engine.LOCAL
 

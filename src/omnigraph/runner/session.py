@@ -104,7 +104,7 @@ def spark_session(
     Raises:
         SparkUnavailableError: Spark or Java is missing, or the target does not answer.
     """
-    require_installed("pyspark")
+    require_installed()
     if spark is not None:
         return require_session(spark)
     running = _running_session(target)
@@ -162,7 +162,7 @@ def require_session(session: object) -> SparkSession:
         InvalidInputError: it is none.
         SparkUnavailableError: Spark is not installed, so nothing can be one.
     """
-    require_installed("pyspark")
+    require_installed()
     if not (hasattr(session, "range") and hasattr(session, "interruptAll")):
         raise InvalidInputError(
             f"spark is {type(session).__name__}, expected a SparkSession or a SparkTarget"
@@ -170,23 +170,22 @@ def require_session(session: object) -> SparkSession:
     return cast("SparkSession", session)
 
 
-def is_installed(*packages: str) -> bool:
-    """Whether Spark could be started here, or be reached: these packages, and Java or a server."""
-    has_packages = all(find_spec(package) is not None for package in packages)
-    return has_packages and (_java() is not None or "SPARK_REMOTE" in os.environ)
+def is_installed() -> bool:
+    """Whether Spark could be started here, or be reached: pyspark, and Java or a server."""
+    has_pyspark = find_spec("pyspark") is not None
+    return has_pyspark and (_java() is not None or "SPARK_REMOTE" in os.environ)
 
 
-def require_installed(*packages: str) -> None:
-    """Refuse work whose packages are not installed, before a module is imported that needs them.
+def require_installed() -> None:
+    """Refuse work that needs pyspark, before a module is imported that does.
 
     Raises:
-        SparkUnavailableError: one of them is missing.
+        SparkUnavailableError: it is not installed.
     """
-    for package in packages:
-        if find_spec(package) is None:
-            raise SparkUnavailableError(
-                f"this needs Spark, and {package} is not installed", next_step=_INSTALL
-            )
+    if find_spec("pyspark") is None:
+        raise SparkUnavailableError(
+            "this needs Spark, and pyspark is not installed", next_step=_INSTALL
+        )
 
 
 @contextmanager
@@ -205,7 +204,7 @@ def without_noise() -> Iterator[None]:
 
 
 def _running_session(target: SparkTarget) -> SparkSession | None:
-    require_installed("pyspark")
+    require_installed()
     with without_noise():
         # Saves 300 ms where Spark is not used.
         from pyspark.errors import PySparkRuntimeError

@@ -7,26 +7,25 @@ among rows is the order of their numbers, which is the order of the input.
 Invariants:
 
 - Equal keys are in one bucket under one role, so a bucket has all rows of each of its keys.
-- A key is identified by its hash. 96 bits of two hashes, seeded per load, make a collision less
-  likely than 1 in 10^9 in a load of 10^10 rows, for any input. Hashes are used within one load and
-  never stored.
+- A key is identified by its hash; see `key_hash`. 96 bits, seeded per load, make a collision less
+  likely than 1 in 10^9 in a load of 10^10 keys, for any input.
 - Checking is pure: a bucket's findings depend on its keys alone. Rows refused in another bucket
   were either not sent here, or make these findings provisional; see `keyed_passes`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, Final, assert_never
 
 import msgspec
 import numpy as np
-import polars as pl
 
 from omnigraph.names import ID_COLUMN, NODE_PREFIX, SOURCE_COLUMN
 from omnigraph.validation import constraints
+from omnigraph.validation.key_hash import hash_keys
 from omnigraph.validation.violations import Reason
 
 if TYPE_CHECKING:
@@ -36,6 +35,10 @@ if TYPE_CHECKING:
 SPLIT_BITS: Final = 32
 # 16 bytes each: the JVM handles records of some hundred kB well, and larger ones badly.
 _KEYS_PER_BLOB: Final = 8192
+_SECOND_BITS: Final = 32
+# The bits of a hash that a word has no room for fit into another word.
+_POSITION_BITS_MAX: Final = 64 - _SECOND_BITS
+_NO_WORDS: Final = np.empty(0, np.uint64)
 
 
 class RoleKind(StrEnum):
@@ -64,7 +67,7 @@ class Role:
 class Hashing:
     """How keys of one load are hashed, and into how many buckets."""
 
-    seeds: tuple[int, int]
+    seed: bytes = field(repr=False)
     buckets: int
 
 
@@ -144,14 +147,10 @@ class KeyBuckets:
         extras: tuple[np.ndarray, ...] = (),
     ) -> None:
         """Add the keys of some rows; a null in a key exempts its row."""
-        frame = pl.DataFrame(
-            {f"k{number}": _comparable(column) for number, column in enumerate(columns)}
-        )
-        first, second = (_hashes(frame, seed) for seed in self._hashing.seeds)
-        arrays: tuple[np.ndarray, ...] = (first, second.astype(np.uint32), rows, *extras)
-        if any(series.null_count() for series in frame.get_columns()):
-            present = frame.select(pl.all_horizontal(pl.all().is_not_null())).to_series().to_numpy()
-            arrays = tuple(array[present] for array in arrays)
+        hashes = hash_keys(tuple(columns), self._hashing.seed)
+        arrays: tuple[np.ndarray, ...] = (hashes.first, hashes.second, rows, *extras)
+        if hashes.present is not None:
+            arrays = tuple(array[hashes.present] for array in arrays)
         if len(arrays[0]):
             self._parts.setdefault(role, []).append(arrays)
 
@@ -172,20 +171,56 @@ class KeyBuckets:
         self._parts.clear()
 
 
-def frames_of(blobs: Iterable[bytes]) -> Mapping[int, pl.DataFrame]:
-    """The keys of one bucket, one frame per role: `h1`, `h2`, `row`, then `extra0` and so on."""
-    parts: dict[int, list[pl.DataFrame]] = {}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleKeys:
+    """The keys of one role in one bucket, in the order of their rows."""
+
+    first: np.ndarray
+    second: np.ndarray
+    rows: np.ndarray
+    extras: tuple[np.ndarray, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def filter(self, chosen: np.ndarray) -> RoleKeys:
+        return RoleKeys(
+            first=self.first[chosen],
+            second=self.second[chosen],
+            rows=self.rows[chosen],
+            extras=tuple(extra[chosen] for extra in self.extras),
+        )
+
+
+def decode_keys(blobs: Iterable[bytes]) -> Mapping[int, RoleKeys]:
+    """The keys of one bucket, by role."""
+    parts: dict[int, list[RoleKeys]] = {}
     for blob in blobs:
         keys = _DECODER.decode(blob)
-        columns = {
-            "h1": np.frombuffer(keys.first, np.uint64),
-            "h2": np.frombuffer(keys.second, np.uint32),
-            "row": _whole(keys.upper, keys.rows),
-        }
-        for number, extra in enumerate(keys.extras):
-            columns[f"extra{number}"] = np.frombuffer(extra, np.uint64)
-        parts.setdefault(keys.role, []).append(pl.DataFrame(columns))
-    return {role: pl.concat(frames) for role, frames in parts.items()}
+        part = RoleKeys(
+            first=np.frombuffer(keys.first, np.uint64),
+            second=np.frombuffer(keys.second, np.uint32),
+            rows=_whole(keys.upper, keys.rows),
+            extras=tuple(np.frombuffer(extra, np.uint64) for extra in keys.extras),
+        )
+        parts.setdefault(keys.role, []).append(part)
+    return {role: _in_order(role_parts) for role, role_parts in parts.items()}
+
+
+def _in_order(parts: list[RoleKeys]) -> RoleKeys:
+    # Blobs arrive in any order, but each is in the order of its rows.
+    parts.sort(key=lambda part: int(part.rows[0]))
+    keys = RoleKeys(
+        first=np.concatenate([part.first for part in parts]),
+        second=np.concatenate([part.second for part in parts]),
+        rows=np.concatenate([part.rows for part in parts]),
+        extras=tuple(
+            np.concatenate(extras) for extras in zip(*(part.extras for part in parts), strict=True)
+        ),
+    )
+    if (keys.rows[1:] < keys.rows[:-1]).any():
+        return keys.filter(np.argsort(keys.rows))
+    return keys
 
 
 def _halve(rows: np.ndarray) -> tuple[int | None, np.ndarray]:
@@ -211,23 +246,68 @@ def split_and_position(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return (rows >> np.uint64(SPLIT_BITS)).astype(np.int64), rows.astype(np.uint32)
 
 
-def _comparable(column: pa.Array | pa.ChunkedArray) -> pl.Series:
-    """Both zeros are one value, and so is every NaN."""
-    series = pl.Series(pl.from_arrow(column))
-    if series.dtype.is_float():
-        series = series.cast(pl.Float64) + 0.0
-        series = series.fill_nan(float("nan"))
-    return series
+def group_keys(parts: Sequence[RoleKeys]) -> tuple[int, list[np.ndarray]]:
+    """Give equal keys of some roles one number: how many there are, and by role that of every key.
+
+    Sorts 64-bit words, each of the upper bits of a hash and the position of its key among all. The
+    bits that did not fit are compared where neighbours agree in the others.
+    """
+    count = sum(map(len, parts))
+    assert count < 1 << _POSITION_BITS_MAX, f"{count:,} keys in one bucket"
+    bits = np.uint64(count.bit_length())
+    lower = (np.uint64(1) << bits) - np.uint64(1)
+    words = np.concatenate([_NO_WORDS, *(part.first for part in parts)])
+    rests = (words & lower) << np.uint64(_SECOND_BITS)
+    rests |= np.concatenate([_NO_WORDS, *(part.second for part in parts)])
+    words &= ~lower
+    words |= np.arange(count, dtype=np.uint64)
+    words.sort()
+    positions = (words & lower).astype(np.intp)
+    words >>= bits
+    rests = rests[positions]
+    differs = words[1:] != words[:-1]
+    is_mixed = ~differs & (rests[1:] != rests[:-1])
+    if is_mixed.any():
+        _sort_mixed_runs(differs, is_mixed, rests, positions)
+    is_first = np.ones(count, np.bool_)
+    is_first[1:] = differs | (rests[1:] != rests[:-1])
+    del words, rests  # the numbers need as much memory
+    ordered_numbers = np.cumsum(is_first, dtype=np.intp)
+    ordered_numbers -= 1
+    numbers = np.empty(count, np.intp)
+    numbers[positions] = ordered_numbers
+    ends = np.cumsum([len(part) for part in parts])
+    return int(np.count_nonzero(is_first)), np.split(numbers, ends[:-1])
 
 
-def _hashes(frame: pl.DataFrame, seed: int) -> np.ndarray:
-    if frame.width == 1:
-        return frame.to_series().hash(seed).to_numpy()
-    return frame.hash_rows(seed).to_numpy()
+def _sort_mixed_runs(
+    differs: np.ndarray, is_mixed: np.ndarray, rests: np.ndarray, positions: np.ndarray
+) -> None:
+    """Order keys by their other bits, in runs of equal words where neighbours differ in these."""
+    runs = np.concatenate([[0], np.cumsum(differs)])
+    has_several = np.zeros(runs[-1] + 1, np.bool_)
+    has_several[runs[1:][is_mixed]] = True
+    chosen = np.flatnonzero(has_several[runs])
+    order = chosen[np.lexsort((positions[chosen], rests[chosen], runs[chosen]))]
+    rests[chosen], positions[chosen] = rests[order], positions[order]
 
 
-_KEY: Final = ["h1", "h2"]
-_NOTHING: Final = pl.DataFrame(schema={"h1": pl.UInt64, "h2": pl.UInt32, "row": pl.UInt64})
+def match_rows(incoming: RoleKeys, pinned: RoleKeys) -> tuple[np.ndarray, np.ndarray]:
+    """Positions of the incoming and of the pinned keys that are equal, in pairs.
+
+    No two of the incoming keys are equal.
+    """
+    count, (incoming_numbers, pinned_numbers) = group_keys((incoming, pinned))
+    owner = np.full(count, -1, np.intp)
+    owner[incoming_numbers] = np.arange(len(incoming))
+    owners = owner[pinned_numbers]
+    matches = np.flatnonzero(owners >= 0)
+    return owners[matches], matches
+
+
+_NO_KEYS: Final = RoleKeys(
+    first=np.empty(0, np.uint64), second=np.empty(0, np.uint32), rows=np.empty(0, np.uint64)
+)
 
 
 class Stage(IntEnum):
@@ -252,9 +332,6 @@ class KeyPlan:
     tracked: frozenset[str]
     """Tables whose replaced pinned rows are to be reported."""
 
-    def number(self, role: Role) -> int:
-        return self.roles.index(role)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
@@ -276,9 +353,9 @@ class Replaced:
     rows: np.ndarray
 
 
-def check_bucket(frames: Mapping[int, pl.DataFrame], plan: KeyPlan) -> Iterator[Finding | Replaced]:
+def check_bucket(keys: Mapping[int, RoleKeys], plan: KeyPlan) -> Iterator[Finding | Replaced]:
     """All violations among the keys of one bucket."""
-    bucket = _Bucket(frames, plan)
+    bucket = _Bucket(keys, plan)
     for role in plan.roles:
         if role.pinned:
             yield from bucket.retained_edges(role)
@@ -296,51 +373,59 @@ def check_bucket(frames: Mapping[int, pl.DataFrame], plan: KeyPlan) -> Iterator[
         yield from bucket.edge_counts(table_key, rule)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Space:
+    """The keys of all roles that are compared with each other; equal ones have one number."""
+
+    count: int
+    numbers: Mapping[Role, np.ndarray]
+
+    def has(self, numbers: np.ndarray) -> np.ndarray:
+        """Whether a key is among some, by its number."""
+        is_there = np.zeros(self.count, np.bool_)
+        is_there[numbers] = True
+        return is_there
+
+    def counts(self, numbers: np.ndarray) -> np.ndarray:
+        return np.bincount(numbers, minlength=self.count)
+
+
 class _Bucket:
-    def __init__(self, frames: Mapping[int, pl.DataFrame], plan: KeyPlan) -> None:
-        self._frames = frames
+    def __init__(self, keys: Mapping[int, RoleKeys], plan: KeyPlan) -> None:
         self._plan = plan
-        self._missing: dict[str, pl.DataFrame] = {}
+        self._keys = {role: keys.get(number, _NO_KEYS) for number, role in enumerate(plan.roles)}
+        self._spaces: dict[tuple[RoleKind, str, tuple[str, ...]], _Space] = {}
 
     def ids(self, role: Role) -> Iterator[Finding | Replaced]:
-        incoming_keys = self._frame(role)
+        keys, space, numbers = self._look_up(role)
         stage = Stage.NODE_IDS if is_node(role.table_key) else Stage.EDGE_IDS
-        losers, winners = self._contest(incoming_keys)
-        if len(losers):
-            reason = (
-                Reason.SUPERSEDED
-                if self._plan.mode is constraints.WriteMode.MERGE
-                else Reason.DUPLICATE_ID
-            )
-            yield _finding(stage, role, reason, losers)
+        wins = self._winners(keys, numbers, space)
+        reason = (
+            Reason.SUPERSEDED
+            if self._plan.mode is constraints.WriteMode.MERGE
+            else Reason.DUPLICATE_ID
+        )
+        yield from _refuse(stage, role, reason, keys.rows[~wins])
+        pinned_rows, pinned_numbers = self._pinned(role, space)
         if self._plan.mode is constraints.WriteMode.APPEND:
-            taken = winners.join(self._pinned(role), on=_KEY, how="semi")
-            if len(taken):
-                yield _finding(stage, role, Reason.ID_EXISTS, taken)
+            is_taken = wins & space.has(pinned_numbers)[numbers]
+            yield from _refuse(stage, role, Reason.ID_EXISTS, keys.rows[is_taken])
         if role.table_key in self._plan.tracked:
-            pinned = self._pinned(role).join(winners, on=_KEY, how="semi")
-            if len(pinned):
-                yield Replaced(table_key=role.table_key, rows=pinned["row"].to_numpy())
+            replaced = pinned_rows[space.has(numbers)[pinned_numbers]]
+            if len(replaced):
+                yield Replaced(table_key=role.table_key, rows=replaced)
 
     def tuples(self, role: Role) -> Iterator[Finding]:
-        incoming_keys = self._frame(role)
-        if not len(incoming_keys):
-            return
-        pinned_clashes = incoming_keys.join(self._pinned(role), on=_KEY, how="semi")
-        first = pl.col("row").min().over(_KEY)
-        repeated = _shared(incoming_keys).filter(pl.col("row") > first)
-        refused = pl.concat([pinned_clashes.select("row"), repeated.select("row")]).unique()
-        if len(refused):
-            stage = Stage.NODE_TUPLES if is_node(role.table_key) else Stage.EDGE_TUPLES
-            yield _finding(stage, role, Reason.NOT_UNIQUE, refused)
+        keys, space, numbers = self._look_up(role)
+        _, pinned_numbers = self._pinned(role, space)
+        is_refused = space.has(pinned_numbers)[numbers] | ~_is_first(numbers, space)
+        stage = Stage.NODE_TUPLES if is_node(role.table_key) else Stage.EDGE_TUPLES
+        yield from _refuse(stage, role, Reason.NOT_UNIQUE, keys.rows[is_refused])
 
     def endpoints(self, role: Role) -> Iterator[Finding]:
-        missing = self._without_node(self._frame(role), role)
-        if len(missing):
-            self._missing[role.table_key] = pl.concat(
-                [self._missing.get(role.table_key, _NOTHING), missing.select(_NOTHING.columns)]
-            )
-            yield _finding(Stage.ENDPOINTS, role, Reason.MISSING_ENDPOINT, missing)
+        keys, space, numbers = self._look_up(role)
+        missing = keys.rows[~self._nodes(role, space)[numbers]]
+        yield from _refuse(Stage.ENDPOINTS, role, Reason.MISSING_ENDPOINT, missing)
 
     def retained_edges(self, role: Role) -> Iterator[Finding]:
         """Remaining pinned edges whose node is removed."""
@@ -348,136 +433,154 @@ class _Bucket:
             return
         if role.table_key in self._plan.overwritten:
             return
-        dangling = self._without_node(self._frame(role), role)
-        if len(dangling):
-            yield _broken(Stage.ENDPOINTS, role, Reason.MISSING_ENDPOINT, len(dangling))
+        _, space, numbers = self._look_up(role)
+        is_dangling = ~self._nodes(role, space)[numbers]
+        yield from _break(Stage.ENDPOINTS, role, Reason.MISSING_ENDPOINT, is_dangling)
 
     def edge_counts(self, table_key: str, rule: constraints.EdgeCount) -> Iterator[Finding]:
+        """Sources with too few or too many edges, among those whose edges are changed.
+
+        An edge whose source is missing does not count. If its target is, which another bucket may
+        have found, the result of this pass is provisional.
+        """
         role = source_role(self._plan.roles, table_key, pinned=False)
-        former = source_role(self._plan.roles, table_key, pinned=True)
         assert role is not None
-        incoming = self._frame(role)
-        if table_key in self._missing:
-            incoming = incoming.join(self._missing[table_key], on="row", how="anti")
-        staying, left = self._pinned_sources(former)
-        touched = pl.concat([incoming.select(_KEY), self._existing(left, role).select(_KEY)])
-        counted = (
-            touched.unique()
-            .join(staying.group_by(_KEY).agg(kept=pl.len()), on=_KEY, how="left")
-            .join(incoming.group_by(_KEY).agg(added=pl.len()), on=_KEY, how="left")
-            .with_columns(pl.col("kept").fill_null(0), pl.col("added").fill_null(0))
-            .with_columns(edges=pl.col("kept") + pl.col("added"))
-        )
-        few = counted.filter(pl.col("edges") < rule.minimum)
-        yield from _blame(role, Reason.TOO_FEW_EDGES, incoming.join(few, on=_KEY, how="semi"))
-        yield from _unblamed(role, Reason.TOO_FEW_EDGES, few.filter(pl.col("added") == 0))
+        keys, space, numbers = self._look_up(role)
+        exists = self._nodes(role, space)
+        rows, numbers = keys.rows[exists[numbers]], numbers[exists[numbers]]
+        kept, removed = self._pinned_sources(table_key, space)
+        added = space.counts(numbers)
+        edges = kept + added
+        is_touched = (added > 0) | ((removed > 0) & exists)
+        is_few = is_touched & (edges < rule.minimum)
+        yield from _refuse(Stage.COUNTS, role, Reason.TOO_FEW_EDGES, rows[is_few[numbers]])
+        yield from _break(Stage.COUNTS, role, Reason.TOO_FEW_EDGES, is_few & (added == 0))
         if rule.maximum is not None:
-            many = counted.filter(pl.col("edges") > rule.maximum)
-            room = (pl.lit(rule.maximum) - pl.col("kept").cast(pl.Int64)).clip(0)
-            beyond = incoming.join(many.select(*_KEY, room=room), on=_KEY, how="inner").filter(
-                pl.col("row").rank("ordinal").over(_KEY) > pl.col("room")
-            )
-            yield from _blame(role, Reason.TOO_MANY_EDGES, beyond)
-            yield from _unblamed(role, Reason.TOO_MANY_EDGES, many.filter(pl.col("added") == 0))
+            is_many = is_touched & (edges > rule.maximum)
+            chosen = np.flatnonzero(is_many[numbers])
+            room = np.maximum(rule.maximum - kept, 0)[numbers[chosen]]
+            beyond = chosen[_ranks(numbers[chosen]) >= room]
+            yield from _refuse(Stage.COUNTS, role, Reason.TOO_MANY_EDGES, rows[beyond])
+            yield from _break(Stage.COUNTS, role, Reason.TOO_MANY_EDGES, is_many & (added == 0))
 
-    def _contest(self, incoming_keys: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Rows whose id an earlier row has, and the other rows."""
-        if incoming_keys.select(pl.col("h1").n_unique()).item() == len(incoming_keys):
-            return incoming_keys.clear(), incoming_keys
-        shared = _shared(incoming_keys)
+    def _winners(self, keys: RoleKeys, numbers: np.ndarray, space: _Space) -> np.ndarray:
+        """Whether a row is the one that stands, of all rows with its id."""
         if self._plan.mode is not constraints.WriteMode.MERGE:
-            wins = pl.col("row") == pl.col("row").min().over(_KEY)
-        elif "extra0" in incoming_keys.columns:
+            return _is_first(numbers, space)
+        positions = np.arange(len(numbers))
+        last = np.empty(space.count, np.intp)
+        last[numbers] = positions
+        if keys.extras:
             # The ids have an order of their own.
-            ranks = ["extra0", "extra1", "row"]
-            wins = pl.struct(ranks) == pl.struct(ranks).sort_by(ranks).last().over(_KEY)
+            shared = np.flatnonzero(space.counts(numbers)[numbers] > 1)
+            has_value, value = (extra[shared] for extra in keys.extras)
+            ordered = shared[np.lexsort((value, has_value))]
+            last[numbers[ordered]] = ordered
+        wins: np.ndarray = last[numbers] == positions
+        return wins
+
+    def _pinned_sources(self, table_key: str, space: _Space) -> tuple[np.ndarray, np.ndarray]:
+        """By source, the number of pinned edges that remain, and of those that are removed."""
+        role = source_role(self._plan.roles, table_key, pinned=True)
+        if role is None:
+            none = np.zeros(space.count, np.intp)
+            return none, none
+        numbers = space.numbers[role]
+        if table_key in self._plan.overwritten:
+            is_removed = np.ones(len(numbers), np.bool_)
         else:
-            wins = pl.col("row") == pl.col("row").max().over(_KEY)
-        losers = shared.filter(~wins)
-        return losers, incoming_keys.join(losers, on="row", how="anti")
+            is_removed = self._is_replaced(role)
+        return space.counts(numbers[~is_removed]), space.counts(numbers[is_removed])
 
-    def _pinned_sources(self, former: Role | None) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Sources of the remaining pinned edges, and of the removed ones."""
-        if former is None:
-            return _NOTHING, _NOTHING
-        pinned = self._frame(former)
-        if former.table_key in self._plan.overwritten:
-            return _NOTHING, pinned.select(_NOTHING.columns)
-        if "extra0" not in pinned.columns:
-            return pinned, _NOTHING
-        is_removed = pl.col("extra0") != 0
-        kept_sources = pinned.filter(~is_removed).select(_NOTHING.columns)
-        return kept_sources, pinned.filter(is_removed).select(_NOTHING.columns)
-
-    def _without_node(self, references: pl.DataFrame, role: Role) -> pl.DataFrame:
-        for nodes in self._nodes(role):
-            if len(references):
-                references = references.join(nodes, on=_KEY, how="anti")
-        return references
-
-    def _existing(self, references: pl.DataFrame, role: Role) -> pl.DataFrame:
-        if not len(references):
-            return references
-        missing = self._without_node(references, role)
-        return references.join(missing, on="row", how="anti")
-
-    def _nodes(self, role: Role) -> Iterator[pl.DataFrame]:
-        for other in self._plan.roles:
+    def _nodes(self, role: Role, space: _Space) -> np.ndarray:
+        """By key, whether it is the id of a node that remains or comes."""
+        exists = np.zeros(space.count, np.bool_)
+        for other, numbers in space.numbers.items():
             is_removed = other.pinned and other.table_key in self._plan.overwritten
             if other.kind is RoleKind.ID and other.table_key == role.node_key and not is_removed:
-                yield self._frame(other)
+                exists[numbers] = True
+        return exists
 
-    def _pinned(self, role: Role) -> pl.DataFrame:
-        """The pinned counterpart of a role, without removed rows."""
-        if role.table_key in self._plan.overwritten:
-            return _NOTHING
-        for other in self._plan.roles:
-            same = (other.kind, other.table_key, other.columns)
-            if other.pinned and same == (role.kind, role.table_key, role.columns):
-                frame = self._frame(other)
-                if role.kind is RoleKind.TUPLE and "extra0" in frame.columns:
-                    return frame.filter(pl.col("extra0") == 0)
-                return frame
-        return _NOTHING
+    def _pinned(self, role: Role, space: _Space) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of the pinned counterpart of a role, without removed ones, and their keys."""
+        if role.table_key not in self._plan.overwritten:
+            for other, numbers in space.numbers.items():
+                same = (other.kind, other.table_key, other.columns)
+                if other.pinned and same == (role.kind, role.table_key, role.columns):
+                    rows = self._keys[other].rows
+                    if role.kind is RoleKind.TUPLE:
+                        is_kept = ~self._is_replaced(other)
+                        return rows[is_kept], numbers[is_kept]
+                    return rows, numbers
+        return _NO_KEYS.rows, np.empty(0, np.intp)
 
-    def _frame(self, role: Role) -> pl.DataFrame:
-        return self._frames.get(self._plan.number(role), _NOTHING)
+    def _is_replaced(self, role: Role) -> np.ndarray:
+        """Whether a merge replaces the row of a pinned key."""
+        keys = self._keys[role]
+        if not keys.extras:
+            return np.zeros(len(keys), np.bool_)
+        is_replaced: np.ndarray = keys.extras[0] != 0
+        return is_replaced
+
+    def _look_up(self, role: Role) -> tuple[RoleKeys, _Space, np.ndarray]:
+        """The keys of a role, the keys that they are compared with, and their numbers there."""
+        name = _space_of(role)
+        if name not in self._spaces:
+            roles = [other for other in self._plan.roles if _space_of(other) == name]
+            count, numbers = group_keys([self._keys[other] for other in roles])
+            self._spaces[name] = _Space(count=count, numbers=dict(zip(roles, numbers, strict=True)))
+        space = self._spaces[name]
+        return self._keys[role], space, space.numbers[role]
 
 
-def _shared(keys: pl.DataFrame) -> pl.DataFrame:
-    return keys.filter(pl.struct(_KEY).is_duplicated())
+def _space_of(role: Role) -> tuple[RoleKind, str, tuple[str, ...]]:
+    """Endpoints are compared with the ids of their nodes, all else with its like."""
+    if role.kind is RoleKind.TUPLE:
+        return RoleKind.TUPLE, role.table_key, role.columns
+    return RoleKind.ID, role.node_key or role.table_key, (ID_COLUMN,)
+
+
+def _is_first(numbers: np.ndarray, space: _Space) -> np.ndarray:
+    """Whether no earlier key is equal."""
+    positions = np.arange(len(numbers))
+    first = np.empty(space.count, np.intp)
+    first[numbers[::-1]] = positions[::-1]  # of several the last assignment stands
+    is_first: np.ndarray = first[numbers] == positions
+    return is_first
+
+
+def _ranks(numbers: np.ndarray) -> np.ndarray:
+    """How many earlier keys are equal."""
+    order = np.argsort(numbers, kind="stable")
+    ordered = numbers[order]
+    ranks = np.empty(len(numbers), np.intp)
+    ranks[order] = np.arange(len(numbers)) - np.searchsorted(ordered, ordered)
+    return ranks
 
 
 def is_node(table_key: str) -> bool:
     return table_key.startswith(NODE_PREFIX)
 
 
-def _finding(stage: Stage, role: Role, reason: Reason, rows: pl.DataFrame) -> Finding:
-    return Finding(
-        stage=stage,
-        table_key=role.table_key,
-        reason=reason,
-        columns=role.columns,
-        rows=rows["row"].to_numpy(),
-    )
-
-
-def _broken(stage: Stage, role: Role, reason: Reason, count: int) -> Finding:
-    return Finding(
-        stage=stage,
-        table_key=role.table_key,
-        reason=reason,
-        columns=role.columns,
-        rows=np.empty(0, np.uint64),
-        broken=count,
-    )
-
-
-def _blame(role: Role, reason: Reason, rows: pl.DataFrame) -> Iterator[Finding]:
+def _refuse(stage: Stage, role: Role, reason: Reason, rows: np.ndarray) -> Iterator[Finding]:
     if len(rows):
-        yield _finding(Stage.COUNTS, role, reason, rows)
+        yield Finding(
+            stage=stage,
+            table_key=role.table_key,
+            reason=reason,
+            columns=role.columns,
+            rows=rows,
+        )
 
 
-def _unblamed(role: Role, reason: Reason, sources: pl.DataFrame) -> Iterator[Finding]:
-    if len(sources):
-        yield _broken(Stage.COUNTS, role, reason, len(sources))
+def _break(stage: Stage, role: Role, reason: Reason, is_broken: np.ndarray) -> Iterator[Finding]:
+    count = int(np.count_nonzero(is_broken))
+    if count:
+        yield Finding(
+            stage=stage,
+            table_key=role.table_key,
+            reason=reason,
+            columns=role.columns,
+            rows=_NO_KEYS.rows,
+            broken=count,
+        )

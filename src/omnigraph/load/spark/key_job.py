@@ -39,7 +39,8 @@ from omnigraph.validation.keyed_bucket import (
     Role,
     Stage,
     check_bucket,
-    frames_of,
+    decode_keys,
+    match_rows,
     split_and_position,
 )
 from omnigraph.validation.violations import Reason
@@ -242,7 +243,7 @@ def _check(batches: Iterable[pa.RecordBatch], keys: KeyPlan) -> Iterator[Sent]:
     by_bucket, others = collected(batches)
     yield from others
     for bucket, blobs in by_bucket.items():
-        for outcome in check_bucket(frames_of(blobs), keys):
+        for outcome in check_bucket(decode_keys(blobs), keys):
             match outcome:
                 case Finding():
                     finding = _Found(
@@ -400,16 +401,13 @@ def _matched(
 ) -> Iterator[Sent]:
     by_bucket, _ = collected(batches)
     for blobs in by_bucket.values():
-        frames = frames_of(blobs)
-        if len(frames) < 2:
+        keys = decode_keys(blobs)
+        if len(keys) < 2:
             continue
-        met = (
-            frames[0]
-            .select("h1", "h2", "row")
-            .join(frames[1].rename({"row": "address"}), on=["h1", "h2"])
-        )
-        rows, addresses = met["row"].to_numpy(), met["address"].to_numpy()
-        row_ids = met["extra0"].to_numpy()
+        staged, pinned = keys[0], keys[1]
+        staged_matches, pinned_matches = match_rows(staged, pinned)
+        rows, addresses = staged.rows[staged_matches], pinned.rows[pinned_matches]
+        row_ids = pinned.extras[0][pinned_matches]
         splits, positions = split_and_position(rows)
         for split in np.unique(splits).tolist():
             in_split = splits == split

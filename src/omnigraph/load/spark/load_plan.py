@@ -30,6 +30,7 @@ from omnigraph.storage.objects.store import StoredObjects
 from omnigraph.storage.staging.bulk import StagedFragment
 from omnigraph.validation.constraints import EdgeCount, TypeRules, WriteMode, table_rules
 from omnigraph.validation.input.intake import declared_types
+from omnigraph.validation.key_hash import SEED_BYTES
 from omnigraph.validation.keyed_bucket import Hashing, KeyPlan, Role, RoleKind, roles_of
 
 if TYPE_CHECKING:
@@ -159,9 +160,7 @@ def plan_load(load: SparkLoad, snapshot: Snapshot) -> LoadPlan:
         mode=load.mode,
         order_by=load.order_by,
         keep_refused=load.on_error is FaultPolicy.QUARANTINE and not load.dry_run,
-        hashing=Hashing(
-            seeds=(secrets.randbits(63), secrets.randbits(63)), buckets=min(buckets, _BUCKETS_MAX)
-        ),
+        hashing=Hashing(seed=secrets.token_bytes(SEED_BYTES), buckets=min(buckets, _BUCKETS_MAX)),
         ids_at=int(load.clock.now().timestamp() * 1000),
     )
 
