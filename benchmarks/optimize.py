@@ -36,7 +36,8 @@ from lance.fragment import write_fragments
 
 import omnigraph
 from omnigraph.api.system_clock import SYSTEM_CLOCK
-from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
+from omnigraph.commit.phases import Prepared, WriteRequest
+from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.graph import Graph
 from omnigraph.maintenance.workers import maintenance_concurrency

@@ -226,14 +226,14 @@ class HeadMovedError(ConflictError):
 class SchemaChangedError(ConflictError):
     """The branch has another schema than the one the work was prepared for."""
 
-    def __init__(self, branch: str, *, expected: str, found: str) -> None:
+    def __init__(self, branch: str, *, expected: str, found: str, is_early: bool = False) -> None:
         super().__init__(
             f"the schema of {branch} was changed concurrently: this was prepared for "
             f"{expected[:12]}, and {found[:12]} is in force",
             next_step="Run it again; it then uses the new schema.",
         )
         self.found = found
-        self.is_early = False  # nothing had begun: the same operation may be tried again
+        self.is_early = is_early  # nothing had begun: the same operation may be tried again
 
 
 class ContentionError(ConflictError):

@@ -9,19 +9,22 @@ from ulid import ULID
 
 import omnigraph
 from omnigraph import names
-from omnigraph.commit import history_compaction
+from omnigraph.commit import history_compaction, phases
 from omnigraph.commit.publish import OperationStatus
+from omnigraph.commit.sidecar import Sidecar, replace_sidecar
 from omnigraph.errors import (
     DriftNeedsRepairError,
     InvalidInputError,
     OperationRolledBackError,
     ReadOnlyError,
+    StorageUnavailableError,
     ValidationFailedError,
 )
 from omnigraph.graph import Graph
 from omnigraph.storage.lance.tables import scan
 from omnigraph.storage.manifest_rows import Operation, Outcome
 from omnigraph.storage.objects.location import parse_root
+from omnigraph.storage.objects.store import Objects
 from tests.commit.small_graphs import account, accounts, pay, small_graph
 
 pytestmark = pytest.mark.unit
@@ -213,6 +216,25 @@ def test_an_operation_id_must_be_a_ulid(graph: Graph) -> None:
         if text:
             with pytest.raises(InvalidInputError, match="ULID"):
                 graph.write({"Account": []}, operation_id=text)
+
+
+def test_a_write_is_aborted_if_it_is_not_known_whether_its_sidecar_was_armed(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operation_id = str(ULID())
+
+    def lose_the_answer(objects: Objects, sidecar: Sidecar) -> None:
+        replace_sidecar(objects, sidecar)
+        raise StorageUnavailableError("the answer was lost")
+
+    monkeypatch.setattr(phases, "replace_sidecar", lose_the_answer)
+    with pytest.raises(StorageUnavailableError, match="nothing was written"):
+        graph.write({"Account": [account("a", 1)]}, operation_id=operation_id)
+
+    state = graph._handle.manifest()
+    operations = [row for row in state.rows if isinstance(row, Operation)]
+    assert (operation_id, Outcome.ABORTED) in [(op.operation_id, op.outcome) for op in operations]
+    assert graph.maintenance.status().pending_sidecars == ()
 
 
 def test_a_reading_handle_cannot_write(graph: Graph) -> None:

@@ -19,7 +19,8 @@ from ulid import ULID
 import omnigraph
 from omnigraph.api.system_clock import SYSTEM_CLOCK
 from omnigraph.commit.history_compaction import fold_if_due
-from omnigraph.commit.protocol import Committed, Prepared, WriteRequest, commit_write
+from omnigraph.commit.phases import Committed, Finished, Prepared, WriteRequest
+from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.errors import OmnigraphError
 from omnigraph.graph import Graph
@@ -71,7 +72,7 @@ def any_transfer(chance: random.Random, writer: int) -> Transfer:
     )
 
 
-def carry_out(graph: Graph, transfer: Transfer) -> Committed | None:
+def carry_out(graph: Graph, transfer: Transfer) -> Finished:
     """Commit a transfer, whose new balances are worked out again whenever a race is lost."""
     request = WriteRequest(
         operation_id=transfer.operation_id,
@@ -82,7 +83,7 @@ def carry_out(graph: Graph, transfer: Transfer) -> Committed | None:
         prepare=_Preparation(graph, transfer).prepare,
     )
     committed = commit_write(graph._objects, request, SYSTEM_CLOCK)
-    if committed is not None:
+    if isinstance(committed, Committed):
         with suppress(OmnigraphError):
             fold_if_due(graph._objects.root, committed.state)
     return committed

@@ -33,7 +33,7 @@ from omnigraph.commit.effects import (
 from omnigraph.commit.history_compaction import _without, compact_commits
 from omnigraph.commit.maintenance import _publish as publish_maintenance
 from omnigraph.commit.orphans import survey_forks
-from omnigraph.commit.protocol import _Attempts
+from omnigraph.commit.phases import _require_living_branch, give_up, stage
 from omnigraph.commit.publish import _require_pins, publish
 from omnigraph.commit.recovery import _decide
 from omnigraph.commit.rollback import _publish as publish_restored
@@ -78,7 +78,7 @@ GUARDS: Final[Mapping[str, tuple[Edit, ...]]] = {
     ),
     "no_schema_check": (
         Edit(publish, "require_schema(state, decision.schema_hash)", "pass"),
-        Edit(_Attempts._carried_out, "require_schema(state, self._sidecar.schema_hash)", "pass"),
+        Edit(stage, "require_schema(state, visible.schema_hash)", "pass"),
     ),
     "no_op_row": (Edit(publish, "if decided is not None:", "if decided == operation:"),),
     "ack_on_answer": (
@@ -90,12 +90,8 @@ GUARDS: Final[Mapping[str, tuple[Edit, ...]]] = {
             "if answer is SwapAnswer.REFUSED:",
         ),
     ),
-    "early_fail": (
-        Edit(_Attempts._give_up, "if self._sidecar.state is SidecarState.STAGING:", "if True:"),
-    ),
-    "no_incarnation_check": (
-        Edit(_Attempts._require_living_branch, "if branch is None:", "if True:"),
-    ),
+    "early_fail": (Edit(give_up, "if visible.state is SidecarState.STAGING:", "if True:"),),
+    "no_incarnation_check": (Edit(_require_living_branch, "if branch is None:", "if True:"),),
     # A sweep: what it finishes, and what it undoes.
     "fwd_no_pins": (Edit(roll_forward, "expected = dict(sidecar.pins)", "expected = {}"),),
     "fwd_no_read_set": (

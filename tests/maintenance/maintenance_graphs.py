@@ -16,9 +16,9 @@ from lance import LanceDataset
 
 import omnigraph
 from omnigraph.api.system_clock import SYSTEM_CLOCK
+from omnigraph.commit.phases import new_sidecar
 from omnigraph.commit.schema_commit import take_schema_lock
 from omnigraph.commit.sidecar import WriterKind, put_sidecar
-from omnigraph.commit.start import new_sidecar
 from omnigraph.failpoints import Action, Armed, arm, disarm_all
 from omnigraph.graph import Graph, GraphView
 from omnigraph.maintenance.optimize import TableOptimizeStats

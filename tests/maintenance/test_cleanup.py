@@ -15,7 +15,7 @@ from ulid import ULID
 import omnigraph
 from omnigraph import names
 from omnigraph.api.system_clock import SYSTEM_CLOCK
-from omnigraph.commit import start
+from omnigraph.commit import phases
 from omnigraph.errors import (
     ConflictError,
     InvalidInputError,
@@ -335,7 +335,7 @@ def test_what_a_living_writer_began_with_is_kept(
 
     kept: list[int] = []
     began = graph.snapshot().tables[DOC].version
-    act_at(monkeypatch, start, "mutation.post_sidecar", rivals)
+    act_at(monkeypatch, phases, "mutation.post_sidecar", rivals)
     put(graph, Doc=[doc(8, 800)])
 
     assert min(kept) == began
@@ -354,7 +354,7 @@ def test_a_writer_of_many_days_stops_a_cleanup(
 
     stopped: list[str] = []
     old = str(ULID.from_datetime(datetime.now(UTC) - timedelta(days=6)))
-    act_at(monkeypatch, start, "mutation.post_sidecar", rival)
+    act_at(monkeypatch, phases, "mutation.post_sidecar", rival)
     graph.write({"Doc": [doc(30)]}, operation_id=old)
 
     assert stopped == [old]

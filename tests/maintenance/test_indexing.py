@@ -15,7 +15,7 @@ import pytest
 from lance.query import MatchQuery
 
 import omnigraph
-from omnigraph.commit import protocol
+from omnigraph.commit import phases
 from omnigraph.failpoints import disarm_all
 from omnigraph.graph import Graph, GraphView
 from omnigraph.maintenance.optimize import PendingIndex
@@ -330,7 +330,7 @@ def test_an_index_whose_vectors_are_all_gone_waits_for_new_ones(indexed: Graph) 
 def test_a_table_that_changes_while_its_indexes_are_built_has_true_ones(
     graph: Graph, monkeypatch: pytest.MonkeyPatch, point: str, change: Any
 ) -> None:
-    act_at(monkeypatch, protocol, point, partial(change, graph))
+    act_at(monkeypatch, phases, point, partial(change, graph))
 
     graph.maintenance.optimize()
 
@@ -507,7 +507,7 @@ def test_a_race_that_is_lost_builds_only_what_the_new_state_lacks(
         raced.append(put(graph, Tag=[{"name": "u"}]))
 
     raced: list[str] = []
-    act_at(monkeypatch, protocol, "mutation.validate", rival)
+    act_at(monkeypatch, phases, "mutation.validate", rival)
     graph.maintenance.optimize()
 
     assert raced

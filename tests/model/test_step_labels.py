@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import ast
+import inspect
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
+from functools import cache
+from types import ModuleType
 from typing import Final, TypeVar
 
 import pytest
 
+from omnigraph.commit import phases, publish, table_moves
+from omnigraph.commit import protocol as driver
 from omnigraph.failpoints import POINTS
 from tests.model.bounds import DISJOINT, ONE, READ_BOTH, SAME_TABLE
 from tests.model.branch_bounds import BRANCH_MUTANT_BOUNDS
@@ -19,6 +25,7 @@ from tests.model.labels import (
     BRANCH_STEP_LABELS,
     OUTSIDE_LABELS,
     REBUILD_STEP_LABELS,
+    RESOLVE_READ,
     RETENTION_STEP_LABELS,
     SCHEMA_STEP_LABELS,
     STEP_LABELS,
@@ -42,22 +49,37 @@ pytestmark = pytest.mark.model
 
 StateT = TypeVar("StateT", bound=Hashable)
 
-# Small searches that together take every step of the protocol at least once.
-SCOPES: Final = (
+# Small searches that together take every step of a writer at least once.
+WRITER_SCOPES: Final = (
     Scope(write_sets=DISJOINT, read_sets=READ_BOTH, forbidden_pairs=((0, 1),), in_flight=False),
-    Scope(write_sets=SAME_TABLE, attempts=1, in_flight=False),
     Scope(write_sets=ONE, foreign_writes=1, cleanup_runs=1, caller_deadline=True),
     Scope(
         write_sets=SAME_TABLE,
-        kinds=("append", "compact"),
+        direct_commit=True,
         freed_slots=True,
         in_flight=False,
         sweepers=0,
         attempts=1,
     ),
     Scope(
+        write_sets=ONE,
+        overwrite_publish=True,
+        torn_reads=True,
+        caller_deadline=True,
+        unrelated_publishes=1,
+        folders=1,
+        sweepers=0,
+        attempts=1,
+    ),
+)
+
+# The same, of the whole protocol.
+SCOPES: Final = (
+    *WRITER_SCOPES,
+    Scope(write_sets=SAME_TABLE, attempts=1, in_flight=False),
+    Scope(
         write_sets=SAME_TABLE,
-        direct_commit=True,
+        kinds=("append", "compact"),
         freed_slots=True,
         in_flight=False,
         sweepers=0,
@@ -80,16 +102,6 @@ SCOPES: Final = (
         torn_reads=True,
         manifest_cleanups=1,
         unrelated_publishes=1,
-        attempts=1,
-    ),
-    Scope(
-        write_sets=ONE,
-        overwrite_publish=True,
-        torn_reads=True,
-        caller_deadline=True,
-        unrelated_publishes=1,
-        folders=1,
-        sweepers=0,
         attempts=1,
     ),
     Scope(
@@ -127,13 +139,16 @@ BRANCH_SCOPES: Final = (
 )
 
 
-def _emitted(model: Model[StateT]) -> set[str]:
-    """The names of all steps of a search; a violation ends it early."""
+def _emitted(model: Model[StateT], *, by: tuple[str, ...] = ("",)) -> set[str]:
+    """The names of all steps of a search, or of those that some processes take.
+
+    A violation ends a search early.
+    """
     names: set[str] = set()
 
     def recording_steps(state: StateT) -> list[tuple[str, StateT]]:
         steps = list(model.steps(state))
-        names.update(name_of(label) for label, _ in steps)
+        names.update(name_of(label) for label, _ in steps if label.endswith(by))
         return steps
 
     search(Model(initial=model.initial, steps=recording_steps, violation=model.violation))
@@ -147,6 +162,85 @@ def test_the_model_emits_exactly_the_listed_names() -> None:
         emitted |= _emitted(protocol(scope))
 
     assert emitted == STEP_LABELS | OUTSIDE_LABELS
+
+
+# The phases of a write in the code, in their order.
+PHASES: Final = (
+    driver.commit_write,
+    phases.start,
+    phases.stage,
+    phases.arm,
+    phases.move,
+    phases.decide,
+    driver._retry_after,
+    phases.give_up,
+    phases.finish,
+    phases.finish_unchanged,
+    phases.finish_failed,
+    phases.take_back,
+)
+PHASE_MODULES: Final = (driver, phases, table_moves, publish)
+
+
+def _steps_named(function: ast.FunctionDef) -> list[str]:
+    """What a docstring lists after `Steps:`."""
+    _, _, after = (ast.get_docstring(function) or "").partition("Steps:")
+    return after.partition("\n\n")[0].replace(",", " ").split()
+
+
+@cache
+def _functions(modules: tuple[ModuleType, ...]) -> Mapping[str, ast.FunctionDef]:
+    """Functions and methods by name; what is defined in one belongs to it."""
+    trees = [ast.parse(inspect.getsource(module)) for module in modules]
+    nodes = [node for tree in trees for node in tree.body]
+    nodes += [part for node in nodes if isinstance(node, ast.ClassDef) for part in node.body]
+    return {node.name: node for node in nodes if isinstance(node, ast.FunctionDef)}
+
+
+def _steps_taken(name: str) -> set[str]:
+    """The failpoints in a function and in those that it calls, but for other phases."""
+    functions, seen, waiting = _functions(PHASE_MODULES), {name}, [name]
+    points: set[str] = set()
+    while waiting:
+        for node in ast.walk(functions[waiting.pop()]):
+            if isinstance(node, ast.Constant) and node.value in POINTS:
+                points.add(node.value)
+            called = str(getattr(node, "attr", getattr(node, "id", "")))
+            if called in functions and called not in seen and not _steps_named(functions[called]):
+                seen.add(called)
+                waiting.append(called)
+    return points
+
+
+@pytest.mark.parametrize("name", [phase.__name__ for phase in PHASES])
+def test_a_phase_names_the_steps_that_it_takes(name: str) -> None:
+    named = _steps_named(_functions(PHASE_MODULES)[name])
+    # Whoever swaps the manifest, the steps of that are those of `decide`.
+    swap = set() if name == "decide" else _steps_taken("decide")
+
+    assert named
+    assert len(named) == len(set(named))
+    assert set(named) == _steps_taken(name) - swap
+
+
+def test_every_step_is_named_by_a_phase_that_is_listed() -> None:
+    functions = _functions(PHASE_MODULES).values()
+    naming = {function.name for function in functions if _steps_named(function)}
+
+    assert naming == {phase.__name__ for phase in PHASES}
+
+
+def test_the_phases_of_the_code_take_the_steps_of_a_writer_of_the_model() -> None:
+    """But for the deadline of a caller, and the two requests of a read, which are steps below."""
+    by = ("[W0]", "[store]")
+    emitted = {name for scope in WRITER_SCOPES for name in _emitted(protocol(scope), by=by)}
+    below = {"mutation.deadline", *RESOLVE_READ}
+    functions = _functions(PHASE_MODULES)
+    named = {step for phase in PHASES for step in _steps_named(functions[phase.__name__])}
+
+    assert emitted >= below
+    assert named - BRANCH_STEP_LABELS == emitted - below - OUTSIDE_LABELS
+    assert named & BRANCH_STEP_LABELS == {"branch.pre_verify"}
 
 
 def test_the_model_of_branches_emits_exactly_the_listed_names_and_shares_the_others() -> None:

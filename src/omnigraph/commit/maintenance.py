@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
 from omnigraph.commit.effects import commit_of, moved_by
+from omnigraph.commit.phases import abort, new_sidecar, operation_of, put_new_sidecar
 from omnigraph.commit.publish import Decided, Decision, publish
 from omnigraph.commit.rollback import put_maintenance_back
 from omnigraph.commit.sidecar import (
@@ -33,11 +34,10 @@ from omnigraph.commit.sidecar import (
     delete_sidecar,
     replace_sidecar,
 )
-from omnigraph.commit.start import new_sidecar, start_write
 from omnigraph.errors import ExpectedVersionMismatchError, OmnigraphError, SchemaChangedError
 from omnigraph.failpoints import reach
 from omnigraph.storage.lance.compaction import StagedRewrite, commit_rewrite
-from omnigraph.storage.manifest_rows import Operation, Outcome, TableVersion
+from omnigraph.storage.manifest_rows import Outcome, TableVersion
 
 if TYPE_CHECKING:
     from omnigraph.clock import Clock
@@ -82,7 +82,7 @@ def commit_maintenance(
             actor=MAINTENANCE_ACTOR,
             commit_id=clock.new_id(),
         )
-        start_write(objects, sidecar)
+        put_new_sidecar(objects, sidecar)
         try:
             with beating(objects, sidecar, clock):
                 staged = stage()
@@ -179,7 +179,7 @@ def _publish(
             return publish(
                 objects.root,
                 Decision(
-                    operation=_operation(sidecar, Outcome.PUBLISHED, clock),
+                    operation=operation_of(sidecar, Outcome.PUBLISHED, clock),
                     expected=expected,
                     moved=tuple(left.values()),
                     commit=commit_of(
@@ -197,21 +197,4 @@ def _publish(
         except SchemaChangedError:
             # A key may mean another table now.
             left.clear()
-    aborted = _operation(sidecar, Outcome.ABORTED, clock)
-    return publish(
-        objects.root,
-        Decision(operation=aborted, expected={}),
-        branch=state.ref,
-        before_swap="publish.pre_abort",
-    )
-
-
-def _operation(sidecar: Sidecar, outcome: Outcome, clock: Clock) -> Operation:
-    return Operation(
-        operation_id=sidecar.operation_id,
-        branch=sidecar.branch,
-        outcome=outcome,
-        decided_by=MAINTENANCE_ACTOR,
-        decided_at=clock.timestamp(),
-        commit_id=sidecar.commit_id if outcome is Outcome.PUBLISHED else None,
-    )
+    return abort(objects, sidecar, state.ref, clock)

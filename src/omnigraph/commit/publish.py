@@ -164,8 +164,10 @@ def pins_of(state: ManifestState) -> dict[str, Pin]:
     return {key: entry.pin for key, entry in snapshot.tables.items()}
 
 
-def require_schema(state: ManifestState, expected: str | None) -> None:
+def require_schema(state: ManifestState, expected: str | None, *, is_early: bool = False) -> None:
     """Refuse what was validated against another schema than the current one.
+
+    `is_early` tells the caller that nothing had begun.
 
     Raises:
         SchemaChangedError: the branch has another schema now.
@@ -173,7 +175,7 @@ def require_schema(state: ManifestState, expected: str | None) -> None:
     current_hash = state.head.schema_hash
     if expected is not None and current_hash != expected:
         raise errors.SchemaChangedError(
-            state.branch or names.MAIN, expected=expected, found=current_hash
+            state.branch or names.MAIN, expected=expected, found=current_hash, is_early=is_early
         )
 
 

@@ -97,12 +97,12 @@ def _restore(
     if not any(is_ours(record) for record in version_records(root, entry, above=entry.version)):
         return None
     try:
-        require_no_foreign(root, entry, below=head + 1, point="recovery")
+        require_no_foreign(root, entry, below=head + 1, point="recovery.drift")
         reach("recovery.pre_restore")
         new_version = restore_pin(root, entry, head=head, operation_id=operation_id)
         reach("recovery.post_restore")
         if new_version is not None:
-            require_no_foreign(root, entry, below=new_version.version, point="recovery")
+            require_no_foreign(root, entry, below=new_version.version, point="recovery.drift")
     except errors.DriftNeedsRepairError:
         # Foreign rows stay visible at HEAD for `repair`; the operation itself is decided.
         return None

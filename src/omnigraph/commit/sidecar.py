@@ -25,6 +25,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from ulid import ULID
+
 from omnigraph import names
 from omnigraph.commit.schema_move import SchemaMove
 from omnigraph.errors import OmnigraphError, RecoveryRequiredError
@@ -243,6 +245,14 @@ def is_abandoned(sidecar: Sidecar, *, now: datetime) -> bool:
         return started_at(sidecar.pid) != sidecar.process_started
     silence = (now - now.fromisoformat(sidecar.beat_at)).total_seconds()
     return silence > _STALE_AFTER_SECONDS
+
+
+def began_at(operation_id: str) -> datetime | None:
+    """When the id of an operation was created, None if the id does not encode it."""
+    try:
+        return ULID.from_str(operation_id).datetime
+    except ValueError:
+        return None
 
 
 def this_host() -> str:

@@ -97,10 +97,10 @@ def see_heads(root: Root, staged: Sequence[StagedChange]) -> Mapping[str, int]:
 
 
 def require_no_foreign(root: Root, entry: TableEntry, *, below: int, point: str) -> None:
-    """Refuse if a version between the pin and `below` is foreign."""
+    """Refuse at a point if a version between the pin and `below` is foreign."""
     for record in table_versions.version_records(root, entry, above=entry.version, below=below):
         if record.is_foreign:
-            reach(f"{point}.drift")
+            reach(point)
             raise DriftNeedsRepairError(
                 entry.table_key,
                 published=entry.version,
@@ -160,7 +160,7 @@ def _standing(root: Root, entry: TableEntry, operation_id: str) -> int | None:
         return None
     if head == entry.version:
         return _without_cleanup(root, entry, head, operation_id)
-    require_no_foreign(root, entry, below=head + 1, point="mutation")
+    require_no_foreign(root, entry, below=head + 1, point="mutation.drift")
     records = table_versions.version_records(root, entry, above=head - 1)
     if records and records[-1].version == head and records[-1].restores == entry.version:
         return _without_cleanup(root, entry, head, operation_id)
@@ -169,7 +169,7 @@ def _standing(root: Root, entry: TableEntry, operation_id: str) -> int | None:
     reach("mutation.post_heal")
     if healed is None:
         return None
-    require_no_foreign(root, entry, below=healed.version, point="mutation")
+    require_no_foreign(root, entry, below=healed.version, point="mutation.drift")
     return _without_cleanup(root, entry, healed.version, operation_id)
 
 

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Final
 from omnigraph import errors, names
 from omnigraph.commit.fork_on_write import writable_entry
 from omnigraph.commit.history_compaction import fold_if_due
-from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
+from omnigraph.commit.phases import Prepared, Unchanged, WriteRequest
+from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.schema_commit import free_schema_lock, take_schema_lock
 from omnigraph.commit.schema_move import CreatedTable, SchemaMove
 from omnigraph.commit.sidecar import WriterKind
@@ -227,7 +228,7 @@ def apply_schema(
             ),
             clock,
         )
-    if committed is None:
+    if isinstance(committed, Unchanged):
         return applying.result(None)
     with suppress(errors.OmnigraphError):
         # The change is published; maintenance that fails now is due again at the next write.

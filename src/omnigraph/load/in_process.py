@@ -25,7 +25,8 @@ import pyarrow.compute as pc
 
 from omnigraph.commit.fork_on_write import writable_entry
 from omnigraph.commit.history_compaction import fold_if_due
-from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
+from omnigraph.commit.phases import Prepared, Unchanged, WriteRequest
+from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.errors import InputTooLargeError, OmnigraphError
 from omnigraph.failpoints import reach
@@ -274,7 +275,7 @@ def load_in_process(job: load_report.LoadJob) -> load_report.LoadReport:
         ),
         job.clock,
     )
-    if committed is None:
+    if isinstance(committed, Unchanged):
         return loading.report()
     with suppress(OmnigraphError):
         # The load is published; maintenance that fails now is due again at the next write.

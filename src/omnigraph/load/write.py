@@ -25,7 +25,8 @@ import pyarrow.types as pat
 from omnigraph import names
 from omnigraph.commit.fork_on_write import writable_entry
 from omnigraph.commit.history_compaction import fold_if_due
-from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
+from omnigraph.commit.phases import Prepared, Unchanged, WriteRequest
+from omnigraph.commit.protocol import commit_write
 from omnigraph.display.pages import Displayed, Page, change_page
 from omnigraph.errors import InvalidInputError, OmnigraphError, ValidationFailedError
 from omnigraph.schema.catalog import Catalog
@@ -243,7 +244,7 @@ def write_graph(objects: Objects, catalog: Catalog, write: Write, clock: Clock) 
         ),
         clock,
     )
-    if committed is None:
+    if isinstance(committed, Unchanged):
         return WriteResult(operation_id=write.operation_id, commit_id=None, tables={})
     with suppress(OmnigraphError):
         # The write is published; maintenance that fails now is due again at the next one.

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
 from omnigraph.commit.orphans import ListedFork, ReconcileReport, preview_reconcile, reconcile_forks
-from omnigraph.commit.sidecar import pending_operations
-from omnigraph.commit.start import began_at
+from omnigraph.commit.sidecar import began_at, pending_operations
 from omnigraph.display.cells import counted, file_size
 from omnigraph.display.pages import Displayed, Page
 from omnigraph.display.tables import TableView

@@ -29,7 +29,8 @@ from omnigraph.commit.maintenance import (
     MaintenanceResult,
     commit_maintenance,
 )
-from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
+from omnigraph.commit.phases import Committed, Prepared, WriteRequest
+from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.rollback import roll_back_pins
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.display.pages import Displayed, Listing, Page, page_of
@@ -151,7 +152,9 @@ def update_indexes(
     )
     return Indexed(
         moved=frozenset(
-            () if committed is None else (change.table_key for change in committed.changes)
+            (change.table_key for change in committed.changes)
+            if isinstance(committed, Committed)
+            else ()
         ),
         pending=tuple(builds.pending.values()),
         errors=dict(builds.errors),

@@ -26,8 +26,13 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
-from omnigraph.commit.sidecar import Sidecar, pending_operations, pending_sidecars, read_sidecar
-from omnigraph.commit.start import began_at
+from omnigraph.commit.sidecar import (
+    Sidecar,
+    began_at,
+    pending_operations,
+    pending_sidecars,
+    read_sidecar,
+)
 from omnigraph.errors import NotFoundError, OmnigraphError
 from omnigraph.failpoints import reach
 from omnigraph.storage.lance.forks import forks_of

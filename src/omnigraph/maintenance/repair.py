@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from omnigraph.commit.fork_on_write import belongs_to
 from omnigraph.commit.history_compaction import fold_if_due
-from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
+from omnigraph.commit.phases import Prepared, Unchanged, WriteRequest
+from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.sidecar import PointedTable, WriterKind, pending_operations
 from omnigraph.display.cells import counted
 from omnigraph.display.pages import Displayed, Page
@@ -193,7 +194,7 @@ def repair_graph(
         ),
         clock,
     )
-    if committed is None:
+    if isinstance(committed, Unchanged):
         return _report(objects, state, repairing.seen, commit_id=None, audited=True)
     recovery = Recovery(
         operation_id=operation_id,

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
 from omnigraph.commit.maintenance import MAINTENANCE_ACTOR
-from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
+from omnigraph.commit.phases import Prepared, WriteRequest
+from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.sidecar import PointedTable, WriterKind
 from omnigraph.display.cells import Cell, counted, file_size
 from omnigraph.display.pages import Displayed, Page

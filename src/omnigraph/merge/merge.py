@@ -38,7 +38,8 @@ import pyarrow.compute as pc
 from omnigraph import errors, names
 from omnigraph.commit.fork_on_write import belongs_to, writable_entry
 from omnigraph.commit.history_compaction import fold_if_due
-from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write, is_surely_unpublished
+from omnigraph.commit.phases import Prepared, Unchanged, WriteRequest
+from omnigraph.commit.protocol import commit_write, is_surely_unpublished
 from omnigraph.commit.sidecar import MergedFrom, PointedTable, WriterKind
 from omnigraph.diff.table_diff import diff_table
 from omnigraph.display.cells import counted, short_id
@@ -431,7 +432,7 @@ def merge_graph(
             ),
             clock,
         )
-    if committed is None:
+    if isinstance(committed, Unchanged):
         return merging.result(None)
     with suppress(errors.OmnigraphError):
         # The merge is published; maintenance that fails now is due again at the next write.

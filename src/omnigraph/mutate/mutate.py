@@ -20,7 +20,8 @@ import pyarrow as pa
 from omnigraph import names
 from omnigraph.commit.fork_on_write import writable_entry
 from omnigraph.commit.history_compaction import fold_if_due
-from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
+from omnigraph.commit.phases import Prepared, Unchanged, WriteRequest
+from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.display.pages import Displayed, Page, change_page
 from omnigraph.errors import HeadMovedError, InvalidInputError, OmnigraphError
@@ -169,7 +170,7 @@ def mutate_graph(
             ),
             clock,
         )
-    if committed is None:
+    if isinstance(committed, Unchanged):
         return MutationResult(
             operation_id=request.operation_id,
             commit_id=None,

@@ -34,7 +34,8 @@ from pyspark import TaskContext
 from omnigraph import names
 from omnigraph.commit.fork_on_write import writable_entry
 from omnigraph.commit.history_compaction import fold_if_due
-from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write, is_surely_unpublished
+from omnigraph.commit.phases import Finished, Prepared, Unchanged, WriteRequest
+from omnigraph.commit.protocol import commit_write, is_surely_unpublished
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.errors import ConflictError, InvalidInputError, OmnigraphError
 from omnigraph.failpoints import reach
@@ -195,10 +196,10 @@ class _LoadJob:
             schema_hash=model_hash(load.catalog),
         )
         try:
-            committed = commit_write(load.objects, request, load.clock)
+            committed: Finished = commit_write(load.objects, request, load.clock)
         except _DryRunEnded:
-            committed = None
-        if committed is None:
+            committed = Unchanged(operation_id=load.operation_id)
+        if isinstance(committed, Unchanged):
             assert self._account is not None
             return self._account
         with suppress(OmnigraphError):
