@@ -22,8 +22,8 @@ from omnigraph.errors import (
 )
 from omnigraph.graph import Graph
 from omnigraph.storage.lance.tables import scan
-from omnigraph.storage.manifest_rows import Operation, Outcome
-from omnigraph.storage.objects.location import parse_root
+from omnigraph.storage.manifest_rows import GraphCommit, Operation, Outcome
+from omnigraph.storage.objects.location import Root, parse_root
 from omnigraph.storage.objects.store import Objects
 from tests.commit.small_graphs import account, accounts, pay, small_graph
 
@@ -209,6 +209,28 @@ def test_an_operation_id_survives_the_fold_into_history(
     assert len(graph.commits()) == 17
     assert len(state.rows) < 60
     assert graph.maintenance.check().ok
+
+
+def test_a_write_whose_history_cannot_be_compacted_is_published_and_says_so(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history_compaction, "FOLD_EVERY", 1)
+    tried: list[int] = []
+
+    def fail(root: Root, commits: list[GraphCommit]) -> None:
+        tried.append(len(commits))
+        raise StorageUnavailableError("no history today")
+
+    monkeypatch.setattr(history_compaction, "record_commits", fail)
+    first = graph.write({"Account": [account("a", 1)]})
+    again = graph.write({"Account": [account("b", 2)]})
+
+    assert tried == [1, 2]
+    assert [commit.commit_id for commit in graph.commits()][:2] == [
+        again.commit_id,
+        first.commit_id,
+    ]
+    assert accounts(graph) == {"a": 1, "b": 2}
 
 
 def test_an_operation_id_must_be_a_ulid(graph: Graph) -> None:

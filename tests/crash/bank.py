@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,11 +17,9 @@ from ulid import ULID
 
 import omnigraph
 from omnigraph.api.system_clock import SYSTEM_CLOCK
-from omnigraph.commit.history_compaction import fold_if_due
-from omnigraph.commit.phases import Committed, Finished, Prepared, WriteRequest
+from omnigraph.commit.phases import Finished, Prepared, WriteRequest
 from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.sidecar import WriterKind
-from omnigraph.errors import OmnigraphError
 from omnigraph.graph import Graph
 from omnigraph.storage.lance.tables import open_pinned, scan
 from omnigraph.storage.manifest.state import ManifestState
@@ -82,11 +79,7 @@ def carry_out(graph: Graph, transfer: Transfer) -> Finished:
         commit_id=str(ULID()),
         prepare=_Preparation(graph, transfer).prepare,
     )
-    committed = commit_write(graph._objects, request, SYSTEM_CLOCK)
-    if isinstance(committed, Committed):
-        with suppress(OmnigraphError):
-            fold_if_due(graph._objects.root, committed.state)
-    return committed
+    return commit_write(graph._objects, request, SYSTEM_CLOCK)
 
 
 class _Preparation:

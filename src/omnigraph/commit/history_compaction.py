@@ -24,15 +24,17 @@ FOLD_EVERY: Final = 100
 _UNPUBLISHED_KEPT_MAX: Final = 500
 
 
-def fold_if_due(root: Root, state: ManifestState) -> bool:
-    """Fold once enough commits have gathered; True if rows left the manifest."""
-    if sum(isinstance(row, GraphCommit) for row in state.rows) <= FOLD_EVERY:
-        return False
-    return compact_commits(root, state)
+def fold_if_due(root: Root, state: ManifestState) -> None:
+    """Fold once enough commits have gathered."""
+    if sum(isinstance(row, GraphCommit) for row in state.rows) > FOLD_EVERY:
+        compact_commits(root, state)
 
 
 def compact_commits(root: Root, state: ManifestState) -> bool:
-    """Fold the commits of this state, all but the newest, and forget old manifest versions."""
+    """Fold the commits of this state, all but the newest, and forget old manifest versions.
+
+    True if rows left the manifest.
+    """
     head = state.head
     commits = [
         row

@@ -6,7 +6,7 @@
     arm        record in the sidecar which tables move from which pins; meanwhile HEADs are read
     move       each table, to exactly one version past its pin
     publish    one swap of the manifest decides; read back, then acknowledge
-    finish     delete the sidecar, best effort
+    finish     delete the sidecar, best effort; move old commits out of the manifest if that is due
 
 A lost race starts again at prepare, under the same operation id and the same sidecar, whose floor
 and schema stay. A failure is reported as definite only when no process can publish the operation
@@ -18,12 +18,14 @@ writer that does not wait, or waits for a dead writer, costs time and never data
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, assert_never
 
 from omnigraph import errors, names
 from omnigraph.commit import phases
-from omnigraph.commit.phases import Finished, Lost, Race, Started, Write, WriteRequest
+from omnigraph.commit.history_compaction import fold_if_due
+from omnigraph.commit.phases import Committed, Finished, Lost, Race, Started, Write, WriteRequest
 from omnigraph.commit.publish import Decided, decision_in, require_schema
 from omnigraph.commit.recovery import sweep
 from omnigraph.commit.schema_commit import schema_change_under_way
@@ -60,10 +62,16 @@ def commit_write(objects: Objects, request: WriteRequest, clock: Clock) -> Finis
     earlier = decision_in(objects.root, state, request.operation_id)
     if earlier is not None:
         make_durable(objects.root)
-        return phases.acknowledge(Decided(operation=earlier, state=state), ())
-    require_schema(state, request.schema_hash, is_early=True)
-    with active_operation(request.operation_id):
-        return _drive(write, phases.start(write, state))
+        finished: Finished = phases.acknowledge(Decided(operation=earlier, state=state), ())
+    else:
+        require_schema(state, request.schema_hash, is_early=True)
+        with active_operation(request.operation_id):
+            finished = _drive(write, phases.start(write, state))
+    if isinstance(finished, Committed):
+        with suppress(errors.OmnigraphError):
+            # It is published; a compaction that fails now is due again at the next write.
+            fold_if_due(objects.root, finished.state)
+    return finished
 
 
 def _drive(write: Write, started: Started) -> Finished:

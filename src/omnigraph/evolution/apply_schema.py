@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Final
 
 from omnigraph import errors, names
 from omnigraph.commit.fork_on_write import writable_entry
-from omnigraph.commit.history_compaction import fold_if_due
 from omnigraph.commit.phases import Prepared, Unchanged, WriteRequest
 from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.schema_commit import free_schema_lock, take_schema_lock
@@ -230,9 +229,6 @@ def apply_schema(
         )
     if isinstance(committed, Unchanged):
         return applying.result(None)
-    with suppress(errors.OmnigraphError):
-        # The change is published; maintenance that fails now is due again at the next write.
-        fold_if_due(objects.root, committed.state)
     return applying.result(committed.commit_id, schema_hash=committed.state.head.schema_hash)
 
 

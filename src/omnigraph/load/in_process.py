@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Final, assert_never
 
@@ -24,11 +23,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.fork_on_write import writable_entry
-from omnigraph.commit.history_compaction import fold_if_due
 from omnigraph.commit.phases import Prepared, Unchanged, WriteRequest
 from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.sidecar import WriterKind
-from omnigraph.errors import InputTooLargeError, OmnigraphError
+from omnigraph.errors import InputTooLargeError
 from omnigraph.failpoints import reach
 from omnigraph.ids import FreshIds
 from omnigraph.load import report as load_report
@@ -277,9 +275,6 @@ def load_in_process(job: load_report.LoadJob) -> load_report.LoadReport:
     )
     if isinstance(committed, Unchanged):
         return loading.report()
-    with suppress(OmnigraphError):
-        # The load is published; maintenance that fails now is due again at the next write.
-        fold_if_due(job.objects.root, committed.state)
     return loading.report(commit=committed.commit_id)
 
 

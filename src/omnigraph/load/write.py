@@ -14,7 +14,6 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
@@ -24,11 +23,10 @@ import pyarrow.types as pat
 
 from omnigraph import names
 from omnigraph.commit.fork_on_write import writable_entry
-from omnigraph.commit.history_compaction import fold_if_due
 from omnigraph.commit.phases import Prepared, Unchanged, WriteRequest
 from omnigraph.commit.protocol import commit_write
 from omnigraph.display.pages import Displayed, Page, change_page
-from omnigraph.errors import InvalidInputError, OmnigraphError, ValidationFailedError
+from omnigraph.errors import InvalidInputError, ValidationFailedError
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.model import model_hash
 from omnigraph.storage.snapshot import Snapshot, TableEntry
@@ -246,9 +244,6 @@ def write_graph(objects: Objects, catalog: Catalog, write: Write, clock: Clock) 
     )
     if isinstance(committed, Unchanged):
         return WriteResult(operation_id=write.operation_id, commit_id=None, tables={})
-    with suppress(OmnigraphError):
-        # The write is published; maintenance that fails now is due again at the next one.
-        fold_if_due(objects.root, committed.state)
     return WriteResult(
         operation_id=committed.operation_id,
         commit_id=committed.commit_id,

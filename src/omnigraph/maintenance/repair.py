@@ -16,14 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Final, assert_never
 
 from omnigraph.commit.fork_on_write import belongs_to
-from omnigraph.commit.history_compaction import fold_if_due
 from omnigraph.commit.phases import Prepared, Unchanged, WriteRequest
 from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.sidecar import PointedTable, WriterKind, pending_operations
@@ -208,9 +206,6 @@ def repair_graph(
         recovered_at=clock.timestamp(),
     )
     audited = _audit(objects, recovery)
-    with suppress(OmnigraphError):
-        # The repair is published; maintenance that fails now is due again at the next write.
-        fold_if_due(objects.root, committed.state)
     return _report(objects, state, repairing.armed, commit_id=committed.commit_id, audited=audited)
 
 

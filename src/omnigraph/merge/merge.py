@@ -37,7 +37,6 @@ import pyarrow.compute as pc
 
 from omnigraph import errors, names
 from omnigraph.commit.fork_on_write import belongs_to, writable_entry
-from omnigraph.commit.history_compaction import fold_if_due
 from omnigraph.commit.phases import Prepared, Unchanged, WriteRequest
 from omnigraph.commit.protocol import commit_write, is_surely_unpublished
 from omnigraph.commit.sidecar import MergedFrom, PointedTable, WriterKind
@@ -434,9 +433,6 @@ def merge_graph(
         )
     if isinstance(committed, Unchanged):
         return merging.result(None)
-    with suppress(errors.OmnigraphError):
-        # The merge is published; maintenance that fails now is due again at the next write.
-        fold_if_due(objects.root, committed.state)
     return merging.result(committed.commit_id)
 
 

@@ -11,7 +11,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -19,12 +19,11 @@ import pyarrow as pa
 
 from omnigraph import names
 from omnigraph.commit.fork_on_write import writable_entry
-from omnigraph.commit.history_compaction import fold_if_due
 from omnigraph.commit.phases import Prepared, Unchanged, WriteRequest
 from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.display.pages import Displayed, Page, change_page
-from omnigraph.errors import HeadMovedError, InvalidInputError, OmnigraphError
+from omnigraph.errors import HeadMovedError, InvalidInputError
 from omnigraph.load.formats.values import blob_bytes
 from omnigraph.load.write import TableCounts, counts_of, merged_counts
 from omnigraph.mutate.overlay import PinnedRows, TableOverlay
@@ -177,9 +176,6 @@ def mutate_graph(
             tables={},
             statements=preparation.statements,
         )
-    with suppress(OmnigraphError):
-        # The mutation is published; maintenance that fails now is due again at the next write.
-        fold_if_due(objects.root, committed.state)
     return MutationResult(
         operation_id=committed.operation_id,
         commit_id=committed.commit_id,

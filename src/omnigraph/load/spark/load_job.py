@@ -33,7 +33,6 @@ from pyspark import TaskContext
 
 from omnigraph import names
 from omnigraph.commit.fork_on_write import writable_entry
-from omnigraph.commit.history_compaction import fold_if_due
 from omnigraph.commit.phases import Finished, Prepared, Unchanged, WriteRequest
 from omnigraph.commit.protocol import commit_write, is_surely_unpublished
 from omnigraph.commit.sidecar import WriterKind
@@ -202,8 +201,6 @@ class _LoadJob:
         if isinstance(committed, Unchanged):
             assert self._account is not None
             return self._account
-        with suppress(OmnigraphError):
-            fold_if_due(load.objects.root, committed.state)
         if self._account is None or not committed.changes:
             return load_report.repeated_report(
                 load, committed.commit_id, engine=load_report.Engine.SPARK
