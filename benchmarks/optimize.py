@@ -36,7 +36,7 @@ from lance.fragment import write_fragments
 
 import omnigraph
 from omnigraph.api.system_clock import SYSTEM_CLOCK
-from omnigraph.commit.phases import Prepared, WriteRequest
+from omnigraph.commit.phases import Author, Prepared, Verb, WriteRequest
 from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.graph import Graph
@@ -219,18 +219,10 @@ def append(graph: Graph, make: Rows, *, fragments: int, rows: int) -> None:
             ]
         return Prepared(changes=tuple(changes), read_set=frozenset())
 
+    author = Author(operation_id=SYSTEM_CLOCK.new_id(), actor="benchmark", branch=None)
     commit_write(
-        objects,
-        WriteRequest(
-            operation_id=SYSTEM_CLOCK.new_id(),
-            kind=WriterKind.LOAD,
-            actor="benchmark",
-            branch=None,
-            commit_id=SYSTEM_CLOCK.new_id(),
-            prepare=prepare,
-            is_long=True,
-        ),
-        SYSTEM_CLOCK,
+        WriteRequest.of(objects, SYSTEM_CLOCK, WriterKind.LOAD, author, schema_hash=None),
+        Verb(prepare=prepare),
     )
 
 

@@ -17,7 +17,7 @@ from ulid import ULID
 
 import omnigraph
 from omnigraph.api.system_clock import SYSTEM_CLOCK
-from omnigraph.commit.phases import Finished, Prepared, WriteRequest
+from omnigraph.commit.phases import Author, Finished, Prepared, Verb, WriteRequest
 from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.graph import Graph
@@ -71,15 +71,13 @@ def any_transfer(chance: random.Random, writer: int) -> Transfer:
 
 def carry_out(graph: Graph, transfer: Transfer) -> Finished:
     """Commit a transfer, whose new balances are worked out again whenever a race is lost."""
-    request = WriteRequest(
-        operation_id=transfer.operation_id,
-        kind=WriterKind.WRITE,
-        actor=f"writer {transfer.writer}",
-        branch=None,
-        commit_id=str(ULID()),
-        prepare=_Preparation(graph, transfer).prepare,
+    author = Author(
+        operation_id=transfer.operation_id, actor=f"writer {transfer.writer}", branch=None
     )
-    return commit_write(graph._objects, request, SYSTEM_CLOCK)
+    return commit_write(
+        WriteRequest.of(graph._objects, SYSTEM_CLOCK, WriterKind.WRITE, author, schema_hash=None),
+        Verb(prepare=_Preparation(graph, transfer).prepare),
+    )
 
 
 class _Preparation:

@@ -118,6 +118,20 @@ def test_datasets_are_created_in_one_place_that_switches_stable_row_ids_on() -> 
         assert flags["enable_stable_row_ids"] == "True"
 
 
+def test_verbs_write_through_the_protocol_and_build_nothing_of_it_themselves() -> None:
+    def callers(name: str) -> list[str]:
+        return sorted(
+            path.stem
+            for path in SOURCES
+            for node in nodes_of(path)
+            if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == name
+        )
+
+    assert callers("WriteRequest") == []  # `WriteRequest.of` alone
+    assert callers("fold_if_due") == ["protocol"]
+    assert callers("new_sidecar") == ["maintenance", "phases"]
+
+
 def test_every_error_has_one_root_and_a_name_that_ends_in_error() -> None:
     classes = [
         value

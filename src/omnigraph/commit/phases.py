@@ -25,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
 
 from omnigraph import errors
 from omnigraph.commit.effects import commit_of, pointed_rows
@@ -88,31 +88,69 @@ class Prepared:
         )
 
 
+class Authored(Protocol):
+    """What the request of any verb says: under which id, by whom and on which branch."""
+
+    @property
+    def operation_id(self) -> str: ...
+    @property
+    def actor(self) -> str: ...
+    @property
+    def branch(self) -> BranchRef | None: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WriteRequest:
-    """One operation: who, what, and how to prepare it on a given state of the graph."""
+class Author:
+    """The same of an operation that nobody requested by a value of its own."""
 
     operation_id: str
-    kind: WriterKind
     actor: str
     branch: BranchRef | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteRequest:
+    """One operation: what is written where, by whom and under which schema."""
+
+    objects: Objects
+    clock: Clock
+    kind: WriterKind
+    operation_id: str
     commit_id: str
+    actor: str
+    branch: BranchRef | None
+    schema_hash: str | None
+    """The schema that it is validated against; None if that is the one it finds first."""
+
+    @classmethod
+    def of(
+        cls,
+        objects: Objects,
+        clock: Clock,
+        kind: WriterKind,
+        authored: Authored,
+        *,
+        schema_hash: str | None,
+    ) -> Self:
+        return cls(
+            objects=objects,
+            clock=clock,
+            kind=kind,
+            operation_id=authored.operation_id,
+            commit_id=clock.new_id(),
+            actor=authored.actor,
+            branch=authored.branch,
+            schema_hash=schema_hash,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verb:
+    """How an operation is validated and staged on a given state of the graph."""
+
     prepare: Callable[[ManifestState], Prepared]
     look_ahead: Callable[[ManifestState], None] | None = None
     """Validates in advance, so that `prepare` on the same state need not; it only reads."""
-    is_long: bool = False
-    """Whether preparing may take minutes, and other hosts need a sign of life meanwhile."""
-    schema_hash: str | None = None
-    """The schema that `prepare` validates against; None if it uses the one it finds first."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Write:
-    """A request, and where and when it is carried out."""
-
-    objects: Objects
-    request: WriteRequest
-    clock: Clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +231,7 @@ class Lost:
     to: Race
 
 
-def start(write: Write, state: ManifestState) -> Started:
+def start(write: WriteRequest, verb: Verb, state: ManifestState) -> Started:
     """Put the sidecar, list the other writers, and validate in advance, all in parallel.
 
     Steps: mutation.post_sidecar
@@ -201,19 +239,18 @@ def start(write: Write, state: ManifestState) -> Started:
     Raises:
         OperationRunningError: another attempt of the same operation has a sidecar.
     """
-    request = write.request
     sidecar = new_sidecar(
         state,
         write.clock,
-        operation_id=request.operation_id,
-        kind=request.kind,
-        actor=request.actor,
-        commit_id=request.commit_id,
+        operation_id=write.operation_id,
+        kind=write.kind,
+        actor=write.actor,
+        commit_id=write.commit_id,
     )
     with ThreadPoolExecutor(2) as beside:
         put = beside.submit(put_sidecar, write.objects, sidecar)
         listed = beside.submit(pending_sidecars, write.objects)
-        failure = _look_ahead(request, state)
+        failure = _look_ahead(verb, state)
     _require_ours(sidecar, is_ours=put.result())
     return Started(
         state=state,
@@ -223,7 +260,7 @@ def start(write: Write, state: ManifestState) -> Started:
     )
 
 
-def stage(write: Write, state: ManifestState, visible: Sidecar) -> Staged | Lost:
+def stage(write: WriteRequest, verb: Verb, state: ManifestState, visible: Sidecar) -> Staged | Lost:
     """Validate and stage on the pins of a state; no HEAD moves.
 
     `visible` is the sidecar as other processes see it: that of an earlier attempt is armed.
@@ -236,9 +273,9 @@ def stage(write: Write, state: ManifestState, visible: Sidecar) -> Staged | Lost
     """
     require_schema(state, visible.schema_hash)
     try:
-        prepared = _prepare(write, state, visible)
+        prepared = _prepare(write, verb, state, visible)
     except (errors.DamagedGraphError, errors.StorageUnavailableError):
-        latest = read_manifest(write.objects.root, branch=write.request.branch)
+        latest = read_manifest(write.objects.root, branch=write.branch)
         if latest.version == state.version:
             raise
         return Lost(to=Race.STATE_CLEANED)
@@ -246,7 +283,7 @@ def stage(write: Write, state: ManifestState, visible: Sidecar) -> Staged | Lost
     return Staged(on=state, prepared=prepared)
 
 
-def plan_moves(write: Write, staged: Staged, visible: Sidecar) -> Sidecar:
+def plan_moves(write: WriteRequest, staged: Staged, visible: Sidecar) -> Sidecar:
     """The sidecar that arms what is staged."""
     prepared = staged.prepared
     pins = pins_of(staged.on)
@@ -273,7 +310,7 @@ def plan_moves(write: Write, staged: Staged, visible: Sidecar) -> Sidecar:
     )
 
 
-def arm(write: Write, staged: Staged, sidecar: Sidecar) -> Armed:
+def arm(write: WriteRequest, staged: Staged, sidecar: Sidecar) -> Armed:
     """Record which tables move from which pins; meanwhile HEADs are read.
 
     Steps: mutation.post_stage
@@ -285,7 +322,7 @@ def arm(write: Write, staged: Staged, sidecar: Sidecar) -> Armed:
     return Armed(staged=staged, sidecar=sidecar, heads=heads.result())
 
 
-def move(write: Write, armed: Armed) -> Moved | Lost:
+def move(write: WriteRequest, armed: Armed) -> Moved | Lost:
     """Move each table to exactly one version past its pin, and make those that are new.
 
     Steps: mutation.pre_direct_commit, mutation.post_direct_commit, mutation.open_head,
@@ -296,7 +333,7 @@ def move(write: Write, armed: Armed) -> Moved | Lost:
     versions = move_tables(
         write.objects.root,
         prepared.changes,
-        branch=write.request.branch,
+        branch=write.branch,
         expected=armed.sidecar.pins,
         operation_id=armed.sidecar.operation_id,
         heads=armed.heads,
@@ -308,7 +345,7 @@ def move(write: Write, armed: Armed) -> Moved | Lost:
     return Moved(armed=armed, versions=versions)
 
 
-def decide(write: Write, moved: Moved) -> Decided | Lost:
+def decide(write: WriteRequest, moved: Moved) -> Decided | Lost:
     """Publish by one swap of the manifest, and read it back.
 
     Steps: publish.pre_manifest, publish.post_manifest, publish.refused, publish.ambiguous,
@@ -330,7 +367,7 @@ def decide(write: Write, moved: Moved) -> Decided | Lost:
         return publish(
             write.objects.root,
             decision,
-            branch=write.request.branch,
+            branch=write.branch,
             believed=moved.armed.staged.on,
         )
     except errors.ExpectedVersionMismatchError:
@@ -339,7 +376,7 @@ def decide(write: Write, moved: Moved) -> Decided | Lost:
         return Lost(to=Race.SCHEMA_MOVED)
 
 
-def give_up(write: Write, visible: Sidecar) -> Decided | None:
+def give_up(write: WriteRequest, visible: Sidecar) -> Decided | None:
     """Make sure that the operation is never published; None if it never could be.
 
     Steps: mutation.give_up, publish.pre_abort, publish.post_abort
@@ -347,12 +384,12 @@ def give_up(write: Write, visible: Sidecar) -> Decided | None:
     if visible.state is SidecarState.STAGING:
         return None
     reach("mutation.give_up")
-    decided = abort(write.objects, visible, write.request.branch, write.clock)
+    decided = abort(write.objects, visible, write.branch, write.clock)
     reach("publish.post_abort")
     return decided
 
 
-def finish(write: Write, armed: Armed, decided: Decided) -> Committed:
+def finish(write: WriteRequest, armed: Armed, decided: Decided) -> Committed:
     """Delete the sidecar of a decided operation, and acknowledge it.
 
     Steps: mutation.post_sidecar_delete, branch.pre_verify
@@ -362,7 +399,7 @@ def finish(write: Write, armed: Armed, decided: Decided) -> Committed:
     return acknowledge(decided, armed.staged.prepared.changes)
 
 
-def finish_unchanged(write: Write, visible: Sidecar) -> Finished:
+def finish_unchanged(write: WriteRequest, visible: Sidecar) -> Finished:
     """Delete the sidecar of an operation that has nothing to change.
 
     Steps: mutation.post_sidecar_delete
@@ -371,10 +408,10 @@ def finish_unchanged(write: Write, visible: Sidecar) -> Finished:
     _close(write, visible, decided)
     if decided is not None and decided.operation.outcome is Outcome.PUBLISHED:
         return acknowledge(decided, ())
-    return Unchanged(operation_id=write.request.operation_id)
+    return Unchanged(operation_id=write.operation_id)
 
 
-def finish_failed(write: Write, visible: Sidecar, error: BaseException) -> Committed:
+def finish_failed(write: WriteRequest, visible: Sidecar, error: BaseException) -> Committed:
     """Delete the sidecar of an operation that failed, and raise why, unless a sweep published it.
 
     Steps: mutation.post_sidecar_delete, branch.pre_verify
@@ -391,7 +428,7 @@ def finish_failed(write: Write, visible: Sidecar, error: BaseException) -> Commi
     raise error
 
 
-def take_back(write: Write, visible: Sidecar) -> None:
+def take_back(write: WriteRequest, visible: Sidecar) -> None:
     """Delete the sidecar if it was never armed: then nobody can publish, whatever went wrong.
 
     Steps: mutation.post_sidecar_delete
@@ -490,10 +527,10 @@ def _require_ours(sidecar: Sidecar, *, is_ours: bool) -> None:
     reach("mutation.post_sidecar")
 
 
-def _look_ahead(request: WriteRequest, state: ManifestState) -> BaseException | None:
+def _look_ahead(verb: Verb, state: ManifestState) -> BaseException | None:
     try:
-        if request.look_ahead is not None:
-            request.look_ahead(state)
+        if verb.look_ahead is not None:
+            verb.look_ahead(state)
     except (errors.DamagedGraphError, errors.StorageUnavailableError):
         # Nothing protects yet what is read; a second read is protected.
         return None
@@ -502,14 +539,14 @@ def _look_ahead(request: WriteRequest, state: ManifestState) -> BaseException | 
     return None
 
 
-def _prepare(write: Write, state: ManifestState, visible: Sidecar) -> Prepared:
-    if not write.request.is_long:
-        return write.request.prepare(state)
+def _prepare(write: WriteRequest, verb: Verb, state: ManifestState, visible: Sidecar) -> Prepared:
+    if not write.kind.is_long:
+        return verb.prepare(state)
     with beating(write.objects, visible, write.clock):
-        return write.request.prepare(state)
+        return verb.prepare(state)
 
 
-def _close(write: Write, sidecar: Sidecar, decided: Decided | None) -> None:
+def _close(write: WriteRequest, sidecar: Sidecar, decided: Decided | None) -> None:
     """Copy a published schema to the root, or remove the tables of an unpublished one."""
     if sidecar.schema_move is not None:
         with suppress(errors.OmnigraphError):
@@ -518,7 +555,7 @@ def _close(write: Write, sidecar: Sidecar, decided: Decided | None) -> None:
     _remove_sidecar(write, sidecar)
 
 
-def _remove_sidecar(write: Write, sidecar: Sidecar) -> None:
+def _remove_sidecar(write: WriteRequest, sidecar: Sidecar) -> None:
     try:
         delete_sidecar(write.objects, sidecar.path)
     except errors.OmnigraphError:
@@ -527,9 +564,9 @@ def _remove_sidecar(write: Write, sidecar: Sidecar) -> None:
     reach("mutation.post_sidecar_delete")
 
 
-def _require_living_branch(write: Write) -> None:
+def _require_living_branch(write: WriteRequest) -> None:
     """Raise if the branch was deleted: what was published there is never visible."""
-    branch = write.request.branch
+    branch = write.branch
     if branch is None:
         return
     reach("branch.pre_verify")

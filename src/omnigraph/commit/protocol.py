@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 from omnigraph import errors, names
 from omnigraph.commit import phases
 from omnigraph.commit.history_compaction import fold_if_due
-from omnigraph.commit.phases import Committed, Finished, Lost, Race, Started, Write, WriteRequest
+from omnigraph.commit.phases import Committed, Finished, Lost, Race, Started, Verb, WriteRequest
 from omnigraph.commit.publish import Decided, decision_in, require_schema
 from omnigraph.commit.recovery import sweep
 from omnigraph.commit.schema_commit import schema_change_under_way
@@ -51,37 +51,37 @@ if TYPE_CHECKING:
 _ATTEMPTS_MAX: Final = 40
 
 
-def commit_write(objects: Objects, request: WriteRequest, clock: Clock) -> Finished:
+def commit_write(write: WriteRequest, verb: Verb) -> Finished:
     """Run one operation through all phases.
 
     Steps: mutation.begin
     """
-    write = Write(objects=objects, request=request, clock=clock)
-    state = read_manifest(objects.root, branch=request.branch)
+    root = write.objects.root
+    state = read_manifest(root, branch=write.branch)
     reach("mutation.begin")
-    earlier = decision_in(objects.root, state, request.operation_id)
+    earlier = decision_in(root, state, write.operation_id)
     if earlier is not None:
-        make_durable(objects.root)
+        make_durable(root)
         finished: Finished = phases.acknowledge(Decided(operation=earlier, state=state), ())
     else:
-        require_schema(state, request.schema_hash, is_early=True)
-        with active_operation(request.operation_id):
-            finished = _drive(write, phases.start(write, state))
+        require_schema(state, write.schema_hash, is_early=True)
+        with active_operation(write.operation_id):
+            finished = _drive(write, verb, phases.start(write, verb, state))
     if isinstance(finished, Committed):
         with suppress(errors.OmnigraphError):
             # It is published; a compaction that fails now is due again at the next write.
-            fold_if_due(objects.root, finished.state)
+            fold_if_due(root, finished.state)
     return finished
 
 
-def _drive(write: Write, started: Started) -> Finished:
+def _drive(write: WriteRequest, verb: Verb, started: Started) -> Finished:
     """Attempt a started operation until it is finished."""
     visible = started.sidecar
     try:
         started.require_no_failure()
         for attempt in range(_ATTEMPTS_MAX):
             state = _take_turn(write, started, attempt)
-            staged = phases.stage(write, state, visible)
+            staged = phases.stage(write, verb, state, visible)
             if isinstance(staged, Lost):
                 _retry_after(staged, attempt, write.clock)
                 continue
@@ -100,7 +100,7 @@ def _drive(write: Write, started: Started) -> Finished:
     except BaseException:
         phases.take_back(write, visible)
         raise
-    contention = errors.ContentionError(write.request.operation_id, _ATTEMPTS_MAX)
+    contention = errors.ContentionError(write.operation_id, _ATTEMPTS_MAX)
     return phases.finish_failed(write, visible, contention)
 
 
@@ -139,15 +139,15 @@ def _retry_after(lost: Lost, attempt: int, clock: Clock) -> None:
             assert_never(lost.to)
 
 
-def _take_turn(write: Write, started: Started, attempt: int) -> ManifestState:
+def _take_turn(write: WriteRequest, started: Started, attempt: int) -> ManifestState:
     """Let older writers go first; the state to stage on."""
     has_waited = _wait_for_older(write, started, None if attempt else started.pending)
     if has_waited or attempt:
-        return read_manifest(write.objects.root, branch=write.request.branch)
+        return read_manifest(write.objects.root, branch=write.branch)
     return started.state
 
 
-def _wait_for_older(write: Write, started: Started, pending: tuple[str, ...] | None) -> bool:
+def _wait_for_older(write: WriteRequest, started: Started, pending: tuple[str, ...] | None) -> bool:
     """Let older writers of the same branch go first; True if there were any.
 
     Dead ones are settled at once, living ones waited for while they are young. The polling interval

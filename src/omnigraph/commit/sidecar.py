@@ -64,6 +64,11 @@ class WriterKind(StrEnum):
         """Whether its tables keep their content, each by itself, in versions without a name."""
         return self is WriterKind.OPTIMIZE
 
+    @property
+    def is_long(self) -> bool:
+        """Whether staging may take minutes, and other hosts need a sign of life meanwhile."""
+        return self not in {WriterKind.WRITE, WriterKind.DELETE}
+
 
 class SidecarState(StrEnum):
     """The state of a writer: while staging no table has moved yet."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from omnigraph import errors, names
 from omnigraph.commit.fork_on_write import writable_entry
-from omnigraph.commit.phases import Prepared, Unchanged, WriteRequest
+from omnigraph.commit.phases import Prepared, Unchanged, Verb, WriteRequest
 from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.schema_commit import free_schema_lock, take_schema_lock
 from omnigraph.commit.schema_move import CreatedTable, SchemaMove
@@ -214,22 +214,13 @@ def apply_schema(
         )
         applying = _Applying(objects, contracts, request, work, clock)
         engines.callback(_free, objects, request.operation_id)
-        committed = commit_write(
-            objects,
-            WriteRequest(
-                operation_id=request.operation_id,
-                kind=WriterKind.SCHEMA,
-                actor=request.actor,
-                branch=request.branch,
-                commit_id=clock.new_id(),
-                prepare=applying.prepare,
-                is_long=True,
-            ),
-            clock,
+        finished = commit_write(
+            WriteRequest.of(objects, clock, WriterKind.SCHEMA, request, schema_hash=None),
+            Verb(prepare=applying.prepare),
         )
-    if isinstance(committed, Unchanged):
+    if isinstance(finished, Unchanged):
         return applying.result(None)
-    return applying.result(committed.commit_id, schema_hash=committed.state.head.schema_hash)
+    return applying.result(finished.commit_id, schema_hash=finished.state.head.schema_hash)
 
 
 def _free(objects: Objects, operation_id: str) -> None:

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.fork_on_write import writable_entry
-from omnigraph.commit.phases import Prepared, Unchanged, WriteRequest
+from omnigraph.commit.phases import Prepared, Unchanged, Verb, WriteRequest
 from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.errors import InputTooLargeError
@@ -259,23 +259,14 @@ def load_in_process(job: load_report.LoadJob) -> load_report.LoadReport:
     loading = _Loading(job, read_input(job, new_ids=ids))
     if job.dry_run:
         return loading.tried(read_manifest(job.objects.root, branch=job.branch).snapshot())
-    committed = commit_write(
-        job.objects,
-        WriteRequest(
-            operation_id=job.operation_id,
-            kind=WriterKind.LOAD,
-            actor=job.actor,
-            branch=job.branch,
-            commit_id=job.clock.new_id(),
-            prepare=loading.prepare,
-            is_long=True,
-            schema_hash=model_hash(job.catalog),
-        ),
-        job.clock,
+    schema_hash = model_hash(job.catalog)
+    finished = commit_write(
+        WriteRequest.of(job.objects, job.clock, WriterKind.LOAD, job, schema_hash=schema_hash),
+        Verb(prepare=loading.prepare),
     )
-    if isinstance(committed, Unchanged):
+    if isinstance(finished, Unchanged):
         return loading.report()
-    return loading.report(commit=committed.commit_id)
+    return loading.report(commit=finished.commit_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ import pyarrow.types as pat
 
 from omnigraph import names
 from omnigraph.commit.fork_on_write import writable_entry
-from omnigraph.commit.phases import Prepared, Unchanged, WriteRequest
+from omnigraph.commit.phases import Prepared, Unchanged, Verb, WriteRequest
 from omnigraph.commit.protocol import commit_write
 from omnigraph.display.pages import Displayed, Page, change_page
 from omnigraph.errors import InvalidInputError, ValidationFailedError
@@ -228,26 +228,16 @@ class WriteResult(Displayed):
 def write_graph(objects: Objects, catalog: Catalog, write: Write, clock: Clock) -> WriteResult:
     """Run one write as one commit."""
     preparation = _Preparation(objects, catalog, write, clock)
-    committed = commit_write(
-        objects,
-        WriteRequest(
-            operation_id=write.operation_id,
-            kind=write.kind,
-            actor=write.actor,
-            branch=write.branch,
-            commit_id=clock.new_id(),
-            prepare=preparation.prepare,
-            look_ahead=preparation.look_ahead,
-            schema_hash=model_hash(catalog),
-        ),
-        clock,
+    finished = commit_write(
+        WriteRequest.of(objects, clock, write.kind, write, schema_hash=model_hash(catalog)),
+        Verb(prepare=preparation.prepare, look_ahead=preparation.look_ahead),
     )
-    if isinstance(committed, Unchanged):
+    if isinstance(finished, Unchanged):
         return WriteResult(operation_id=write.operation_id, commit_id=None, tables={})
     return WriteResult(
-        operation_id=committed.operation_id,
-        commit_id=committed.commit_id,
-        tables={change.table_key: counts_of(change) for change in committed.changes},
+        operation_id=finished.operation_id,
+        commit_id=finished.commit_id,
+        tables={change.table_key: counts_of(change) for change in finished.changes},
     )
 
 

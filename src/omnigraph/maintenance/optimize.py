@@ -29,7 +29,7 @@ from omnigraph.commit.maintenance import (
     MaintenanceResult,
     commit_maintenance,
 )
-from omnigraph.commit.phases import Committed, Prepared, WriteRequest
+from omnigraph.commit.phases import Author, Committed, Prepared, Verb, WriteRequest
 from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.rollback import roll_back_pins
 from omnigraph.commit.sidecar import WriterKind
@@ -136,24 +136,15 @@ def update_indexes(
 ) -> Indexed:
     """Build what is missing or behind in these tables; no commit if nothing is."""
     builds = _Builds(objects=objects, wishes=index_wishes, tables=tables, workers=workers)
-    committed = commit_write(
-        objects,
-        WriteRequest(
-            operation_id=clock.new_id(),
-            kind=WriterKind.INDEX,
-            actor=MAINTENANCE_ACTOR,
-            branch=None,
-            commit_id=clock.new_id(),
-            prepare=builds.prepare,
-            is_long=True,
-            schema_hash=schema_hash,
-        ),
-        clock,
+    author = Author(operation_id=clock.new_id(), actor=MAINTENANCE_ACTOR, branch=None)
+    finished = commit_write(
+        WriteRequest.of(objects, clock, WriterKind.INDEX, author, schema_hash=schema_hash),
+        Verb(prepare=builds.prepare),
     )
     return Indexed(
         moved=frozenset(
-            (change.table_key for change in committed.changes)
-            if isinstance(committed, Committed)
+            (change.table_key for change in finished.changes)
+            if isinstance(finished, Committed)
             else ()
         ),
         pending=tuple(builds.pending.values()),

@@ -22,7 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, assert_never
 
 from omnigraph.commit.fork_on_write import belongs_to
-from omnigraph.commit.phases import Prepared, Unchanged, WriteRequest
+from omnigraph.commit.phases import Author, Prepared, Unchanged, Verb, WriteRequest
 from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.sidecar import PointedTable, WriterKind, pending_operations
 from omnigraph.display.cells import counted
@@ -178,25 +178,17 @@ def repair_graph(
     repairing = _Repairing(objects, contract.catalog, request)
     if not request.confirm:
         return _report(objects, state, repairing.look(state), commit_id=None, audited=True)
-    operation_id = clock.new_id()
-    committed = commit_write(
-        objects,
-        WriteRequest(
-            operation_id=operation_id,
-            kind=WriterKind.REPAIR,
-            actor=request.actor,
-            branch=state.ref,
-            commit_id=clock.new_id(),
-            prepare=repairing.prepare,
-            schema_hash=contract.model_hash,
-        ),
-        clock,
+    author = Author(operation_id=clock.new_id(), actor=request.actor, branch=state.ref)
+    schema_hash = contract.model_hash
+    finished = commit_write(
+        WriteRequest.of(objects, clock, WriterKind.REPAIR, author, schema_hash=schema_hash),
+        Verb(prepare=repairing.prepare),
     )
-    if isinstance(committed, Unchanged):
+    if isinstance(finished, Unchanged):
         return _report(objects, state, repairing.seen, commit_id=None, audited=True)
     recovery = Recovery(
-        operation_id=operation_id,
-        commit_id=committed.commit_id,
+        operation_id=finished.operation_id,
+        commit_id=finished.commit_id,
         kind=_kind(repairing.armed),
         original_actor=request.actor,
         writer_kind=WriterKind.REPAIR.value,
@@ -206,7 +198,7 @@ def repair_graph(
         recovered_at=clock.timestamp(),
     )
     audited = _audit(objects, recovery)
-    return _report(objects, state, repairing.armed, commit_id=committed.commit_id, audited=audited)
+    return _report(objects, state, repairing.armed, commit_id=finished.commit_id, audited=audited)
 
 
 class _Repairing:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
 from omnigraph.commit.maintenance import MAINTENANCE_ACTOR
-from omnigraph.commit.phases import Prepared, WriteRequest
+from omnigraph.commit.phases import Author, Prepared, Verb, WriteRequest
 from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.sidecar import PointedTable, WriterKind
 from omnigraph.display.cells import Cell, counted, file_size
@@ -205,18 +205,10 @@ def _publish(
         )
         return Prepared(changes=(), read_set=frozenset(), pointed=pointed)
 
+    author = Author(operation_id=clock.new_id(), actor=MAINTENANCE_ACTOR, branch=state.ref)
     commit_write(
-        objects,
-        WriteRequest(
-            operation_id=clock.new_id(),
-            kind=WriterKind.REPAIR,
-            actor=MAINTENANCE_ACTOR,
-            branch=state.ref,
-            commit_id=clock.new_id(),
-            prepare=prepare,
-            is_long=True,
-        ),
-        clock,
+        WriteRequest.of(objects, clock, WriterKind.REPAIR, author, schema_hash=None),
+        Verb(prepare=prepare),
     )
 
 

@@ -37,7 +37,7 @@ import pyarrow.compute as pc
 
 from omnigraph import errors, names
 from omnigraph.commit.fork_on_write import belongs_to, writable_entry
-from omnigraph.commit.phases import Prepared, Unchanged, WriteRequest
+from omnigraph.commit.phases import Author, Prepared, Unchanged, Verb, WriteRequest
 from omnigraph.commit.protocol import commit_write, is_surely_unpublished
 from omnigraph.commit.sidecar import MergedFrom, PointedTable, WriterKind
 from omnigraph.diff.table_diff import diff_table
@@ -417,23 +417,17 @@ def merge_graph(
     ):
         rows = RowMerge(objects, catalog, _way(request), scratch=Path(scratch), engines=engines)
         merging = _Merging(objects, request, rows)
-        committed = commit_write(
-            objects,
-            WriteRequest(
-                operation_id=request.operation_id,
-                kind=WriterKind.MERGE,
-                actor=request.actor,
-                branch=request.target,
-                commit_id=clock.new_id(),
-                prepare=merging.prepare,
-                is_long=True,
-                schema_hash=model_hash(catalog),
-            ),
-            clock,
+        author = Author(
+            operation_id=request.operation_id, actor=request.actor, branch=request.target
         )
-    if isinstance(committed, Unchanged):
+        schema_hash = model_hash(catalog)
+        finished = commit_write(
+            WriteRequest.of(objects, clock, WriterKind.MERGE, author, schema_hash=schema_hash),
+            Verb(prepare=merging.prepare),
+        )
+    if isinstance(finished, Unchanged):
         return merging.result(None)
-    return merging.result(committed.commit_id)
+    return merging.result(finished.commit_id)
 
 
 def preview_merge(

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from omnigraph import names
 from omnigraph.commit.fork_on_write import writable_entry
-from omnigraph.commit.phases import Prepared, Unchanged, WriteRequest
+from omnigraph.commit.phases import Prepared, Unchanged, Verb, WriteRequest
 from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.display.pages import Displayed, Page, change_page
@@ -156,20 +156,12 @@ def mutate_graph(
     """Run one mutation as one commit."""
     with _ready(request, catalog, clock) as mutation:
         preparation = _Preparation(objects, request, mutation)
-        committed = commit_write(
-            objects,
-            WriteRequest(
-                operation_id=request.operation_id,
-                kind=WriterKind.WRITE,
-                actor=request.actor,
-                branch=request.branch,
-                commit_id=clock.new_id(),
-                prepare=preparation.prepare,
-                schema_hash=model_hash(catalog),
-            ),
-            clock,
+        schema_hash = model_hash(catalog)
+        finished = commit_write(
+            WriteRequest.of(objects, clock, WriterKind.WRITE, request, schema_hash=schema_hash),
+            Verb(prepare=preparation.prepare),
         )
-    if isinstance(committed, Unchanged):
+    if isinstance(finished, Unchanged):
         return MutationResult(
             operation_id=request.operation_id,
             commit_id=None,
@@ -177,10 +169,10 @@ def mutate_graph(
             statements=preparation.statements,
         )
     return MutationResult(
-        operation_id=committed.operation_id,
-        commit_id=committed.commit_id,
-        tables={change.table_key: counts_of(change) for change in committed.changes},
-        statements=preparation.statements if committed.changes else (),
+        operation_id=finished.operation_id,
+        commit_id=finished.commit_id,
+        tables={change.table_key: counts_of(change) for change in finished.changes},
+        statements=preparation.statements if finished.changes else (),
     )
 
 

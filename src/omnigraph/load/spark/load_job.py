@@ -33,7 +33,7 @@ from pyspark import TaskContext
 
 from omnigraph import names
 from omnigraph.commit.fork_on_write import writable_entry
-from omnigraph.commit.phases import Finished, Prepared, Unchanged, WriteRequest
+from omnigraph.commit.phases import Prepared, Unchanged, Verb, WriteRequest
 from omnigraph.commit.protocol import commit_write, is_surely_unpublished
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.errors import ConflictError, InvalidInputError, OmnigraphError
@@ -184,35 +184,29 @@ class _LoadJob:
 
     def run(self) -> load_report.LoadReport:
         load = self._load
-        request = WriteRequest(
-            operation_id=load.operation_id,
-            kind=WriterKind.LOAD,
-            actor=load.actor,
-            branch=load.branch,
-            commit_id=load.clock.new_id(),
-            prepare=self._prepare,
-            is_long=True,
-            schema_hash=model_hash(load.catalog),
+        schema_hash = model_hash(load.catalog)
+        request = WriteRequest.of(
+            load.objects, load.clock, WriterKind.LOAD, load, schema_hash=schema_hash
         )
         try:
-            committed: Finished = commit_write(load.objects, request, load.clock)
+            finished = commit_write(request, Verb(prepare=self._prepare))
         except _DryRunEnded:
-            committed = Unchanged(operation_id=load.operation_id)
-        if isinstance(committed, Unchanged):
+            finished = Unchanged(operation_id=load.operation_id)
+        if isinstance(finished, Unchanged):
             assert self._account is not None
             return self._account
-        if self._account is None or not committed.changes:
+        if self._account is None or not finished.changes:
             return load_report.repeated_report(
-                load, committed.commit_id, engine=load_report.Engine.SPARK
+                load, finished.commit_id, engine=load_report.Engine.SPARK
             )
         labels = load_report.type_labels(load.catalog)
         return replace(
             self._account,
-            commit_id=committed.commit_id,
+            commit_id=finished.commit_id,
             inserted={
-                labels[change.table_key]: change.rows_inserted for change in committed.changes
+                labels[change.table_key]: change.rows_inserted for change in finished.changes
             },
-            updated={labels[change.table_key]: change.rows_updated for change in committed.changes},
+            updated={labels[change.table_key]: change.rows_updated for change in finished.changes},
         )
 
     def clean_up(self) -> None:
