@@ -121,9 +121,7 @@ def test_a_state_that_was_cleaned_while_it_was_staged_on_is_a_lost_race(graph: G
 
     write = request(graph)
     state = read_manifest(write.objects.root)
-    sidecar = phases.new_sidecar(
-        state, SYSTEM_CLOCK, operation_id="x", kind=write.kind, actor="ada", commit_id="y"
-    )
+    sidecar = phases.new_sidecar(state, SYSTEM_CLOCK, write.kind, write)
 
     assert phases.stage(write, Verb(prepare=prepare), state, sidecar) == Lost(to=Race.STATE_CLEANED)
 

@@ -16,7 +16,7 @@ from lance import LanceDataset
 
 import omnigraph
 from omnigraph.api.system_clock import SYSTEM_CLOCK
-from omnigraph.commit.phases import new_sidecar
+from omnigraph.commit.phases import Author, new_sidecar
 from omnigraph.commit.schema_commit import take_schema_lock
 from omnigraph.commit.sidecar import WriterKind, put_sidecar
 from omnigraph.failpoints import Action, Armed, arm, disarm_all
@@ -173,14 +173,8 @@ def act_at(
 def hold_schema(graph: Graph) -> None:
     """Somebody changes the schema right now."""
     operation_id = SYSTEM_CLOCK.new_id()
-    sidecar = new_sidecar(
-        graph._handle.manifest(),
-        SYSTEM_CLOCK,
-        operation_id=operation_id,
-        kind=WriterKind.SCHEMA,
-        actor="somebody",
-        commit_id=SYSTEM_CLOCK.new_id(),
-    )
+    author = Author(operation_id=operation_id, actor="somebody", branch=None)
+    sidecar = new_sidecar(graph._handle.manifest(), SYSTEM_CLOCK, WriterKind.SCHEMA, author)
     # Another host: this one would find that no such process is at work.
     put_sidecar(graph._objects, replace(sidecar, host="elsewhere"))
     take_schema_lock(graph._objects, operation_id, now=SYSTEM_CLOCK.now())

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
 from omnigraph.commit.effects import commit_of, moved_by
-from omnigraph.commit.phases import abort, new_sidecar, operation_of, put_new_sidecar
+from omnigraph.commit.phases import Author, abort, new_sidecar, operation_of, put_new_sidecar
 from omnigraph.commit.publish import Decided, Decision, publish
 from omnigraph.commit.rollback import put_maintenance_back
 from omnigraph.commit.sidecar import (
@@ -72,16 +72,9 @@ def commit_maintenance(
     tables_at_once: int,
 ) -> MaintenanceResult:
     """Carry the compaction of any number of tables through all phases."""
-    operation_id = clock.new_id()
-    with active_operation(operation_id):
-        sidecar = new_sidecar(
-            state,
-            clock,
-            operation_id=operation_id,
-            kind=WriterKind.OPTIMIZE,
-            actor=MAINTENANCE_ACTOR,
-            commit_id=clock.new_id(),
-        )
+    author = Author(operation_id=clock.new_id(), actor=MAINTENANCE_ACTOR, branch=state.ref)
+    with active_operation(author.operation_id):
+        sidecar = new_sidecar(state, clock, WriterKind.OPTIMIZE, author)
         put_new_sidecar(objects, sidecar)
         try:
             with beating(objects, sidecar, clock):

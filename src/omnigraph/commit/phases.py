@@ -116,7 +116,6 @@ class WriteRequest:
     clock: Clock
     kind: WriterKind
     operation_id: str
-    commit_id: str
     actor: str
     branch: BranchRef | None
     schema_hash: str | None
@@ -137,7 +136,6 @@ class WriteRequest:
             clock=clock,
             kind=kind,
             operation_id=authored.operation_id,
-            commit_id=clock.new_id(),
             actor=authored.actor,
             branch=authored.branch,
             schema_hash=schema_hash,
@@ -239,14 +237,7 @@ def start(write: WriteRequest, verb: Verb, state: ManifestState) -> Started:
     Raises:
         OperationRunningError: another attempt of the same operation has a sidecar.
     """
-    sidecar = new_sidecar(
-        state,
-        write.clock,
-        operation_id=write.operation_id,
-        kind=write.kind,
-        actor=write.actor,
-        commit_id=write.commit_id,
-    )
+    sidecar = new_sidecar(state, write.clock, write.kind, write)
     with ThreadPoolExecutor(2) as beside:
         put = beside.submit(put_sidecar, write.objects, sidecar)
         listed = beside.submit(pending_sidecars, write.objects)
@@ -456,24 +447,18 @@ def acknowledge(decided: Decided, changes: tuple[StagedChange, ...]) -> Committe
 
 
 def new_sidecar(
-    state: ManifestState,
-    clock: Clock,
-    *,
-    operation_id: str,
-    kind: WriterKind,
-    actor: str,
-    commit_id: str,
+    state: ManifestState, clock: Clock, kind: WriterKind, authored: Authored
 ) -> Sidecar:
-    """The sidecar of an operation that starts from a manifest state."""
+    """The sidecar of an operation that starts from a manifest state, with the id of its commit."""
     now = clock.timestamp()
     return Sidecar(
-        operation_id=operation_id,
+        operation_id=authored.operation_id,
         nonce=clock.new_id(),
         kind=kind,
-        actor=actor,
+        actor=authored.actor,
         branch=state.branch,
         incarnation=None if state.ref is None else state.ref.incarnation,
-        commit_id=commit_id,
+        commit_id=clock.new_id(),
         state=SidecarState.STAGING,
         floor=pins_of(state),
         read_set={},
