@@ -7,7 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NewType
+
+OperationId = NewType("OperationId", str)
+"""The ULID of one attempt to write."""
+CommitId = NewType("CommitId", str)
+"""The ULID of a commit; an operation has that of its own from its start."""
 
 MANIFEST: Final = "__manifest"
 RECOVERY_DIR: Final = "__recovery"

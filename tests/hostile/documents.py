@@ -96,13 +96,13 @@ REBUILT: Final = asdict(
 )
 SIDECAR: Final = asdict(
     Sidecar(
-        operation_id=HOLD,
+        operation_id=names.OperationId(HOLD),
         nonce="nonce",
         kind=WriterKind.WRITE,
         actor="x",
         branch=None,
         incarnation=None,
-        commit_id=HOLD,
+        commit_id=names.CommitId(HOLD),
         state=SidecarState.ARMED,
         floor={},
         read_set={},

@@ -276,13 +276,13 @@ def _sidecar(root: Path, **fields: Any) -> None:
         expected=Pin(1, None),
     )
     sidecar = Sidecar(
-        operation_id=OPERATION,
+        operation_id=names.OperationId(OPERATION),
         nonce="nonce",
         kind=fields.pop("kind", WriterKind.WRITE),
         actor="x",
         branch=fields.pop("branch", None),
         incarnation=fields.pop("incarnation", None),
-        commit_id=COMMIT,
+        commit_id=names.CommitId(COMMIT),
         state=SidecarState.ARMED,
         floor=fields.pop("floor", {}),
         read_set=fields.pop("read_set", {}),

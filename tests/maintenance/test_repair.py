@@ -614,7 +614,7 @@ def test_a_repair_is_refused_while_a_sidecar_cannot_be_understood(graph: Graph) 
 
 
 def test_rows_that_are_still_being_written_are_not_published_by_force(graph: Graph) -> None:
-    operation_id = "7" + str(ULID())[1:]
+    operation_id = names.OperationId("7" + str(ULID())[1:])
     pin = pinned(graph)
     append(graph, "writing", **{names.OPERATION_PROPERTY: operation_id})
     append(graph)
@@ -626,7 +626,7 @@ def test_rows_that_are_still_being_written_are_not_published_by_force(graph: Gra
         actor="ann",
         branch=None,
         incarnation=None,
-        commit_id=str(ULID()),
+        commit_id=names.CommitId(str(ULID())),
         state=SidecarState.STAGING,
         floor={},
         read_set={},

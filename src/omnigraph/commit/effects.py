@@ -155,7 +155,7 @@ def maintenance_version(root: Root, table: PlannedTable) -> int | None:
     return newest
 
 
-def _exact_version(root: Root, table: PlannedTable, operation_id: str) -> int | None:
+def _exact_version(root: Root, table: PlannedTable, operation_id: names.OperationId) -> int | None:
     records = table_versions.version_records(root, _entry(table), above=table.pin)
     by_version = {record.version: record for record in records}
     for record in reversed(records):
@@ -174,7 +174,9 @@ def _exact_version(root: Root, table: PlannedTable, operation_id: str) -> int | 
     return None
 
 
-def _is_own(record: table_versions.VersionRecord, operation_id: str, pin: int) -> bool:
+def _is_own(
+    record: table_versions.VersionRecord, operation_id: names.OperationId, pin: int
+) -> bool:
     return (
         record.operation_id == operation_id
         and record.role is table_versions.Role.OWN

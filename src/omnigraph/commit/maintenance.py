@@ -73,8 +73,8 @@ def commit_maintenance(
 ) -> MaintenanceResult:
     """Carry the compaction of any number of tables through all phases."""
     author = Author(operation_id=clock.new_id(), actor=MAINTENANCE_ACTOR, branch=state.ref)
-    with active_operation(author.operation_id):
-        sidecar = new_sidecar(state, clock, WriterKind.OPTIMIZE, author)
+    sidecar = new_sidecar(state, clock, WriterKind.OPTIMIZE, author)
+    with active_operation(sidecar.operation_id):
         put_new_sidecar(objects, sidecar)
         try:
             with beating(objects, sidecar, clock):

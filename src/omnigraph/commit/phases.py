@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
 
-from omnigraph import errors
+from omnigraph import errors, names
 from omnigraph.commit.effects import commit_of, pointed_rows
 from omnigraph.commit.publish import Decided, Decision, pins_of, publish, require_schema
 from omnigraph.commit.schema_commit import follow_up_schema
@@ -115,7 +115,7 @@ class WriteRequest:
     objects: Objects
     clock: Clock
     kind: WriterKind
-    operation_id: str
+    operation_id: names.OperationId
     actor: str
     branch: BranchRef | None
     schema_hash: str | None
@@ -135,7 +135,7 @@ class WriteRequest:
             objects=objects,
             clock=clock,
             kind=kind,
-            operation_id=authored.operation_id,
+            operation_id=names.OperationId(authored.operation_id),
             actor=authored.actor,
             branch=authored.branch,
             schema_hash=schema_hash,
@@ -196,8 +196,8 @@ class Moved:
 class Committed:
     """A published operation; `changes` is empty when an earlier call had published it."""
 
-    operation_id: str
-    commit_id: str
+    operation_id: names.OperationId
+    commit_id: names.CommitId
     changes: tuple[StagedChange, ...]
     state: ManifestState
 
@@ -206,7 +206,7 @@ class Committed:
 class Unchanged:
     """An operation that had nothing to change."""
 
-    operation_id: str
+    operation_id: names.OperationId
 
 
 Finished: TypeAlias = Committed | Unchanged
@@ -439,8 +439,8 @@ def acknowledge(decided: Decided, changes: tuple[StagedChange, ...]) -> Committe
         raise errors.OperationRolledBackError(operation.operation_id, by=operation.decided_by)
     assert operation.commit_id is not None
     return Committed(
-        operation_id=operation.operation_id,
-        commit_id=operation.commit_id,
+        operation_id=names.OperationId(operation.operation_id),
+        commit_id=names.CommitId(operation.commit_id),
         changes=changes,
         state=decided.state,
     )
@@ -452,13 +452,13 @@ def new_sidecar(
     """The sidecar of an operation that starts from a manifest state, with the id of its commit."""
     now = clock.timestamp()
     return Sidecar(
-        operation_id=authored.operation_id,
+        operation_id=names.OperationId(authored.operation_id),
         nonce=clock.new_id(),
         kind=kind,
         actor=authored.actor,
         branch=state.branch,
         incarnation=None if state.ref is None else state.ref.incarnation,
-        commit_id=clock.new_id(),
+        commit_id=names.CommitId(clock.new_id()),
         state=SidecarState.STAGING,
         floor=pins_of(state),
         read_set={},

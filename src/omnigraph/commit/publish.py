@@ -205,7 +205,7 @@ def _next_rows(state: ManifestState, decision: Decision) -> Sequence[manifest_ro
     move = decision.schema_move
     if move is not None:
         assert commit is not None
-        operation_id = decision.operation.operation_id
+        operation_id = names.OperationId(decision.operation.operation_id)
         # The head names the branch and its parents; without it no table could be found.
         rows = rows_after(state, [*rows, head], move, operation_id=operation_id)
         commit = replace(commit, schema_change=recorded(state, rows, move))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from omnigraph.clock import Clock
     from omnigraph.commit.sidecar import Sidecar
+    from omnigraph.names import OperationId
     from omnigraph.storage.lance.datasets import NewVersion
     from omnigraph.storage.manifest.state import BranchRef, ManifestState
     from omnigraph.storage.objects.location import Root
@@ -34,7 +35,7 @@ def roll_back_pins(
     branch: BranchRef | None,
     left: Mapping[str, Pin],
     *,
-    operation_id: str,
+    operation_id: OperationId,
     is_ours: Callable[[VersionRecord], bool],
     clock: Clock,
 ) -> str | None:
@@ -89,7 +90,10 @@ def put_maintenance_back(
 
 
 def _restore(
-    root: Root, entry: TableEntry, operation_id: str, is_ours: Callable[[VersionRecord], bool]
+    root: Root,
+    entry: TableEntry,
+    operation_id: OperationId,
+    is_ours: Callable[[VersionRecord], bool],
 ) -> NewVersion | None:
     head = head_version(root, entry)
     if head is None or head == entry.version:

@@ -16,6 +16,7 @@ from omnigraph.storage.lance.datasets import creator_of, open_dataset
 from omnigraph.storage.snapshot import TableEntry, take_snapshot
 
 if TYPE_CHECKING:
+    from omnigraph.names import OperationId
     from omnigraph.storage.manifest.state import ManifestState
     from omnigraph.storage.objects.location import Root
 
@@ -54,7 +55,7 @@ class SchemaMove:
         )
 
 
-def all_created(root: Root, move: SchemaMove, *, operation_id: str) -> bool:
+def all_created(root: Root, move: SchemaMove, *, operation_id: OperationId) -> bool:
     """Whether every new table exists, created by the operation and unchanged since."""
     for table in move.created:
         dataset = open_dataset(root, table.location)
@@ -90,7 +91,7 @@ def rows_after(
     rows: Sequence[manifest_rows.ManifestRow],
     move: SchemaMove,
     *,
-    operation_id: str,
+    operation_id: OperationId,
 ) -> list[manifest_rows.ManifestRow]:
     """The rows of a state with its tables moved, after what the schema change adds and hides."""
     branch = state.branch
@@ -110,7 +111,7 @@ def rows_after(
 
 
 def _created(
-    move: SchemaMove, branch: str | None, operation_id: str
+    move: SchemaMove, branch: str | None, operation_id: OperationId
 ) -> Iterator[manifest_rows.ManifestRow]:
     for table in move.created:
         key, location = table.table_key, table.location
@@ -126,7 +127,10 @@ def _created(
 
 
 def _renamed(
-    state: ManifestState, tables: Mapping[str, TableEntry], move: SchemaMove, operation_id: str
+    state: ManifestState,
+    tables: Mapping[str, TableEntry],
+    move: SchemaMove,
+    operation_id: OperationId,
 ) -> Iterator[manifest_rows.ManifestRow]:
     numbers = {
         row.table_key: row.type_number for row in state.rows if isinstance(row, manifest_rows.Table)

@@ -118,13 +118,13 @@ class MergedFrom:
 class Sidecar:
     """One write in progress."""
 
-    operation_id: str
+    operation_id: names.OperationId
     nonce: str
     kind: WriterKind
     actor: str
     branch: str | None
     incarnation: str | None
-    commit_id: str
+    commit_id: names.CommitId
     state: SidecarState
     floor: Mapping[str, Pin]
     read_set: Mapping[str, Pin]
@@ -233,7 +233,7 @@ def can_be_published(objects: Objects, path: str) -> bool:
 
 
 @contextmanager
-def active_operation(operation_id: str) -> Iterator[None]:
+def active_operation(operation_id: names.OperationId) -> Iterator[None]:
     """Mark an operation as running in this process."""
     _active.add(operation_id)
     try:

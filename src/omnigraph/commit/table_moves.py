@@ -25,6 +25,7 @@ from omnigraph.storage.staging.checksum_recording import record_change
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from omnigraph.names import OperationId
     from omnigraph.storage.manifest.state import BranchRef
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.snapshot import Pin, TableEntry
@@ -46,7 +47,7 @@ def move_tables(
     *,
     branch: BranchRef | None,
     expected: Mapping[str, Pin],
-    operation_id: str,
+    operation_id: OperationId,
     heads: Mapping[str, int],
 ) -> tuple[TableVersion, ...] | Contended:
     """Move every table, several at a time; all threads have ended when this returns.
@@ -118,7 +119,7 @@ class _Move:
     change: StagedChange
     branch: BranchRef | None
     expected: Pin
-    operation_id: str
+    operation_id: OperationId
 
     def run(self, *, head: int) -> NewVersion | Contended:
         pin = self.change.entry.version
@@ -153,7 +154,7 @@ class _Move:
         )
 
 
-def _standing(root: Root, entry: TableEntry, operation_id: str) -> int | None:
+def _standing(root: Root, entry: TableEntry, operation_id: OperationId) -> int | None:
     """A version at HEAD with exactly the pinned content, made now if need be."""
     head = table_versions.head_version(root, entry)
     if head is None:
@@ -173,7 +174,9 @@ def _standing(root: Root, entry: TableEntry, operation_id: str) -> int | None:
     return _without_cleanup(root, entry, healed.version, operation_id)
 
 
-def _without_cleanup(root: Root, entry: TableEntry, stand: int, operation_id: str) -> int | None:
+def _without_cleanup(
+    root: Root, entry: TableEntry, stand: int, operation_id: OperationId
+) -> int | None:
     """The version to commit on, or an equal one if Lance would clean up after a commit on it."""
     dataset = open_dataset(root, entry.location, fork=entry.fork, version=stand)
     if dataset is None or not cleans_by_itself(dataset):

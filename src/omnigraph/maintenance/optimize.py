@@ -46,6 +46,7 @@ from omnigraph.errors import (
 from omnigraph.language.diagnostics import shown
 from omnigraph.maintenance.preconditions import require_ready
 from omnigraph.maintenance.workers import Workers, by_table, maintenance_concurrency
+from omnigraph.names import OperationId
 from omnigraph.schema.catalog import Catalog, Scalar, ScalarType
 from omnigraph.schema.indexes import DeclaredIndex, IndexKind, declared_indexes
 from omnigraph.storage.indexes import segments as index_segments
@@ -424,7 +425,7 @@ def _healthy(
             objects.root,
             state.ref,
             undone,
-            operation_id=clock.new_id(),
+            operation_id=OperationId(clock.new_id()),
             is_ours=lambda record: record.operation_id is not None,
             clock=clock,
         )

@@ -191,7 +191,7 @@ class _LoadJob:
         try:
             finished = commit_write(request, Verb(prepare=self._prepare))
         except _DryRunEnded:
-            finished = Unchanged(operation_id=load.operation_id)
+            finished = Unchanged(operation_id=request.operation_id)
         if isinstance(finished, Unchanged):
             assert self._account is not None
             return self._account
