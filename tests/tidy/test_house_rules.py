@@ -43,6 +43,9 @@ FOREIGN_TEXTS = re.compile(r"/[r]oot/|/[w]ork/|index[-]url|\bfiles[.]\w+[h]osted
 """Paths of one machine, and where one machine gets its packages from."""
 
 
+PRIVATE_WORDS = re.compile(r"\b(?:whoever|nobody|somebody|mends?|upkeep|left_out)\b", re.IGNORECASE)
+
+
 def require_none(offenders: Iterable[str]) -> None:
     """Fail with all offenders, one on each line."""
     message = "\n".join(offenders)
@@ -173,6 +176,18 @@ def test_no_text_carries_machine_paths_or_registry_addresses() -> None:
 
     assert TEXTS
     require_none(offenders())
+
+
+def test_text_for_people_uses_conventional_words() -> None:
+    people_read = [path for path in TEXTS if path.relative_to(HOME).parts[0] in {"src", "docs"}]
+
+    require_none(
+        f"{place(path, number)}: {line.strip()}"
+        for path in people_read
+        for number, line in enumerate(path.read_text().splitlines(), start=1)
+        if PRIVATE_WORDS.search(line)
+    )
+    assert len(people_read) > 300
 
 
 def test_machine_paths_and_registry_addresses_are_recognised() -> None:

@@ -1,6 +1,6 @@
 """The phases of a write: each is a function from one value to the next.
 
-    Started     the sidecar is there: others see the operation, and nobody can publish it
+    Started     the sidecar is there: others see the operation, and no process can publish it
     Staged      validated on the pins of one state; its files are named nowhere
     Armed       the sidecar names tables and pins: from here on a sweep may finish the operation
     Moved       every table is at exactly one version past its pin
@@ -15,7 +15,7 @@ Invariants:
 
 - The floor of a sidecar is what was published when the operation began, and never moves.
 - The sidecar is put before the first data file, and armed before the first table moves.
-- A failure is definite only if nobody can publish the operation any more: either it was never
+- A failure is definite only if no process can publish the operation any more: either it was never
   armed, or an `aborted` row for it was read back.
 """
 
@@ -101,7 +101,7 @@ class Authored(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Author:
-    """The same of an operation that nobody requested by a value of its own."""
+    """The same of an operation without a request of its own."""
 
     operation_id: str
     actor: str
@@ -153,7 +153,7 @@ class Verb:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """Others see the operation, and nobody can publish it."""
+    """Others see the operation, and no process can publish it."""
 
     state: ManifestState
     sidecar: Sidecar
@@ -420,7 +420,7 @@ def finish_failed(write: WriteRequest, visible: Sidecar, error: BaseException) -
 
 
 def take_back(write: WriteRequest, visible: Sidecar) -> None:
-    """Delete the sidecar if it was never armed: then nobody can publish, whatever went wrong.
+    """Delete the sidecar if it was never armed: then no process can publish, whatever went wrong.
 
     Steps: mutation.post_sidecar_delete
     """
