@@ -1,4 +1,4 @@
-"""Every name Omnigraph writes to disk, and the numbers of its formats.
+"""Every name Omnigraph writes to disk, the numbers of its formats, and the types of its ids.
 
 Invariant: no other module spells one of these names (tests/tidy looks for them).
 """
