@@ -450,7 +450,7 @@ def new_sidecar(
     state: ManifestState, clock: Clock, kind: WriterKind, authored: Authored
 ) -> Sidecar:
     """The sidecar of an operation that starts from a manifest state, with the id of its commit."""
-    now = clock.timestamp()
+    now, commit_id = clock.timestamp(), names.CommitId(clock.new_id())
     return Sidecar(
         operation_id=names.OperationId(authored.operation_id),
         nonce=clock.new_id(),
@@ -458,7 +458,7 @@ def new_sidecar(
         actor=authored.actor,
         branch=state.branch,
         incarnation=None if state.ref is None else state.ref.incarnation,
-        commit_id=names.CommitId(clock.new_id()),
+        commit_id=commit_id,
         state=SidecarState.STAGING,
         floor=pins_of(state),
         read_set={},
