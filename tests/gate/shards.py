@@ -92,6 +92,7 @@ BENCHMARKS: Mapping[str, tuple[str, ...]] = {
     "commit": ("--commits", "2000"),
     "durability": (),
     "load": ("--nodes", "200000", "--edges", "1000000", "--no-memory"),
+    "local_load": ("--rounds", "1"),
     "maintain": ("--commits", "500"),
     "merge": ("--nodes", "200000", "--edges", "1000000"),
     "open_cost": (),
