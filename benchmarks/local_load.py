@@ -37,6 +37,7 @@ written = sum(report.written.values())
 DUCKDB: Final = """
 import duckdb
 database = duckdb.connect(f"{folder}/scratch.duckdb")
+database.execute("SET enable_progress_bar = false")
 database.execute(
     '''CREATE TABLE records AS SELECT * FROM read_json(?, format='newline_delimited', columns={
         type: 'VARCHAR', edge: 'VARCHAR', "from": 'VARCHAR', "to": 'VARCHAR',

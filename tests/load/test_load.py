@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import omnigraph
 from omnigraph.api.options import LoadOptions
 from omnigraph.errors import InvalidInputError, LoadRefusedError, NotFoundError, ReadOnlyError
 from omnigraph.graph import Graph
+from omnigraph.load import in_process
 from omnigraph.load import load as load_operation
 from omnigraph.load.formats.records import FileFormat, SourceFile
 from omnigraph.load.load import engine_for
@@ -60,6 +62,38 @@ def everything_below(root: str) -> list[str]:
 def quarantine_of(report: LoadReport) -> pa.Table:
     assert report.quarantine is not None
     return pq.read_table(report.quarantine)
+
+
+def test_parts_that_are_parsed_ahead_are_taken_in_the_order_of_the_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    people = [person(f"p{number}", age=number % 200) for number in range(400)]
+    edges = [knows(f"p{number % 150}", f"p{number % 140}") for number in range(400)]
+    source = lines(tmp_path / "a.jsonl", *people, "oops", *edges, person("p7"), *people[:3])
+    monkeypatch.setattr(load_operation, "_LOCAL_SPLIT_BYTES", 500)
+    states = []
+    for parts_least in (4, 10**9):
+        monkeypatch.setattr(in_process, "_PARTS_LEAST", parts_least)
+        graph = omnigraph.init(str(tmp_path / f"graph{parts_least}"), schema=SCHEMA)
+        options = LoadOptions(max_rejected="90%")
+        report = graph.load(source, on_error="quarantine", options=options)
+        edge_rows = graph.scan("Knows").read_all()
+        ids = edge_rows.column("id").to_pylist()
+        assert ids == sorted(set(ids))
+        states.append(
+            (
+                graph.scan("Person").read_all().to_pylist(),
+                edge_rows.drop_columns("id").to_pylist(),
+                quarantine_of(report).drop_columns("file").to_pylist(),
+                report.read,
+                report.written,
+                report.quarantined,
+            )
+        )
+
+    assert states[0] == states[1]
+    assert states[0][3] == 805
+    assert threading.active_count() < 10
 
 
 def test_files_of_several_types_become_one_commit(graph: Graph, tmp_path: Path) -> None:

@@ -12,8 +12,11 @@ Invariants:
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+import os
+from collections import Counter, deque
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Final, assert_never
 
@@ -63,6 +66,9 @@ if TYPE_CHECKING:
     from omnigraph.storage.snapshot import Snapshot, TableEntry
 
 
+_PARSERS: Final = min(4, os.cpu_count() or 1)
+_PARTS_LEAST: Final = 4
+"""Fewer parts of files are parsed one after the other, without threads."""
 _LISTED: Final = pa.schema([pa.field("part", pa.int32(), nullable=False), *REFUSED_SCHEMA])
 
 
@@ -142,17 +148,50 @@ class InputRows:
         return raw_rows
 
 
-def read_input(job: load_report.LoadJob, *, new_ids: NewIds) -> InputRows:
+def read_input(job: load_report.LoadJob) -> InputRows:
     """Read the whole input, part by part."""
     collector = _Held()
     parts = tuple(_parts(job))
     job.progress.phase("reading", total_bytes=sum(part.size for part in parts))
-    for part, parsed in zip(parts, _parse(job, parts, new_ids), strict=True):
-        collector.begin(part)
-        for piece in parsed:
-            job.progress.advance(records=collector.take(piece))
-        job.progress.advance(bytes_read=part.size)
+    with closing(_parse_ahead(job, parts)) as parsed_parts:
+        for part, parsed in zip(parts, parsed_parts, strict=True):
+            collector.begin(part)
+            for piece in parsed:
+                job.progress.advance(records=collector.take(piece))
+            job.progress.advance(bytes_read=part.size)
     return collector.gathered()
+
+
+def _parse_ahead(
+    job: load_report.LoadJob, parts: Sequence[Part]
+) -> Generator[Iterable[Parsed], None, None]:
+    """What each part holds, in order; a few parts of files are parsed ahead by threads.
+
+    Parsing frees the interpreter half of the time: Arrow checks values and files are read.
+    """
+    at_milliseconds = int(job.clock.now().timestamp() * 1000)
+
+    def parse(number: int) -> Iterable[Parsed]:
+        new_ids = FreshIds.of_task(at_milliseconds=at_milliseconds, lot=number)
+        return _parse(job, parts[number].source, number, new_ids)
+
+    def parse_whole(number: int) -> list[Parsed]:
+        return list(parse(number))
+
+    if job.frames or len(parts) < _PARTS_LEAST:
+        yield from map(parse, range(len(parts)))
+        return
+    with ThreadPoolExecutor(_PARSERS) as parsers:
+        ahead: deque[Future[list[Parsed]]] = deque()
+        try:
+            for number in range(len(parts)):
+                ahead.append(parsers.submit(parse_whole, number))
+                if len(ahead) > _PARSERS:
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
+        finally:
+            parsers.shutdown(wait=True, cancel_futures=True)
 
 
 class _Held:
@@ -240,23 +279,18 @@ def _parts(job: load_report.LoadJob) -> Iterator[Part]:
 
 
 def _parse(
-    job: load_report.LoadJob, parts: Iterable[Part], new_ids: NewIds
-) -> Iterator[Iterable[Parsed]]:
-    frames = iter(job.frames)
-    for part in parts:
-        if isinstance(part.source, pa.Table):
-            declared = declared_types(job.catalog)[next(frames)]
-            yield parse_batches(
-                part.source.to_batches(), declared, rules_of(declared), new_ids=new_ids
-            )
-        else:
-            yield parse_split(part.source, job.catalog, new_ids=new_ids)
+    job: load_report.LoadJob, source: Split | pa.Table, number: int, new_ids: NewIds
+) -> Iterable[Parsed]:
+    if not isinstance(source, pa.Table):
+        return parse_split(source, job.catalog, new_ids=new_ids)
+    table_key = tuple(job.frames)[number - len(job.splits)]
+    declared = declared_types(job.catalog)[table_key]
+    return parse_batches(source.to_batches(), declared, rules_of(declared), new_ids=new_ids)
 
 
 def load_in_process(job: load_report.LoadJob) -> load_report.LoadReport:
     """Carry out one load in this process."""
-    ids = FreshIds.of_task(at_milliseconds=int(job.clock.now().timestamp() * 1000), lot=0)
-    loading = _Loading(job, read_input(job, new_ids=ids))
+    loading = _Loading(job, read_input(job))
     if job.dry_run:
         return loading.tried(read_manifest(job.objects.root, branch=job.branch).snapshot())
     schema_hash = model_hash(job.catalog)

@@ -134,8 +134,10 @@ def _dangling(
 
 def missing_nodes(wanted: pa.ChunkedArray, nodes: Change, reads: PinnedReads) -> pa.StringArray:
     """Those of the wanted ids that no node has after the write."""
+    # Before they are made unique: most edges refer to nodes that come with them.
+    if len(nodes.ids):
+        wanted = wanted.filter(pc.invert(pc.is_in(wanted, nodes.ids)))
     unresolved = pc.unique(wanted).drop_null()
-    unresolved = unresolved.filter(pc.invert(pc.is_in(unresolved, pc.unique(nodes.ids))))
     if nodes.overwritten or not len(unresolved):
         return unresolved
     pinned = reads.rows(
