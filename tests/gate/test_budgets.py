@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import os
+from pathlib import Path
 
 import pytest
 
 from tests.gate import cpu, speed
-from tests.gate.run import PHASES, read_budgets
+from tests.gate.run import PHASES, Gate, Phase, over_budget, read_budgets
 
 pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.unit
@@ -182,6 +183,19 @@ def test_a_machine_whose_host_takes_its_cores_may_use_more(
     cores = os.cpu_count() or 1
     assert speed.tolerance(1.5, stolen=0, wall=10) == 1.5
     assert speed.tolerance(1.5, stolen=5 * cores, wall=10) == pytest.approx(3)
+
+
+@pytest.mark.parametrize(("used", "stolen", "problems"), [(100, 0, 0), (110, 0, 1), (110, 50, 0)])
+def test_a_tier_of_several_runs_is_held_to_its_budget(
+    tmp_path: Path, used: float, stolen: float, problems: int
+) -> None:
+    gate = Gate(costs=tmp_path)
+    phase = Phase(name="s3", samples=[speed.REFERENCE_SECONDS], wall=100, stolen=stolen)
+    phase.tiers["s3"] = used
+    gate.phases += [phase, Phase(name="docs", samples=[], wall=1, stolen=1)]
+
+    assert len(over_budget(gate)) == problems
+    assert read_budgets()["s3"] == 70
 
 
 def test_a_test_without_a_tier_is_red(pytester: pytest.Pytester) -> None:
