@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 import threading
 from dataclasses import fields
@@ -12,11 +13,18 @@ import pytest
 
 import omnigraph
 from omnigraph.api.options import LoadOptions
-from omnigraph.errors import InvalidInputError, LoadRefusedError, NotFoundError, ReadOnlyError
+from omnigraph.errors import (
+    InputTooLargeError,
+    InvalidInputError,
+    LoadRefusedError,
+    NotFoundError,
+    ReadOnlyError,
+)
 from omnigraph.graph import Graph
 from omnigraph.load import in_process
 from omnigraph.load import load as load_operation
-from omnigraph.load.formats.records import FileFormat, SourceFile
+from omnigraph.load.formats.parse import parse_split
+from omnigraph.load.formats.records import FileFormat, SourceFile, Split
 from omnigraph.load.load import engine_for
 from omnigraph.load.report import Engine, LoadReport, Progress
 from omnigraph.validation.constraints import WriteMode
@@ -94,6 +102,30 @@ def test_parts_that_are_parsed_ahead_are_taken_in_the_order_of_the_input(
     assert states[0] == states[1]
     assert states[0][3] == 805
     assert threading.active_count() < 10
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_what_is_not_cut_small_is_not_parsed_ahead(
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool
+) -> None:
+    """A packed file is one part of any size: several at once could need any amount of memory."""
+    text = "".join(json.dumps(person(f"p{number}")) + "\n" for number in range(200)).encode()
+    for number in range(12):
+        name = f"{number:02}.jsonl" + (".gz" if packed else "")
+        Path(tmp_path, name).write_bytes(gzip.compress(text) if packed else text)
+    begun: list[str] = []
+
+    def noted(split: Split, *given: Any, **more: Any) -> Any:
+        begun.append(split.file.path)
+        return parse_split(split, *given, **more)
+
+    monkeypatch.setattr(in_process, "parse_split", noted)
+    monkeypatch.setenv("OMNIGRAPH_ROWS_MEMORY", "4kB")
+
+    with pytest.raises(InputTooLargeError):
+        graph.load(str(tmp_path))
+
+    assert len(begun) == 1 if packed else 1 <= len(begun) <= 1 + in_process._PARSERS
 
 
 def test_files_of_several_types_become_one_commit(graph: Graph, tmp_path: Path) -> None:

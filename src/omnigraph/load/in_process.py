@@ -37,6 +37,7 @@ from omnigraph.load.formats.frames import parse_batches
 from omnigraph.load.formats.parse import parse_split, raw_records, shown_at
 from omnigraph.load.formats.records import (
     REFUSED_SCHEMA,
+    FileFormat,
     Parsed,
     ParsedRows,
     RefusedRecords,
@@ -79,6 +80,14 @@ class Part:
     file: str
     size: int
     source: Split | pa.Table
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it was cut to a few MiB: rows of frames and Parquet and packed text are not."""
+        if isinstance(self.source, pa.Table):
+            return False
+        file = self.source.file
+        return file.format is FileFormat.JSONL and not file.gzipped
 
     def raw(self, places: Iterable[int]) -> list[bytes]:
         """The records at these places, as they came."""
@@ -165,9 +174,11 @@ def read_input(job: load_report.LoadJob) -> InputRows:
 def _parse_ahead(
     job: load_report.LoadJob, parts: Sequence[Part]
 ) -> Generator[Iterable[Parsed], None, None]:
-    """What each part holds, in order; a few parts of files are parsed ahead by threads.
+    """What each part holds, in order; a few are parsed ahead by threads if all are small.
 
-    Parsing frees the interpreter half of the time: Arrow checks values and files are read.
+    Parsing frees the interpreter half of the time: Arrow checks values and files are read. Parts of
+    any size, such as packed files, are parsed as they are taken, so that an input that does not fit
+    is refused before it is in memory.
     """
     at_milliseconds = int(job.clock.now().timestamp() * 1000)
 
@@ -178,7 +189,7 @@ def _parse_ahead(
     def parse_whole(number: int) -> list[Parsed]:
         return list(parse(number))
 
-    if job.frames or len(parts) < _PARTS_LEAST:
+    if len(parts) < _PARTS_LEAST or not all(part.is_small for part in parts):
         yield from map(parse, range(len(parts)))
         return
     with ThreadPoolExecutor(_PARSERS) as parsers:
