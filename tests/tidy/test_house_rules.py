@@ -70,7 +70,10 @@ def test_functions_stay_short_and_classes_are_named_after_what_they_hold() -> No
             for node in nodes_of(path):
                 if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _is_long(node):
                     yield f"{place(path, node.lineno)}: {node.name} is too long"
-                if isinstance(node, ast.ClassDef) and node.name.endswith(BANNED_CLASS_ENDINGS):
+                if isinstance(node, ast.ClassDef) and (
+                    node.name.endswith(BANNED_CLASS_ENDINGS)
+                    or node.name.strip("_").lower() in VAGUE_NAMES
+                ):
                     yield f"{place(path, node.lineno)}: {node.name} does not say what it holds"
 
     require_none(offenders())

@@ -92,7 +92,7 @@ StoredDirectory = Annotated[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
+class _ChosenQuery:
     """The query that the options name, and its parameters."""
 
     text: str
@@ -129,7 +129,7 @@ def query(  # noqa: PLR0913 - one parameter per option
     chosen_format = _format("json" if as_json else format_name)
     opened = omnigraph.open(graph, read_only=True).checkout(branch)
     pinned = opened.at(opened.branch if at is None else at)
-    chosen_query = _asked(pinned, (file, text, stored, name), (param, params))
+    chosen_query = _choose_query(pinned, (file, text, stored, name), (param, params))
     if explain or analyze:
         _show_plan(
             pinned, chosen_query, analyze=analyze, as_json=chosen_format is OutputFormat.JSON
@@ -159,7 +159,9 @@ def query(  # noqa: PLR0913 - one parameter per option
         output.note(f"{count:,} row{'s'[: count != 1]}")
 
 
-def _show_plan(pinned: GraphView, chosen_query: _Asked, *, analyze: bool, as_json: bool) -> None:
+def _show_plan(
+    pinned: GraphView, chosen_query: _ChosenQuery, *, analyze: bool, as_json: bool
+) -> None:
     values = chosen_query.given if analyze else None
     plan = pinned.explain(chosen_query.text, values, name=chosen_query.name, analyze=analyze)
     if as_json:
@@ -192,7 +194,7 @@ def mutate(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     """Run a mutation. All its statements are one commit."""
     opened = omnigraph.open(graph, read_only=dry_run).checkout(branch)
-    chosen_query = _asked(opened, (file, text, stored, name), (param, params))
+    chosen_query = _choose_query(opened, (file, text, stored, name), (param, params))
     result = opened.mutate(
         chosen_query.text,
         chosen_query.given,
@@ -225,11 +227,11 @@ def queries(
     output.note(f"{len(stored_queries)} quer{'y' if len(stored_queries) == 1 else 'ies'}")
 
 
-def _asked(
+def _choose_query(
     readable: Graph | GraphView,
     place: tuple[str | None, str | None, str | None, str | None],
     values: tuple[list[str] | None, str | None],
-) -> _Asked:
+) -> _ChosenQuery:
     # Commands that do not need it start without it.
     from omnigraph.engine.query_text import compiled, find_query, query_text
     from omnigraph.validation.schema_contract import contract_for
@@ -244,7 +246,7 @@ def _asked(
         path = None if file in (None, "-") else Path(file or "")
         source = query_text(path or (sys.stdin.read() if file == "-" else text), contract)
     typed = find_query(source, name)
-    return _Asked(
+    return _ChosenQuery(
         text=source.text,
         typed=typed,
         name=typed.name if len(compiled(source)) > 1 else None,

@@ -188,7 +188,7 @@ class ChangeFeed(Iterator[CommitChanges]):
         self._blocks.close()
 
     def _walk(self) -> Generator[CommitChanges]:
-        moves = _Told(self._line.moves(self._commits))
+        moves = _KnownMoves(self._line.moves(self._commits))
         if self._holding is not None:
             # What is already gone is reported at the commit it concerns.
             with suppress(NoLongerKeptError):
@@ -220,7 +220,7 @@ class ChangeFeed(Iterator[CommitChanges]):
         )
 
 
-class _Told(Iterable[CommitMoves]):
+class _KnownMoves(Iterable[CommitMoves]):
     """What commits did, as far as that is known; then the error that says why not further."""
 
     def __init__(self, moves: Iterator[CommitMoves]) -> None:

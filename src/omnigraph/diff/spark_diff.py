@@ -54,7 +54,7 @@ _HELD_BYTES: Final = 64 << 20
 # Decides the file of a row, never whether rows are equal: it need not be secret.
 _SEED: Final = b"diff"
 _Work = TypeVar("_Work")
-_Told = TypeVar("_Told")
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,9 +242,9 @@ def scatter(place: StagingFolder, work: Candidates) -> list[StagedFile]:
 def run_tasks(
     spark: SparkSession,
     work: Sequence[_Work],
-    do: Callable[[_Work], _Told],
-    result_type: type[_Told],
-) -> list[_Told]:
+    do: Callable[[_Work], _Result],
+    result_type: type[_Result],
+) -> list[_Result]:
     """One task per piece of work; returns the result of the successful attempt of each."""
     pieces = tuple(work)
     if not pieces:

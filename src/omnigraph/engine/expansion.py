@@ -349,16 +349,16 @@ _NODE_BITS: Final = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class ReachedNodes:
     """Nodes that were reached, with the number of the start each was reached from."""
 
     owners: frames.Positions
     ends: frames.Positions
     path: frames.PathColumn | None = None
 
-    def take(self, rows: frames.Positions) -> Found:
+    def take(self, rows: frames.Positions) -> ReachedNodes:
         path = None if self.path is None else self.path.take(rows)
-        return Found(owners=self.owners[rows], ends=self.ends[rows], path=path)
+        return ReachedNodes(owners=self.owners[rows], ends=self.ends[rows], path=path)
 
 
 def many_hops(
@@ -411,7 +411,7 @@ def _join(
     plan: Expand,
     frame: frames.Frame,
     rows: frames.Positions,
-    reached_nodes: Found,
+    reached_nodes: ReachedNodes,
     wanted: frames.RequiredColumns,
     filters: Filters,
 ) -> Iterator[frames.Frame]:
@@ -442,7 +442,7 @@ class _Search:
         self._most = run.limits.portion_rows
         self._held = 0
 
-    def reached(self, starts: frames.Positions) -> Iterator[Found]:
+    def reached(self, starts: frames.Positions) -> Iterator[ReachedNodes]:
         """The nodes that every start reaches; owners are numbers of starts."""
         pending = [np.arange(len(starts), dtype=np.int64)]
         while pending:
@@ -454,14 +454,14 @@ class _Search:
                 half = len(chosen_starts) // 2
                 pending += [chosen_starts[half:], chosen_starts[:half]]
             for reached_nodes in reached_levels or ():
-                yield Found(
+                yield ReachedNodes(
                     owners=chosen_starts[reached_nodes.owners],
                     ends=reached_nodes.ends,
                     path=reached_nodes.path,
                 )
             self._run.let_go(self._held)
 
-    def _together(self, starts: frames.Positions) -> list[Found] | None:
+    def _together(self, starts: frames.Positions) -> list[ReachedNodes] | None:
         """All levels of all starts; None if they are too many to be searched from together."""
         plan = self._plan
         tracker = None
@@ -470,7 +470,7 @@ class _Search:
         level = first_level(starts)
         # An edge between two types cannot be followed twice, so no node is reached again.
         visited_keys = _keys(level.owners, level.nodes) if self._chains else np.zeros(0, np.int64)
-        reached_levels: list[Found] = []
+        reached_levels: list[ReachedNodes] = []
         for depth in range(1, (plan.maximum if self._chains else 1) + 1):
             self._run.check()
             next_level = self._following(level, starts, visited_keys, depth, tracker)
@@ -483,7 +483,7 @@ class _Search:
             if depth >= plan.minimum and len(next_level.owners):
                 path = None if tracker is None else tracker.paths(next_level)
                 reached_levels.append(
-                    Found(owners=next_level.owners, ends=next_level.nodes, path=path)
+                    ReachedNodes(owners=next_level.owners, ends=next_level.nodes, path=path)
                 )
             # A loop reports the start itself, but the search never starts from it again.
             new_level = next_level.take(next_level.nodes != starts[next_level.owners])

@@ -116,14 +116,14 @@ def query_graph(
             limits=limits,
         )
     return QueryResult(
-        _Told(answer, root, snapshot),
+        _GuardedAnswer(answer, root, snapshot),
         query=chosen.typed,
         catalog=chosen.source.catalog,
         commit_id=snapshot.commit_id,
     )
 
 
-class _Told:
+class _GuardedAnswer:
     """A result that reports it if a cleanup removes what it still has to read."""
 
     def __init__(self, answer: Answer, root: Root, snapshot: Snapshot) -> None:

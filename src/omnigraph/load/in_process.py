@@ -159,7 +159,7 @@ class InputRows:
 
 def read_input(job: load_report.LoadJob) -> InputRows:
     """Read the whole input, part by part."""
-    collector = _Held()
+    collector = _Collector()
     parts = tuple(_parts(job))
     job.progress.phase("reading", total_bytes=sum(part.size for part in parts))
     with closing(_parse_ahead(job, parts)) as parsed_parts:
@@ -205,7 +205,7 @@ def _parse_ahead(
             parsers.shutdown(wait=True, cancel_futures=True)
 
 
-class _Held:
+class _Collector:
     """What has been read so far."""
 
     def __init__(self) -> None:

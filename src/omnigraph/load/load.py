@@ -4,8 +4,8 @@ Inside a folder, names that start with a dot or an underscore belong to other pr
 data.
 
 Invariants:
-- Both engines produce the same graph, report and quarantine, so size alone decides between them
-  where both are installed.
+- Both engines produce the same graph, report and quarantine, so cost alone decides between them
+  where both can be used.
 - A load that is not published leaves no quarantine behind.
 - The order of the input is the order in which the user names paths, then that of the sorted paths.
   A file that is named twice is read once.

@@ -137,7 +137,7 @@ class MaintainReport(Displayed):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _StepResult:
     """The result of a step."""
 
     counts: Mapping[str, int]
@@ -160,7 +160,7 @@ def maintain_graph(
     started_at = clock.timestamp()
     steps: list[StepReport] = []
     is_ended = False
-    wanted: list[tuple[Step, bool, Callable[[], _Found]]] = [
+    wanted: list[tuple[Step, bool, Callable[[], _StepResult]]] = [
         (Step.CHECK, policy.check, lambda: _check(objects, catalog, clock, spark)),
         (Step.BRANCHES, True, lambda: _abandoned(objects, policy, clock)),
         (Step.RECONCILE, True, lambda: _reconciled(objects)),
@@ -178,13 +178,13 @@ def maintain_graph(
     return MaintainReport(root=objects.root.uri, started_at=started_at, steps=tuple(steps))
 
 
-def _run(step: Step, run: Callable[[], _Found]) -> tuple[StepReport, bool]:
+def _run(step: Step, run: Callable[[], _StepResult]) -> tuple[StepReport, bool]:
     """How a step ended, and whether the steps after it are not run."""
     began = time.monotonic()
     try:
         result = run()
     except errors.OmnigraphError as error:
-        result = _Found(
+        result = _StepResult(
             counts={},
             messages=(str(error),),
             outcome=StepOutcome.FAILED,
@@ -200,7 +200,9 @@ def _run(step: Step, run: Callable[[], _Found]) -> tuple[StepReport, bool]:
     return report, result.ends_run
 
 
-def _check(objects: Objects, catalog: Catalog, clock: Clock, spark: SparkSession | None) -> _Found:
+def _check(
+    objects: Objects, catalog: Catalog, clock: Clock, spark: SparkSession | None
+) -> _StepResult:
     """Main as a whole, and of other branches and of tags what can be told without their rows.
 
     What the tasks of a cluster read is held meanwhile: a cleanup by another process may run.
@@ -224,7 +226,7 @@ def _check(objects: Objects, catalog: Catalog, clock: Clock, spark: SparkSession
     harmless += [
         finding for finding in report.findings if finding.problem is Problem.AUTOMATIC_CLEANUP
     ]
-    return _Found(
+    return _StepResult(
         counts={"tables": report.tables, "rows": report.rows, "findings": len(findings)},
         messages=tuple(f"{finding.thing}: {finding.message}" for finding in findings),
         outcome=StepOutcome.ATTENTION if findings else StepOutcome.DONE,
@@ -232,7 +234,7 @@ def _check(objects: Objects, catalog: Catalog, clock: Clock, spark: SparkSession
     )
 
 
-def _abandoned(objects: Objects, policy: Policy, clock: Clock) -> _Found:
+def _abandoned(objects: Objects, policy: Policy, clock: Clock) -> _StepResult:
     """List abandoned branches; delete them if the policy says so.
 
     A branch that is being written to, or that others were created from, is kept.
@@ -252,26 +254,26 @@ def _abandoned(objects: Objects, policy: Policy, clock: Clock) -> _Found:
             messages.append(f"{message}; removed")
         except (errors.ConflictError, errors.NotFoundError) as error:
             messages.append(f"{message}; kept: {error.what}")
-    return _Found(
+    return _StepResult(
         counts={"abandoned": len(abandoned), "removed": removed}, messages=tuple(messages)
     )
 
 
-def _reconciled(objects: Objects) -> _Found:
+def _reconciled(objects: Objects) -> _StepResult:
     report = reconcile_forks(objects)
-    return _Found(
+    return _StepResult(
         counts={"reclaimed": len(report.reclaimed), "failures": len(report.failures)},
         messages=tuple(f"{owner}: {reason}" for owner, reason in report.failures),
         outcome=StepOutcome.FAILED if report.failures else StepOutcome.DONE,
     )
 
 
-def _optimized(objects: Objects, policy: Policy, workers: Workers, clock: Clock) -> _Found:
+def _optimized(objects: Objects, policy: Policy, workers: Workers, clock: Clock) -> _StepResult:
     stats = optimize_graph(objects, workers, clock, options=policy.optimize_options)
     skipped = [(stat.table_key, stat.skipped) for stat in stats if stat.skipped is not None]
     drifted = any(reason is SkipReason.DRIFT_NEEDS_REPAIR for _, reason in skipped)
     pending = [index for stat in stats for index in stat.pending_indexes]
-    return _Found(
+    return _StepResult(
         counts={
             "tables_committed": sum(stat.committed for stat in stats),
             "fragments_removed": sum(stat.fragments_removed for stat in stats),
@@ -287,9 +289,9 @@ def _optimized(objects: Objects, policy: Policy, workers: Workers, clock: Clock)
     )
 
 
-def _clean(objects: Objects, policy: Policy, clock: Clock) -> _Found:
+def _clean(objects: Objects, policy: Policy, clock: Clock) -> _StepResult:
     report = cleanup_graph(objects, policy.cleanup_policy, clock)
-    return _Found(
+    return _StepResult(
         counts={
             "old_versions_removed": sum(table.old_versions_removed for table in report.tables),
             "files_removed": sum(table.files_removed for table in report.tables)

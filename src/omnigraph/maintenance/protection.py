@@ -285,7 +285,7 @@ def _unseen(table_key: str, location: str) -> TableEntry:
 _GRACE: Final = timedelta(days=1)
 _CREATION_MAX: Final = timedelta(hours=1)
 
-_Found = tuple[str, str, int]
+_Leftover = tuple[str, str, int]
 """Whose it is, its path and its size."""
 
 
@@ -357,13 +357,13 @@ def _is_stale(state: RefState | None, claimed_at: str, clock: Clock) -> bool:
     return state is RefState.CREATING and age > _CREATION_MAX
 
 
-def _staged(objects: Objects) -> Iterator[_Found]:
+def _staged(objects: Objects) -> Iterator[_Leftover]:
     """Parts that loads and Spark jobs leave for each other, and the claims they work under."""
     for path, size in objects.sizes(names.STAGING_DIR).items():
         yield names.staging_owner(path), path, size
 
 
-def _torn_forks(objects: Objects) -> Iterator[_Found]:
+def _torn_forks(objects: Objects) -> Iterator[_Leftover]:
     """Folders that Lance made for a fork it never listed."""
     root = objects.root
     located = {row.location for row in read_manifest(root).rows if isinstance(row, Table)}
@@ -374,7 +374,7 @@ def _torn_forks(objects: Objects) -> Iterator[_Found]:
         yield from _unlisted(objects, names.MANIFEST, set(manifest_branches(root)))
 
 
-def _unregistered_tables(objects: Objects) -> Iterator[_Found]:
+def _unregistered_tables(objects: Objects) -> Iterator[_Leftover]:
     """Tables of schema changes that were undone, or made on a branch that is gone."""
     owners = {
         location: owner
@@ -397,7 +397,7 @@ def _unregistered_tables(objects: Objects) -> Iterator[_Found]:
             yield owners[location], path, size
 
 
-def _unlisted(objects: Objects, location: str, listed: set[str]) -> Iterator[_Found]:
+def _unlisted(objects: Objects, location: str, listed: set[str]) -> Iterator[_Leftover]:
     for path, size in objects.sizes(names.forks_folder(location)).items():
         fork = names.fork_at(location, path)
         if fork not in listed:

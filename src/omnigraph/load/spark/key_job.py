@@ -102,7 +102,7 @@ class PassResult:
     replaced: Mapping[str, np.ndarray]
 
 
-class _Found(msgspec.Struct, frozen=True, array_like=True):
+class _FindingMessage(msgspec.Struct, frozen=True, array_like=True):
     stage: int
     table_key: str
     reason: str
@@ -111,7 +111,7 @@ class _Found(msgspec.Struct, frozen=True, array_like=True):
     broken: int
 
 
-class _Gone(msgspec.Struct, frozen=True, array_like=True):
+class _ReplacedMessage(msgspec.Struct, frozen=True, array_like=True):
     table_key: str
     rows: bytes
 
@@ -246,7 +246,7 @@ def _check(batches: Iterable[pa.RecordBatch], keys: KeyPlan) -> Iterator[Sent]:
         for outcome in check_bucket(decode_keys(blobs), keys):
             match outcome:
                 case Finding():
-                    finding = _Found(
+                    finding = _FindingMessage(
                         outcome.stage,
                         outcome.table_key,
                         outcome.reason.value,
@@ -256,7 +256,7 @@ def _check(batches: Iterable[pa.RecordBatch], keys: KeyPlan) -> Iterator[Sent]:
                     )
                     yield bucket, _FINDING_TAG, msgspec.msgpack.encode(finding)
                 case Replaced():
-                    replacement = _Gone(outcome.table_key, outcome.rows.tobytes())
+                    replacement = _ReplacedMessage(outcome.table_key, outcome.rows.tobytes())
                     yield bucket, _REPLACED_TAG, msgspec.msgpack.encode(replacement)
                 case _:
                     assert_never(outcome)
@@ -271,9 +271,9 @@ def _result(rows: Iterable[tuple[str, bytes]]) -> PassResult:
             report = msgspec.msgpack.decode(blob, type=SplitReport)
             reports[report.split] = report
         elif tag == _FINDING_TAG:
-            findings.append(_finding(msgspec.msgpack.decode(blob, type=_Found)))
+            findings.append(_finding(msgspec.msgpack.decode(blob, type=_FindingMessage)))
         else:
-            replacement = msgspec.msgpack.decode(blob, type=_Gone)
+            replacement = msgspec.msgpack.decode(blob, type=_ReplacedMessage)
             replaced.setdefault(replacement.table_key, []).append(
                 np.frombuffer(replacement.rows, np.uint64)
             )
@@ -284,7 +284,7 @@ def _result(rows: Iterable[tuple[str, bytes]]) -> PassResult:
     )
 
 
-def _finding(_found: _Found) -> Finding:
+def _finding(_found: _FindingMessage) -> Finding:
     return Finding(
         stage=Stage(_found.stage),
         table_key=_found.table_key,
@@ -324,7 +324,7 @@ class _Match(msgspec.Struct, frozen=True, array_like=True):
     row_ids: bytes = b""
 
 
-class _Done(msgspec.Struct, frozen=True):
+class _UpsertMessage(msgspec.Struct, frozen=True):
     owner: int
     inserted: list[tuple[str, int]] = []
     replacing: list[tuple[str, int]] = []
@@ -369,7 +369,7 @@ def upsert(
         .mapInArrow(write, SENT)
         .collect()
     )
-    results = [msgspec.msgpack.decode(bytes(row.blob), type=_Done) for row in rows]
+    results = [msgspec.msgpack.decode(bytes(row.blob), type=_UpsertMessage) for row in rows]
     return _gather(results, tuple(owners), fragments_by_split)
 
 
@@ -438,7 +438,7 @@ def _write(
         entry = plan.entries[owner.table_key]
         if owner.fragment is not None:
             lost = bulk.shrink(plan.root, entry, owner.fragment, np.sort(positions))
-            result = _Done(owner=number, shrunk=lost.description, rows_lost=lost.rows_lost)
+            result = _UpsertMessage(owner=number, shrunk=lost.description, rows_lost=lost.rows_lost)
         else:
             assert owner.split is not None
             ids = np.concatenate([np.frombuffer(match.row_ids, np.uint64) for match in matches])
@@ -456,7 +456,7 @@ def _rewrite(
     fragments: Sequence[bulk.StagedFragment],
     positions: np.ndarray,
     row_ids: np.ndarray,
-) -> _Done:
+) -> _UpsertMessage:
     """Write a split's rows again, known ones apart from new ones."""
     entry = plan.entries[table_key]
     order = np.argsort(positions)
@@ -480,7 +480,7 @@ def _rewrite(
     )
     fresh = pa.Table.from_batches(new).cast(schema)
     inserted = bulk.write_rows(plan.root, entry, fresh) if len(fresh) else ()
-    return _Done(
+    return _UpsertMessage(
         owner=owner,
         inserted=[(fragment.description, fragment.rows) for fragment in inserted],
         replacing=[(fragment.description, fragment.rows) for fragment in replacing],
@@ -488,7 +488,7 @@ def _rewrite(
 
 
 def _gather(
-    results: Sequence[_Done],
+    results: Sequence[_UpsertMessage],
     owners: tuple[Owner, ...],
     fragments_by_split: Mapping[int, Sequence[bulk.StagedFragment]],
 ) -> Upsert:

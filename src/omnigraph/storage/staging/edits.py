@@ -167,7 +167,7 @@ _OFFSET: Final = np.uint64(0xFFFFFFFF)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Gone:
+class _LostRows:
     """Rows of one fragment that the fork lost: their offsets and row ids."""
 
     fragment_id: int
@@ -227,7 +227,7 @@ def _is_plain(plan: RowChanges) -> bool:
     )
 
 
-def _gone(before: LanceDataset, after: LanceDataset, plan: RowChanges) -> Iterator[_Gone]:
+def _gone(before: LanceDataset, after: LanceDataset, plan: RowChanges) -> Iterator[_LostRows]:
     for fragment in (fragment for part in plan.gone for fragment in part.fragments):
         here = _numbers(before, fragment.fragment_id, with_row_ids=True)
         there = _numbers(after, fragment.fragment_id, with_row_ids=False)
@@ -235,7 +235,7 @@ def _gone(before: LanceDataset, after: LanceDataset, plan: RowChanges) -> Iterat
         lives[there[_ADDRESS] & _OFFSET] = True
         offsets = here[_ADDRESS] & _OFFSET
         lost = ~lives[offsets]
-        yield _Gone(
+        yield _LostRows(
             fragment_id=fragment.fragment_id, offsets=offsets[lost], row_ids=here[_ROW_ID][lost]
         )
 
