@@ -19,8 +19,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from omnigraph.runner.key_hash import hash_keys
 from omnigraph.validation.constraints import EdgeCount, WriteMode
-from omnigraph.validation.key_hash import hash_keys
 from omnigraph.validation.keyed_bucket import (
     Finding,
     KeyPlan,

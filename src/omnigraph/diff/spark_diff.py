@@ -30,11 +30,11 @@ import pyarrow.parquet as pq
 
 from omnigraph import errors, names
 from omnigraph.diff.table_diff import ChangeCounts, Op, TableDiff, diff_table, is_one_sided
-from omnigraph.runner.scan import job_errors
+from omnigraph.runner.job_failures import job_errors
+from omnigraph.runner.key_hash import hash_keys
 from omnigraph.runner.session import without_noise
 from omnigraph.storage.objects.store import StoredObjects, delete_all
 from omnigraph.storage.staging.row_changes import Part, read_gone, read_new
-from omnigraph.validation.key_hash import hash_keys
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -40,7 +40,8 @@ from omnigraph.evolution.run_checks import (
 )
 from omnigraph.evolution.table_changes import future_values
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN
-from omnigraph.runner.scan import ROWS_PER_TASK, ArrowTask, data_frame, job_errors, scan_plan
+from omnigraph.runner.job_failures import job_errors
+from omnigraph.runner.scan import ROWS_PER_TASK, ArrowTask, data_frame, scan_plan
 from omnigraph.runner.session import without_noise
 from omnigraph.runner.types import carried_schema, spark_schema, to_spark
 from omnigraph.storage.lance.tables import find_entry, grouped, plan_scan

@@ -21,7 +21,7 @@ import msgspec
 
 from omnigraph import errors
 from omnigraph.diff.spark_diff import run_tasks
-from omnigraph.runner.scan import job_errors
+from omnigraph.runner.job_failures import job_errors
 from omnigraph.runner.session import without_noise
 from omnigraph.storage.indexes import segments
 from omnigraph.storage.lance.compaction import CompactionWork, execute_task

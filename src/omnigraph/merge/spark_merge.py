@@ -70,7 +70,8 @@ from omnigraph.merge.spark_tasks import (
 from omnigraph.merge.table_merge import BrokenByMerge
 from omnigraph.merge.three_way import TableToMerge
 from omnigraph.names import ID_COLUMN
-from omnigraph.runner.scan import SparkTables, job_errors
+from omnigraph.runner.job_failures import job_errors
+from omnigraph.runner.scan import SparkTables
 from omnigraph.runner.session import without_noise
 from omnigraph.runner.types import carried_schema, spark_schema, to_spark
 from omnigraph.schema.arrow import has_blob

@@ -1,1 +1,1 @@
-"""What work runs on: Spark sessions and their failures, DuckDB, memory."""
+"""What work runs on: threads or Spark, exchanges between tasks, sessions, DuckDB, memory."""

@@ -15,25 +15,20 @@ Invariants:
 - When a DataFrame is read in this process, the driver holds the rows of one batch at a time, in the
   order of the frame. Values are transferred as Arrow, so none is rounded or converted to another
   time zone.
-- An `OmnigraphError` of a task is raised as the same class with the same message; any other failure
-  of a job names the line that caused it. A failed job has published nothing.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 
 from omnigraph import errors, names
 from omnigraph.language.diagnostics import did_you_mean
+from omnigraph.runner.job_failures import job_errors, task_errors
 from omnigraph.runner.session import without_noise
 from omnigraph.runner.types import carried_schema, from_spark, spark_schema, to_spark
 from omnigraph.storage.lance.tables import (
@@ -186,7 +181,8 @@ def scan_task(plan: ScanPlan) -> ArrowTask:
     def scan_on_executor(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
             for group in batch.column(0).to_pylist():
-                yield from read_group(plan, group)
+                with task_errors():
+                    yield from read_group(plan, group)
 
     return scan_on_executor
 
@@ -273,48 +269,6 @@ class SparkTables:
     def __repr__(self) -> str:
         version = self.snapshot.manifest_version
         return f"<{type(self).__name__} {self.root} at manifest version {version}>"
-
-
-_CARRIED: Final[dict[str, type[errors.NothingWrittenError]]] = {
-    error_type.__name__: error_type
-    for error_type in (
-        errors.DamagedGraphError,
-        errors.InvalidInputError,
-        errors.NotFoundError,
-        errors.QueryFailedError,
-        errors.StorageUnavailableError,
-    )
-}
-_OURS: Final = re.compile(
-    r"^omnigraph\.errors\.(?P<name>\w+): (?P<what>.*?)(?:; nothing was written)?\.?$"
-    r"(?:\n(?P<next>[A-Z].*)$)?",
-    re.MULTILINE,
-)
-_RAISED: Final = re.compile(r"^(?:[\w.]+(?:Error|Exception)): .*$", re.MULTILINE)
-_SHOWN_MAX: Final = 300
-
-
-@contextmanager
-def job_errors() -> Iterator[None]:
-    """Translate failures of Spark jobs to errors of this package."""
-    try:
-        yield
-    except (PySparkException, Py4JError) as error:
-        raise _translated(str(error)) from error
-
-
-def _translated(text: str) -> errors.NothingWrittenError:
-    ours = list(_OURS.finditer(text))
-    if ours and ours[-1]["name"] in _CARRIED:
-        last = ours[-1]
-        return _CARRIED[last["name"]](last["what"], next_step=last["next"] or "")
-    raised = _RAISED.findall(text) or [
-        text.strip().splitlines()[0] if text.strip() else "no reason"
-    ]
-    return errors.SparkJobFailedError(
-        f"a Spark job failed: {raised[-1][:_SHOWN_MAX]}",
-        next_step="Look at the executors' logs; if they were lost or out of memory, run it again.",
-    )
 
 
 _PACKED: Final = "rows"

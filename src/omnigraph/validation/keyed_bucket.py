@@ -24,8 +24,8 @@ import msgspec
 import numpy as np
 
 from omnigraph.names import ID_COLUMN, NODE_PREFIX, SOURCE_COLUMN
+from omnigraph.runner.key_hash import hash_keys
 from omnigraph.validation import constraints
-from omnigraph.validation.key_hash import hash_keys
 from omnigraph.validation.violations import Reason
 
 if TYPE_CHECKING:

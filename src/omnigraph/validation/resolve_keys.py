@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.names import ID_COLUMN, NODE_PREFIX, SOURCE_COLUMN
+from omnigraph.runner.key_hash import SEED_BYTES, hash_keys
 from omnigraph.validation import constraints
-from omnigraph.validation.key_hash import SEED_BYTES, hash_keys
 from omnigraph.validation.keyed_checks import (
     check_counts,
     check_retained_edges,

@@ -31,7 +31,8 @@ from omnigraph.errors import QueryFailedError
 from omnigraph.names import ID_COLUMN
 from omnigraph.query.binding import BoundParameters
 from omnigraph.query.expressions import Ranking
-from omnigraph.runner.scan import SparkTables, job_errors
+from omnigraph.runner.job_failures import job_errors
+from omnigraph.runner.scan import SparkTables
 from omnigraph.schema.catalog import Catalog
 
 if TYPE_CHECKING:

@@ -56,7 +56,7 @@ from omnigraph.load.spark.key_job import (
 from omnigraph.load.spark.load_plan import LoadPlan, SplitReport, plan_load, with_lines_before
 from omnigraph.load.spark.rejected_rows import account_of, set_aside, split_refusals
 from omnigraph.load.spark.stage_task import SplitStager
-from omnigraph.runner.scan import job_errors
+from omnigraph.runner.job_failures import job_errors
 from omnigraph.runner.session import given_spark, without_noise
 from omnigraph.schema.arrow import has_blob
 from omnigraph.schema.model import model_hash

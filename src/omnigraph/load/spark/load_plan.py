@@ -25,12 +25,12 @@ import pyarrow.parquet as pq
 from omnigraph import names
 from omnigraph.load.report import FaultPolicy, SparkLoad
 from omnigraph.names import EDGE_PREFIX, ID_COLUMN, SOURCE_COLUMN
+from omnigraph.runner.key_hash import SEED_BYTES
 from omnigraph.schema.arrow import table_schema
 from omnigraph.storage.objects.store import StoredObjects
 from omnigraph.storage.staging.bulk import StagedFragment
 from omnigraph.validation.constraints import EdgeCount, TypeRules, WriteMode, table_rules
 from omnigraph.validation.input.intake import declared_types
-from omnigraph.validation.key_hash import SEED_BYTES
 from omnigraph.validation.keyed_bucket import Hashing, KeyPlan, Role, RoleKind, roles_of
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from omnigraph.validation.key_hash import hash_keys
+from omnigraph.runner.key_hash import hash_keys
 from omnigraph.validation.keyed_bucket import Hashing, KeyBuckets, decode_keys, incoming_rows
 
 pytestmark = pytest.mark.unit

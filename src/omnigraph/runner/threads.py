@@ -1,0 +1,220 @@
+"""Run pieces of work in threads of this process; an exchange that does not fit memory is spilled.
+
+Invariants:
+- Memory is bounded by what the running pieces hold, and by one partition of an exchange per thread:
+  messages beyond a fixed size are in one temporary file until their partition is read.
+- A single piece runs in the calling thread.
+- After an interrupt or a failure no thread of the runner is left working.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import IO, Final, TypeVar
+
+import pyarrow as pa
+
+from omnigraph.errors import OmnigraphError, StorageUnavailableError
+from omnigraph.runner.protocol import FramePart, Hop, Observer, Send, Sent, Stage, Task, attempt
+from omnigraph.runner.shuffle import LocalScratch, Scratch
+
+Piece = TypeVar("Piece")
+Answer = TypeVar("Answer")
+
+PARALLEL: Final = min(8, os.cpu_count() or 1)
+HELD_BYTES: Final = 64 << 20
+"""Messages of one exchange that stay in memory."""
+FRAME_BYTES: Final = 64 << 20
+"""About so much of an Arrow table is one piece."""
+
+
+class Unobserved:
+    """An observer that does nothing."""
+
+    def begin(self, stage: Stage, *, pieces: int) -> None:
+        pass
+
+    def advance(self, *, pieces: int = 0, rows: int = 0, size: int = 0) -> None:
+        pass
+
+
+class ThreadRunner:
+    """Threads of this process."""
+
+    def __init__(
+        self,
+        observer: Observer | None = None,
+        *,
+        parallel: int = PARALLEL,
+        held_bytes: int = HELD_BYTES,
+        frame_bytes: int = FRAME_BYTES,
+    ) -> None:
+        self._observer = observer or Unobserved()
+        self._held_bytes = held_bytes
+        self._frame_bytes = frame_bytes
+        self.parallel = parallel
+
+    def map(
+        self,
+        stage: Stage,
+        pieces: Sequence[Piece],
+        work: Callable[[Piece, Task], Answer],
+        answer: type[Answer],  # noqa: ARG002 - nothing is encoded here
+    ) -> list[Answer | OmnigraphError]:
+        def run(piece: Piece, task: Task) -> Answer | OmnigraphError:
+            return attempt(lambda: work(piece, task))
+
+        self._observer.begin(stage, pieces=len(pieces))
+        return self._run(pieces, run)
+
+    def map_frames(
+        self,
+        stage: Stage,
+        frames: Mapping[str, object],
+        work: Callable[[FramePart, Task], Answer],
+        answer: type[Answer],
+    ) -> list[Answer | OmnigraphError]:
+        parts: list[FramePart] = []
+        for name, frame in frames.items():
+            assert isinstance(frame, pa.Table)
+            for rows in _slices(frame, self._frame_bytes):
+                parts.append(FramePart(number=len(parts), frame=name, batches=rows.to_batches()))
+        return self.map(stage, parts, work, answer)
+
+    def exchange(
+        self, stage: Stage, pieces: Sequence[Piece], send: Send[Piece], *hops: Hop
+    ) -> list[Sent]:
+        self._observer.begin(stage, pieces=len(pieces) + sum(hop.partitions for hop in hops))
+        with _Mailboxes(self._held_bytes) as mailboxes:
+            self._run(pieces, lambda piece, task: mailboxes.put(send(piece, task), task))
+            return self._receive(mailboxes, *hops)
+
+    def _receive(self, mailboxes: _Mailboxes, hop: Hop, *later: Hop) -> list[Sent]:
+        def receive(partition: int, task: Task) -> list[Sent]:
+            return list(hop.receive(mailboxes.take(partition), task))
+
+        numbers = range(hop.partitions)
+        if not later:
+            return [sent for answers in self._run(numbers, receive) for sent in answers]
+        with _Mailboxes(self._held_bytes) as following:
+            self._run(
+                numbers,
+                lambda number, task: following.put(hop.receive(mailboxes.take(number), task), task),
+            )
+            return self._receive(following, *later)
+
+    @contextmanager
+    def scratch(self, operation_id: str) -> Iterator[Scratch]:
+        folder = Path(tempfile.mkdtemp(prefix=f"omnigraph-{operation_id}-"))
+        try:
+            yield LocalScratch(folder=str(folder))
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _run(self, pieces: Sequence[Piece], work: Callable[[Piece, Task], Answer]) -> list[Answer]:
+        """The results in order; the first exception cancels what is not finished and is raised."""
+        cancelled = threading.Event()
+
+        def run(number: int) -> Answer:
+            task = Task(number, observe=self._advance, cancelled=cancelled)
+            task.advance()
+            result = work(pieces[number], task)
+            self._observer.advance(pieces=1)
+            return result
+
+        if len(pieces) <= 1 or self.parallel == 1:
+            return [run(number) for number in range(len(pieces))]
+        with ThreadPoolExecutor(min(self.parallel, len(pieces))) as pool:
+            futures = [pool.submit(run, number) for number in range(len(pieces))]
+            try:
+                wait(futures, return_when=FIRST_EXCEPTION)
+                return _results(futures)
+            finally:
+                cancelled.set()
+                pool.shutdown(wait=True, cancel_futures=True)
+
+    def _advance(self, rows: int, size: int) -> None:
+        self._observer.advance(rows=rows, size=size)
+
+
+def _results(futures: Sequence[Future[Answer]]) -> list[Answer]:
+    for future in futures:
+        if future.done() and (error := future.exception()):
+            raise error
+    return [future.result() for future in futures]
+
+
+def _slices(rows: pa.Table, size: int) -> Iterator[pa.Table]:
+    """Parts of about equal size; one, without rows, of an empty table."""
+    count = min(max(1, -(-rows.nbytes // size)), max(1, len(rows)))
+    bounds = [len(rows) * number // count for number in range(count + 1)]
+    for start, end in pairwise(bounds):
+        yield rows.slice(start, end - start)
+
+
+class _Mailboxes:
+    """The messages of one hop by partition: in memory, then in one file."""
+
+    def __init__(self, held_bytes: int) -> None:
+        self._room = held_bytes
+        self._lock = threading.Lock()
+        self._messages: dict[int, list[bytes | tuple[int, int]]] = {}
+        self._file: IO[bytes] | None = None
+        self._end = 0
+
+    def __enter__(self) -> _Mailboxes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._messages.clear()
+        if self._file is not None:
+            self._file.close()
+
+    def put(self, messages: Iterator[Sent], task: Task) -> None:
+        try:
+            for partition, content in messages:
+                task.advance()
+                with self._lock:
+                    self._messages.setdefault(partition, []).append(self._keep(content))
+        finally:
+            if isinstance(messages, Generator):
+                messages.close()  # what it has open is not needed while a failure is handled
+
+    def take(self, partition: int) -> Iterator[bytes]:
+        """The messages to one partition; they are forgotten as they are read."""
+        messages = self._messages.pop(partition, [])
+        messages.reverse()
+        while messages:
+            message = messages.pop()
+            if isinstance(message, bytes):
+                yield message
+            else:
+                assert self._file is not None
+                start, size = message
+                yield os.pread(self._file.fileno(), size, start)
+
+    def _keep(self, content: bytes) -> bytes | tuple[int, int]:
+        if len(content) <= self._room:
+            self._room -= len(content)
+            return content
+        try:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(prefix="omnigraph-exchange-")  # noqa: SIM115
+            self._file.write(content)
+            self._file.flush()
+        except OSError as error:
+            raise StorageUnavailableError(
+                f"keys cannot be exchanged in the folder {tempfile.gettempdir()}: {error}",
+                next_step="Free space there, or name another folder with TMPDIR.",
+            ) from error
+        place = (self._end, len(content))
+        self._end += len(content)
+        return place

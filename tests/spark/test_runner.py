@@ -1,0 +1,112 @@
+"""The Spark runner gives the same answers as threads, and routes follow Spark's own hash."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from omnigraph.errors import DamagedGraphError, HeadMovedError, NotFoundError
+from omnigraph.runner.job_failures import decode_error, encode_error
+from omnigraph.runner.protocol import FramePart, Hop, Sent, Stage, Task, require_answers
+from omnigraph.runner.spark import SparkRunner, routes
+from omnigraph.storage.objects.location import parse_root
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+STAGE = Stage(verb="test", name="count")
+PIECES = [f"a b c {'d ' * number}" for number in range(5)]
+
+
+@pytest.fixture
+def runner(spark: SparkSession, tmp_path: Path) -> SparkRunner:
+    return SparkRunner(spark, parse_root(str(tmp_path)))
+
+
+def _send(piece: str, task: Task) -> Iterator[Sent]:
+    for word in piece.split():
+        task.advance(rows=1)
+        yield ord(word) % 3, word.encode()
+
+
+def _count(messages: Iterator[bytes], task: Task) -> Iterator[Sent]:
+    for word, count in Counter(messages).items():
+        assert ord(word) % 3 == task.number, "a partition gets its own messages"
+        yield count % 2, word + b"=" + str(count).encode()
+
+
+def _collect(messages: Iterator[bytes], task: Task) -> Iterator[Sent]:
+    yield task.number, b",".join(sorted(messages))
+
+
+def test_messages_reach_their_partitions_through_two_hops(runner: SparkRunner) -> None:
+    hops = Hop(partitions=3, receive=_count), Hop(partitions=2, receive=_collect)
+    answers = dict(runner.exchange(STAGE, PIECES, _send, *hops))
+    assert answers == {0: b"d=10", 1: b"a=5,b=5,c=5"}
+
+
+def test_errors_of_every_class_are_answers_of_their_pieces(runner: SparkRunner) -> None:
+    def work(piece: int, _: Task) -> int:
+        if piece == 1:
+            raise NotFoundError("piece 1 is not there", next_step="Look elsewhere.")
+        if piece == 2:
+            raise HeadMovedError("main", expected="a", found="b")
+        return piece
+
+    answers = runner.map(STAGE, [0, 1, 2, 3], work, int)
+    assert [answers[0], answers[3]] == [0, 3]
+    assert isinstance(answers[1], NotFoundError)
+    assert answers[1].next_step == "Look elsewhere."
+    assert isinstance(answers[2], HeadMovedError)
+    assert str(answers[2]) == str(HeadMovedError("main", expected="a", found="b"))
+
+
+def test_an_error_of_a_sender_is_raised_as_its_class(runner: SparkRunner) -> None:
+    def send(piece: int, _: Task) -> Iterator[Sent]:
+        yield 0, b""
+        raise DamagedGraphError(f"piece {piece} is damaged\nin two lines", next_step="Repair it.")
+
+    with pytest.raises(DamagedGraphError, match="piece 0 is damaged") as raised:
+        runner.exchange(STAGE, [0], send, Hop(partitions=1, receive=_collect))
+    assert raised.value.next_step == "Repair it."
+
+
+def test_partitions_of_frames_are_numbered_in_order(
+    runner: SparkRunner, spark: SparkSession
+) -> None:
+    frames = {"a": spark.range(0, 10, 1, 2), "b": spark.range(10, 13, 1, 1)}
+
+    def work(part: FramePart, _: Task) -> tuple[str, list[int]]:
+        rows = [number for batch in part.batches for number in batch.column(0).to_pylist()]
+        return part.frame, rows
+
+    parts = require_answers(runner.map_frames(STAGE, frames, work, tuple[str, list[int]]))
+    assert parts == [("a", [0, 1, 2, 3, 4]), ("a", [5, 6, 7, 8, 9]), ("b", [10, 11, 12])]
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 7, 64])
+def test_routes_are_those_of_spark(spark: SparkSession, partitions: int) -> None:
+    """Pins how Spark's hash partitioning maps integers, on which exchanges rely."""
+    from pyspark.sql import functions as f
+
+    numbers = routes(partitions)
+    frame = spark.createDataFrame([(int(number),) for number in numbers], "route int")
+    placed = frame.select(
+        "route", f.pmod(f.hash("route"), f.lit(partitions)).alias("partition")
+    ).collect()
+    by_route = {row.route: row.partition for row in placed}
+    assert [by_route[int(number)] for number in numbers] == list(range(partitions))
+    assert len(np.unique(numbers)) == partitions
+
+
+def test_an_error_keeps_its_attributes_when_it_is_encoded() -> None:
+    error = HeadMovedError("main", expected="a", found="b")
+    decoded = decode_error(encode_error(error))
+    assert type(decoded) is HeadMovedError
+    assert vars(decoded) == vars(error)
+    assert str(decoded) == str(error)
