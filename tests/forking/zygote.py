@@ -49,7 +49,7 @@ _NEEDS_SPARK = (
     "omnigraph.diff.spark_diff",
     "omnigraph.engine.spark",
     "omnigraph.evolution.spark_values",
-    "omnigraph.load.spark.load_job",
+    "omnigraph.load.pipeline",
     "omnigraph.maintenance.spark_job",
     "omnigraph.merge.spark_merge",
     "omnigraph.merge.spark_tasks",

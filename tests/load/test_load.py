@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gzip
 import json
 import threading
 from dataclasses import fields
@@ -14,19 +13,17 @@ import pytest
 import omnigraph
 from omnigraph.api.options import LoadOptions
 from omnigraph.errors import (
-    InputTooLargeError,
     InvalidInputError,
     LoadRefusedError,
     NotFoundError,
     ReadOnlyError,
 )
 from omnigraph.graph import Graph
-from omnigraph.load import in_process
 from omnigraph.load import load as load_operation
-from omnigraph.load.formats.parse import parse_split
-from omnigraph.load.formats.records import FileFormat, SourceFile, Split
+from omnigraph.load.formats.records import FileFormat, SourceFile
 from omnigraph.load.load import engine_for
 from omnigraph.load.report import Engine, LoadReport, Progress
+from omnigraph.runner.protocol import Stage
 from omnigraph.validation.constraints import WriteMode
 from tests.stores import files_of, folder_of
 
@@ -72,17 +69,17 @@ def quarantine_of(report: LoadReport) -> pa.Table:
     return pq.read_table(report.quarantine)
 
 
-def test_parts_that_are_parsed_ahead_are_taken_in_the_order_of_the_input(
+def test_rows_are_in_the_order_of_the_input_however_it_is_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     people = [person(f"p{number}", age=number % 200) for number in range(400)]
     edges = [knows(f"p{number % 150}", f"p{number % 140}") for number in range(400)]
     source = lines(tmp_path / "a.jsonl", *people, "oops", *edges, person("p7"), *people[:3])
-    monkeypatch.setattr(load_operation, "_LOCAL_SPLIT_BYTES", 500)
     states = []
-    for parts_least in (4, 10**9):
-        monkeypatch.setattr(in_process, "_PARTS_LEAST", parts_least)
-        graph = omnigraph.init(str(tmp_path / f"graph{parts_least}"), schema=SCHEMA)
+    for split_bytes in (500, 10**9):
+        monkeypatch.setattr(load_operation, "SPLIT_BYTES", split_bytes)
+        monkeypatch.setattr(load_operation, "_LOCAL_SPLIT_BYTES", split_bytes)
+        graph = omnigraph.init(str(tmp_path / f"graph{split_bytes}"), schema=SCHEMA)
         options = LoadOptions(max_rejected="90%")
         report = graph.load(source, on_error="quarantine", options=options)
         edge_rows = graph.scan("Knows").read_all()
@@ -102,30 +99,6 @@ def test_parts_that_are_parsed_ahead_are_taken_in_the_order_of_the_input(
     assert states[0] == states[1]
     assert states[0][3] == 805
     assert threading.active_count() < 10
-
-
-@pytest.mark.parametrize("packed", [False, True])
-def test_what_is_not_cut_small_is_not_parsed_ahead(
-    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool
-) -> None:
-    """A packed file is one part of any size: several at once could need any amount of memory."""
-    text = "".join(json.dumps(person(f"p{number}")) + "\n" for number in range(200)).encode()
-    for number in range(12):
-        name = f"{number:02}.jsonl" + (".gz" if packed else "")
-        Path(tmp_path, name).write_bytes(gzip.compress(text) if packed else text)
-    begun: list[str] = []
-
-    def noted(split: Split, *given: Any, **more: Any) -> Any:
-        begun.append(split.file.path)
-        return parse_split(split, *given, **more)
-
-    monkeypatch.setattr(in_process, "parse_split", noted)
-    monkeypatch.setenv("OMNIGRAPH_ROWS_MEMORY", "4kB")
-
-    with pytest.raises(InputTooLargeError):
-        graph.load(str(tmp_path))
-
-    assert len(begun) == 1 if packed else 1 <= len(begun) <= 1 + in_process._PARSERS
 
 
 def test_files_of_several_types_become_one_commit(graph: Graph, tmp_path: Path) -> None:
@@ -415,9 +388,9 @@ class Rival(Progress):
         self._graph = graph
         self._source = Path(source)
 
-    def phase(self, what: str, *, total_bytes: int = 0) -> None:
-        super().phase(what, total_bytes=total_bytes)
-        if what == "writing" and self._source.exists():
+    def begin(self, stage: Stage, *, pieces: int) -> None:
+        super().begin(stage, pieces=pieces)
+        if stage.name == "write rows" and self._source.exists():
             self._source.unlink()
             self._graph.write({"Person": [{"name": "bob"}, {"name": "rival"}]})
 
@@ -581,8 +554,6 @@ def test_size_decides_where_a_load_runs_if_spark_is_at_hand(
         remote.setenv("SPARK_REMOTE", "sc://localhost")
         assert engine_for(Engine.AUTO, [file], spark=None) is engine
     assert engine_for(Engine.AUTO, [file], spark=None) is Engine.LOCAL
-    monkeypatch.setenv("OMNIGRAPH_ROWS_MEMORY", "64MiB")
-    assert engine_for(Engine.AUTO, [file], spark=None) is engine
     assert engine_for(Engine.AUTO, [file, file], spark=object()) is Engine.SPARK
     assert engine_for(Engine.LOCAL, [file], spark=object()) is Engine.LOCAL
     assert engine_for(Engine.SPARK, [file], spark=None) is Engine.SPARK

@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from omnigraph.errors import OmnigraphError
 from omnigraph.runner.protocol import FramePart, Hop, Send, Sent, Stage, Task, attempt
-from omnigraph.runner.shuffle import LocalScratch, Scratch
+from omnigraph.runner.shuffle import LocalScratch, Scratch, StoredScratch
+from omnigraph.storage.objects.location import Root
 
 Piece = TypeVar("Piece")
 Answer = TypeVar("Answer")
@@ -25,7 +26,9 @@ Answer = TypeVar("Answer")
 class RandomRunner:
     """Runs every piece one to three times; one attempt counts, others are cut short or ignored."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, root: Root | None = None) -> None:
+        """With a root, files are exchanged in the staging area of that graph, as on a cluster."""
+        self._root = root
         self._random = random.Random(seed)
         self.attempts = 0
         self.aborted = 0
@@ -89,6 +92,14 @@ class RandomRunner:
 
     @contextmanager
     def scratch(self, operation_id: str) -> Iterator[Scratch]:
+        if self._root is not None:
+            place = StoredScratch(root=self._root, operation_id=operation_id)
+            place.open()
+            try:
+                yield place
+            finally:
+                place.close()
+            return
         folder = Path(tempfile.mkdtemp(prefix=f"omnigraph-{operation_id}-"))
         try:
             yield LocalScratch(folder=str(folder))

@@ -56,7 +56,7 @@ def _warm_up(session: SparkSession) -> None:
     """Load most classes and start Python workers, or the first test would be charged for them."""
 
     def unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import omnigraph.load.spark.load_job  # noqa: F401 - what many tasks import
+        import omnigraph.load.pipeline  # noqa: F401 - what many tasks import
 
         yield from batches
 

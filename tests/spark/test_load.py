@@ -19,7 +19,7 @@ from omnigraph.api.options import LoadOptions
 from omnigraph.errors import InvalidInputError, LoadRefusedError
 from omnigraph.failpoints import Action, Armed, arm
 from omnigraph.graph import Graph
-from omnigraph.load.spark import load_job
+from omnigraph.load import pipeline
 from omnigraph.storage.lance.tables import open_pinned
 from tests.spark.twice import TwiceSession
 from tests.stores import folder_of
@@ -232,7 +232,7 @@ def test_a_load_that_loses_a_race_is_checked_again_on_the_new_state(
             rival.write({"Person": [{"name": "p7", "age": 1}]})
         reached.append(point)
 
-    monkeypatch.setattr(load_job, "reach", interfere)
+    monkeypatch.setattr(pipeline, "reach", interfere)
 
     report = graph.load(
         file, on_error="quarantine", spark=spark, options=LoadOptions(engine="spark")

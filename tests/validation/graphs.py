@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ import duckdb
 import pyarrow as pa
 
 from omnigraph.load.write import ValidatedWrite, validate
-from omnigraph.names import edge_table_key, node_table_key
+from omnigraph.names import LANCE_COLUMNS, edge_table_key, node_table_key
 from omnigraph.schema.arrow import edge_schema, node_schema
 from omnigraph.schema.catalog import Catalog
 from omnigraph.validation.constraints import WriteMode
@@ -48,6 +48,8 @@ class MemoryTables:
     ) -> pa.RecordBatchReader:
         self.filters.append((table_key, where))
         chosen = self.tables[table_key]
+        addresses = pa.array(range(len(chosen)), pa.uint64())
+        chosen = chosen.append_column(LANCE_COLUMNS[1], addresses)
         if where is not None:
             with DATABASE.cursor() as connection:
                 connection.register("chosen", chosen)
@@ -56,6 +58,15 @@ class MemoryTables:
                 chosen = connection.sql(text).to_arrow_table().cast(chosen.schema)
         chosen = chosen.select(list(columns))
         return pa.RecordBatchReader.from_batches(chosen.schema, chosen.to_batches())
+
+    def groups(self, table_key: str, *, rows_max: int) -> tuple[tuple[int, ...], ...]:
+        count = -(-len(self.tables[table_key]) // rows_max)
+        return tuple((number,) for number in range(count))
+
+    def scan_group(
+        self, table_key: str, fragments: Sequence[int], columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        yield from self.scan(table_key, columns) if fragments == (0,) else ()
 
     def row_count(self, table_key: str) -> int:
         return int(self.tables[table_key].num_rows)

@@ -307,11 +307,11 @@ def outcome_of(bucket: Bucket) -> Expected:
             continue
         told = (outcome.stage, outcome.table_key, outcome.reason, outcome.columns)
         assert outcome.rows.tolist() == sorted(outcome.rows.tolist()), "in the order of the input"
-        assert len(outcome.rows) or outcome.broken, "no finding is empty"
+        assert len(outcome.rows) or len(outcome.broken), "no finding is empty"
         if len(outcome.rows):
             actual.rows[told] = set(outcome.rows.tolist())
         else:
-            actual.broken[told] += outcome.broken
+            actual.broken[told] += len(outcome.broken)
     return actual
 
 

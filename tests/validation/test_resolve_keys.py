@@ -2,19 +2,25 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
-from omnigraph.load.spark.stage_task import rank_arrays
+from omnigraph.runner.protocol import Runner
+from omnigraph.runner.threads import ThreadRunner
 from omnigraph.schema.arrow import edge_schema, node_schema
-from omnigraph.validation import lookups
+from omnigraph.validation import resolve_keys as resolving
 from omnigraph.validation.constraints import WriteMode, table_rules
-from omnigraph.validation.resolve_keys import KeyResolution, ProposedLoad, resolve_keys
+from omnigraph.validation.keyed_bucket import split_and_position
+from omnigraph.validation.keyed_passes import PassState
+from omnigraph.validation.resolve_keys import HeldPiece, KeyedWrite, resolve_keys
 from tests.drawing import drawn
 from tests.load.oracle import NODES, SCHEMA, TABLES, Case, Record, expect
 from tests.load.random_loads import EMPTY, loads
+from tests.runner.random_runner import RandomRunner
 from tests.schema.compiling import compiled
 from tests.validation.graphs import published
 
@@ -30,37 +36,59 @@ SCHEMAS = {
 }
 
 
-def settled(case: Case) -> KeyResolution:
-    rows: dict[str, list[dict[str, object]]] = {}
-    for record in case.records:
-        rows.setdefault(record.table, []).append(record.row)
-    overwritten = set(rows) | case.named if case.mode == "overwrite" else set()
-    load = ProposedLoad(
-        tables={
+RUNNERS: dict[str, Callable[[int], Runner]] = {
+    "threads": lambda _: ThreadRunner(parallel=3),
+    "spilling": lambda _: ThreadRunner(parallel=1, held_bytes=10),
+    "random": RandomRunner,
+}
+
+
+def pieces_of(case: Case, count: int) -> tuple[HeldPiece, ...]:
+    """The records of a case in some pieces, cut anywhere."""
+    bounds = [len(case.records) * number // count for number in range(count + 1)]
+    pieces = []
+    for number, (start, end) in enumerate(itertools.pairwise(bounds)):
+        rows: dict[str, list[dict[str, object]]] = {}
+        for record in case.records[start:end]:
+            rows.setdefault(record.table, []).append(record.row)
+        tables = {
             key: pa.Table.from_pylist(content, schema=SCHEMAS[key]) for key, content in rows.items()
-        },
+        }
+        pieces.append(HeldPiece(number=number, tables=tables))
+    return tuple(piece for piece in pieces if piece.tables)
+
+
+def resolved(case: Case, *, pieces: int = 1, runner: Runner | None = None) -> PassState:
+    with_rows = {record.table for record in case.records}
+    overwritten = with_rows | case.named if case.mode == "overwrite" else set()
+    content = {key: list(table.values()) for key, table in case.published.items()}
+    write = KeyedWrite(
+        pinned=published(CATALOG, content),
+        rules=RULES,
         mode=WriteMode(case.mode),
         overwritten=frozenset(overwritten),
         order_by=case.order_by,
+        ordered=frozenset(key for key in RULES if case.order_by in SCHEMAS[key].names),
+        pieces=pieces_of(case, pieces),
     )
-    content = {key: list(table.values()) for key, table in case.published.items()}
-    return resolve_keys(load, RULES, published(CATALOG, content))
+    return resolve_keys(runner or ThreadRunner(parallel=1), write, verb="test")
 
 
-def refusals(case: Case, found: KeyResolution) -> dict[int, str]:
+def refusals(case: Case, state: PassState, *, pieces: int = 1) -> dict[int, str]:
     """The reason of every refused record, by its position in the whole input."""
-    positions: dict[str, list[int]] = {}
-    for number, record in enumerate(case.records):
-        positions.setdefault(record.table, []).append(number)
+    bounds = [len(case.records) * number // pieces for number in range(pieces + 1)]
+    positions: dict[tuple[int, str], list[int]] = {}
+    for piece, (start, end) in enumerate(itertools.pairwise(bounds)):
+        for number in range(start, end):
+            positions.setdefault((piece, case.records[number].table), []).append(number)
     refused: dict[int, str] = {}
-    for key, table in found.refused.items():
-        for each in table.to_pylist():
-            number = positions[key][each["row"]]
+    for key, rows in state.refused.items():
+        for piece, position, verdict in zip(
+            *split_and_position(rows.rows), rows.verdicts, strict=True
+        ):
+            number = positions[piece, key][position]
             assert number not in refused, "one reason per record"
-            refused[number] = each["reason"]
-    kept = {positions[key][row] for key, rows in found.kept.items() for row in rows.to_pylist()}
-    assert kept | set(refused) == set(range(len(case.records)))
-    assert not kept & set(refused)
+            refused[number] = state.verdicts[verdict].reason.value
     return refused
 
 
@@ -68,41 +96,49 @@ WEIGHED = compiled("node W { name: String @key  weight: F64? }")
 WEIGHTS = [0.0, -0.0, 1.5, -1.5, math.inf, -math.inf, math.nan, -math.nan, None]
 
 
-def test_tasks_order_records_as_this_process_does() -> None:
+def test_the_later_of_equal_ordering_values_wins_and_nan_is_the_greatest() -> None:
+    def rank(weight: float | None) -> tuple[bool, bool, float]:
+        if weight is None:
+            return False, False, 0.0
+        return True, math.isnan(weight), 0.0 if math.isnan(weight) else weight
+
     for weights in itertools.permutations(WEIGHTS, 2):
         rows = [{"id": "w", "name": "w", "weight": weight} for weight in weights]
         table = pa.Table.from_pylist(rows, schema=node_schema(WEIGHED.nodes["W"]))
-        load = ProposedLoad(
-            tables={"node:W": table},
+        write = KeyedWrite(
+            pinned=published(WEIGHED, {"node:W": []}),
+            rules=table_rules(WEIGHED),
             mode=WriteMode.MERGE,
-            overwritten=frozenset(),
             order_by="weight",
+            ordered=frozenset({"node:W"}),
+            pieces=(HeldPiece(tables={"node:W": table}),),
         )
-        pinned = published(WEIGHED, {"node:W": []})
 
-        (winner,) = resolve_keys(load, table_rules(WEIGHED), pinned).kept["node:W"].to_pylist()
+        state = resolve_keys(ThreadRunner(), write, verb="test")
 
-        present, ranks = rank_arrays(table, "weight")
-        last = max((present[row], ranks[row], row) for row in range(2))
-        assert winner == last[2], weights
+        (refused,) = state.rows_refused("node:W").rows.tolist()
+        winner = max((rank(weight), row) for row, weight in enumerate(weights))[1]
+        assert refused == 1 - winner, weights
 
 
 @pytest.mark.random
-@pytest.mark.parametrize("probe_values_max", [0, 2000], ids=["scans", "filters"])
+@pytest.mark.parametrize("rows_per_probe", [0, 10_000], ids=["filters", "scans"])
+@pytest.mark.parametrize("kind", RUNNERS)
 def test_fates_agree_with_plain_python_over_random_loads(
-    probe_values_max: int, monkeypatch: pytest.MonkeyPatch
+    kind: str, rows_per_probe: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lookups, "PROBE_VALUES_MAX", probe_values_max)
+    monkeypatch.setattr(resolving, "_ROWS_PER_PROBE", rows_per_probe)
+    monkeypatch.setattr(resolving, "_KEYS_PER_BUCKET", 7)
 
     @drawn(3)
-    @given(loads())
-    def agree(case: Case) -> None:
+    @given(loads(), st.integers(1, 5), st.integers(0, 1000))
+    def agree(case: Case, pieces: int, seed: int) -> None:
         expected = expect(case)
 
-        found = settled(case)
+        state = resolved(case, pieces=pieces, runner=RUNNERS[kind](seed))
 
-        assert refusals(case, found) == expected.refused
-        assert bool(found.broken) == expected.broken
+        assert refusals(case, state, pieces=pieces) == expected.refused
+        assert bool(state.broken) == expected.broken
 
     agree()
 
@@ -120,9 +156,9 @@ def test_a_row_that_is_refused_no_longer_replaces_the_published_one() -> None:
     records = (a("b", tag="t"), a("a", tag="u"))
     case = Case(published=here, mode="merge", records=records)
 
-    found = settled(case)
+    state = resolved(case)
 
-    assert refusals(case, found) == {0: "not_unique", 1: "not_unique"}
+    assert refusals(case, state) == {0: "not_unique", 1: "not_unique"}
     assert expect(case).refused == {0: "not_unique", 1: "not_unique"}
 
 
@@ -135,11 +171,12 @@ def test_an_edge_that_leaves_a_source_short_fails_the_load_and_blames_no_record(
     }
     case = Case(published=here, mode="merge", records=(r("e1", "b", "b1"),))
 
-    found = settled(case)
+    state = resolved(case)
 
-    assert refusals(case, found) == {}
-    (broken,) = found.broken
-    assert (broken.table_key, broken.reason.value, broken.count) == ("edge:R", "too_few_edges", 1)
+    assert refusals(case, state) == {}
+    (broken,) = state.broken
+    assert (broken.table_key, broken.reason.value) == ("edge:R", "too_few_edges")
+    assert broken.broken.tolist() == [0], "the edge that the source lost"
 
 
 def test_messages_say_what_the_row_holds_and_what_the_rule_wants() -> None:
@@ -158,19 +195,27 @@ def test_messages_say_what_the_row_holds_and_what_the_rule_wants() -> None:
     )
     case = Case(published=here, mode="append", records=records)
 
-    found = settled(case)
+    state = resolved(case)
 
-    nodes = {each["row"]: each["message"] for each in found.refused["node:A"].to_pylist()}
-    assert nodes == {
+    assert messages(case, state, "node:A") == {
         0: "id: found 'a', which the graph has already, expected a new one",
         2: "id: found 'x', which an earlier record of the input has too",
         3: "tag: found 't', which another row has too, expected a unique value",
     }
-    edges = {each["row"]: each["message"] for each in found.refused["edge:R"].to_pylist()}
-    assert edges == {
+    assert messages(case, state, "edge:R") == {
         0: "src: found 'nobody', expected the id of a A that exists after the write",
         1: "dst: found 'b9', expected the id of a B that exists after the write",
         4: "src: found too many edges of 'a', expected 1..2",
     }
-    (short,) = found.refused["edge:T"].to_pylist()
-    assert short["message"] == "src: found too few edges of 'b1', expected 2.."
+    assert messages(case, state, "edge:T") == {0: "src: found too few edges of 'b1', expected 2.."}
+
+
+def messages(case: Case, state: PassState, table_key: str) -> dict[int, str]:
+    (piece,) = pieces_of(case, 1)
+    refused = state.rows_refused(table_key)
+    texts = {}
+    for row, number in zip(refused.rows.tolist(), refused.verdicts, strict=True):
+        verdict = state.verdicts[number]
+        values = [piece.tables[table_key].column(name)[row] for name in verdict.quoted]
+        texts[row] = verdict.message(RULES[table_key], values)
+    return texts

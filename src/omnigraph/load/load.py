@@ -32,6 +32,7 @@ from omnigraph.language.diagnostics import did_you_mean, shown
 from omnigraph.load.formats.input_names import TypeNames, type_names
 from omnigraph.load.formats.records import FileFormat, SourceFile
 from omnigraph.load.formats.splits import SPLIT_BYTES, plan_splits
+from omnigraph.load.pipeline import run_load
 from omnigraph.load.report import (
     DEFAULT_CEILING,
     Ceiling,
@@ -39,21 +40,22 @@ from omnigraph.load.report import (
     FaultPolicy,
     LoadJob,
     LoadReport,
-    SparkLoad,
     parse_ceiling,
     quarantine_place,
     remove_parts,
     repeated_report,
 )
 from omnigraph.names import EDGE_PREFIX, NODE_PREFIX
-from omnigraph.runner.memory import COPIES_OF_A_LOAD, rows_bytes_max
+from omnigraph.runner.threads import PARALLEL, ThreadRunner
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, Scalar, ScalarType
 from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.manifest_rows import Outcome
 from omnigraph.storage.objects.paths import require_path
 from omnigraph.storage.refs.references import branch_ref
 from omnigraph.validation.constraints import WriteMode
+from omnigraph.validation.input.columns import read_table, without_views
 from omnigraph.validation.input.intake import (
+    declared_types,
     resolved_types,
     table_key_named,
     table_key_of,
@@ -278,7 +280,7 @@ def load_graph(
         else engine_for(wanted, load_input.files, spark=request.spark)
     )
     job = LoadJob(
-        splits=plan_splits(load_input.files, split_bytes=_split_bytes(engine)),
+        splits=plan_splits(load_input.files, split_bytes=_split_bytes(engine, load_input.files)),
         frames=load_input.frames,
         named=load_input.named,
         catalog=catalog,
@@ -305,19 +307,32 @@ def load_graph(
 def _carry_out(job: LoadJob, engine: Engine, spark: object | None) -> LoadReport:
     try:
         if engine is Engine.SPARK:
-            from omnigraph.runner.session import require_installed  # few loads run on Spark
-
-            require_installed()
-            from omnigraph.load.spark.load_job import load_on_spark  # needs pyspark
-
-            fields = {name: getattr(job, name) for name in LoadJob.__dataclass_fields__}
-            return load_on_spark(SparkLoad(**fields, spark=spark))
-        from omnigraph.load.in_process import load_in_process  # DuckDB: 100 ms
-
-        return load_in_process(job)
+            return _load_on_spark(job, spark)
+        return run_load(_with_tables(job), ThreadRunner(job.progress), engine=engine)
     except BaseException:
         _withdraw(job)
         raise
+
+
+def _load_on_spark(job: LoadJob, spark: object | None) -> LoadReport:
+    from omnigraph.runner.session import given_spark, require_installed, without_noise
+
+    require_installed()
+    from omnigraph.runner.spark import SparkRunner  # needs pyspark
+
+    with without_noise(), given_spark(spark) as session:
+        runner = SparkRunner(session, job.objects.root, job.progress)
+        return run_load(job, runner, engine=Engine.SPARK)
+
+
+def _with_tables(job: LoadJob) -> LoadJob:
+    """The frames of this process as Arrow tables."""
+    declared = declared_types(job.catalog)
+    frames = {
+        key: without_views(read_table(frame, type_name=declared[key].name))
+        for key, frame in job.frames.items()
+    }
+    return replace(job, frames=frames)
 
 
 def _withdraw(job: LoadJob) -> None:
@@ -392,8 +407,7 @@ def _expansion(file: SourceFile) -> int:
 def engine_for(wanted: Engine, files: Iterable[SourceFile], *, spark: object | None) -> Engine:
     """Where files are loaded: as wanted, or by what they hold once they are unpacked.
 
-    A JVM is started unasked only for what this process cannot hold: on the same machine it loads
-    more slowly than this process does.
+    A JVM is never started unasked: on the same machine it loads more slowly than this process.
     """
     if wanted is not Engine.AUTO:
         return wanted
@@ -402,11 +416,9 @@ def engine_for(wanted: Engine, files: Iterable[SourceFile], *, spark: object | N
     size = sum(file.size * _expansion(file) for file in files)
     if size <= BREAK_EVEN_BYTES:
         return Engine.LOCAL
-    from omnigraph.runner.session import is_at_hand, is_installed  # few loads are that large
+    from omnigraph.runner.session import is_at_hand  # few loads are that large
 
-    has_spark = is_installed()
-    is_too_large = size > rows_bytes_max(copies=COPIES_OF_A_LOAD)
-    return Engine.SPARK if has_spark and (is_too_large or is_at_hand()) else Engine.LOCAL
+    return Engine.SPARK if is_at_hand() else Engine.LOCAL
 
 
 def _engine_of_frames(wanted: Engine, frames: Mapping[str, object]) -> Engine:
@@ -436,8 +448,12 @@ def _is_spark_frame(frame: object) -> bool:
     )
 
 
-def _split_bytes(engine: Engine) -> int:
-    return SPLIT_BYTES if engine is Engine.SPARK else _LOCAL_SPLIT_BYTES
+def _split_bytes(engine: Engine, files: Iterable[SourceFile]) -> int:
+    """Small enough for every thread to have several, large enough to cost little each."""
+    if engine is Engine.SPARK:
+        return SPLIT_BYTES
+    size = sum(file.size for file in files)
+    return min(SPLIT_BYTES, max(_LOCAL_SPLIT_BYTES, size // (4 * PARALLEL)))
 
 
 def _require_texts(request: LoadRequest) -> None:

@@ -28,7 +28,7 @@ from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Protocol, Self, TextIO
+from typing import TYPE_CHECKING, Final, Self, TextIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
     from omnigraph.clock import Clock
     from omnigraph.load.formats.records import Split
+    from omnigraph.runner.protocol import Stage
     from omnigraph.schema.catalog import Catalog
     from omnigraph.storage.manifest.state import BranchRef
     from omnigraph.validation.constraints import WriteMode
@@ -239,20 +240,6 @@ class LoadJob:
     progress: Progress
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SparkLoad(LoadJob):
-    """A load for the cluster engine."""
-
-    spark: object | None
-    """A session, a target to connect to, or None to start one here."""
-
-
-class SparkLoader(Protocol):
-    """The signature of `omnigraph.load.spark.load_job.load_on_spark`."""
-
-    def __call__(self, load: SparkLoad) -> LoadReport: ...
-
-
 def frame_name(type_name: str) -> str:
     """The file name of a record that came in a frame."""
     return f"<{type_name}>"
@@ -343,10 +330,24 @@ class Progress:
         self.total_bytes = total_bytes
         self.bytes_read = self.records = 0
 
-    def advance(self, *, bytes_read: int = 0, records: int = 0) -> None:
+    def begin(self, stage: Stage, *, pieces: int) -> None:
+        """A runner begins a stage."""
+        del pieces
+        self.phase(str(stage), total_bytes=stage.size)
+
+    def advance(
+        self,
+        *,
+        bytes_read: int = 0,
+        records: int = 0,
+        pieces: int = 0,
+        rows: int = 0,
+        size: int = 0,
+    ) -> None:
         """So much more of the present phase is done."""
-        self.bytes_read += bytes_read
-        self.records += records
+        del pieces
+        self.bytes_read += bytes_read + size
+        self.records += records + rows
 
 
 class Heartbeat(Progress):
@@ -409,8 +410,16 @@ class Bar(Progress):
         self._task = self._drawn.add_task(what, total=total_bytes or None, rate="")
         self._since = time.monotonic()
 
-    def advance(self, *, bytes_read: int = 0, records: int = 0) -> None:
-        super().advance(bytes_read=bytes_read, records=records)
+    def advance(
+        self,
+        *,
+        bytes_read: int = 0,
+        records: int = 0,
+        pieces: int = 0,
+        rows: int = 0,
+        size: int = 0,
+    ) -> None:
+        super().advance(bytes_read=bytes_read, records=records, pieces=pieces, rows=rows, size=size)
         if self._task is not None:
             seconds = time.monotonic() - self._since
             rate = f"{self.records / seconds:,.0f} records/s" if self.records and seconds else ""

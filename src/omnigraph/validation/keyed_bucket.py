@@ -137,6 +137,8 @@ class KeyBuckets:
     def __init__(self, hashing: Hashing) -> None:
         self._hashing = hashing
         self._parts: dict[int, list[tuple[np.ndarray, ...]]] = {}
+        self.count = 0
+        """The number of keys that are held."""
 
     def add(
         self,
@@ -153,6 +155,7 @@ class KeyBuckets:
             arrays = tuple(array[hashes.present] for array in arrays)
         if len(arrays[0]):
             self._parts.setdefault(role, []).append(arrays)
+            self.count += len(arrays[0])
 
     def buckets(self) -> Iterator[tuple[int, bytes]]:
         """The keys by bucket, encoded in pieces of a bounded size; clears this object."""
@@ -169,6 +172,7 @@ class KeyBuckets:
                     keys = Keys(role, first, second, upper, rows, tuple(extras))
                     yield number, _ENCODER.encode(keys)
         self._parts.clear()
+        self.count = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,14 +339,14 @@ class KeyPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Incoming rows that violate a rule, or the number of pinned rows that would."""
+    """Incoming rows that violate a rule, or pinned rows that would: one for each violation."""
 
     stage: Stage
     table_key: str
     reason: Reason
     columns: tuple[str, ...]
     rows: np.ndarray
-    broken: int = 0
+    broken: np.ndarray = field(default_factory=lambda: _NO_KEYS.rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -433,9 +437,9 @@ class _Bucket:
             return
         if role.table_key in self._plan.overwritten:
             return
-        _, space, numbers = self._look_up(role)
-        is_dangling = ~self._nodes(role, space)[numbers]
-        yield from _break(Stage.ENDPOINTS, role, Reason.MISSING_ENDPOINT, is_dangling)
+        keys, space, numbers = self._look_up(role)
+        dangling = keys.rows[~self._nodes(role, space)[numbers]]
+        yield from _break(Stage.ENDPOINTS, role, Reason.MISSING_ENDPOINT, dangling)
 
     def edge_counts(self, table_key: str, rule: constraints.EdgeCount) -> Iterator[Finding]:
         """Sources with too few or too many edges, among those whose edges are changed.
@@ -454,14 +458,16 @@ class _Bucket:
         is_touched = (added > 0) | ((removed > 0) & exists)
         is_few = is_touched & (edges < rule.minimum)
         yield from _refuse(Stage.COUNTS, role, Reason.TOO_FEW_EDGES, rows[is_few[numbers]])
-        yield from _break(Stage.COUNTS, role, Reason.TOO_FEW_EDGES, is_few & (added == 0))
+        unchanged = added == 0
+        first = self._first_pinned(table_key, space)
+        yield from _break(Stage.COUNTS, role, Reason.TOO_FEW_EDGES, first[is_few & unchanged])
         if rule.maximum is not None:
             is_many = is_touched & (edges > rule.maximum)
             chosen = np.flatnonzero(is_many[numbers])
             room = np.maximum(rule.maximum - kept, 0)[numbers[chosen]]
             beyond = chosen[_ranks(numbers[chosen]) >= room]
             yield from _refuse(Stage.COUNTS, role, Reason.TOO_MANY_EDGES, rows[beyond])
-            yield from _break(Stage.COUNTS, role, Reason.TOO_MANY_EDGES, is_many & (added == 0))
+            yield from _break(Stage.COUNTS, role, Reason.TOO_MANY_EDGES, first[is_many & unchanged])
 
     def _winners(self, keys: RoleKeys, numbers: np.ndarray, space: _Space) -> np.ndarray:
         """Whether a row is the one that stands, of all rows with its id."""
@@ -491,6 +497,15 @@ class _Bucket:
         else:
             is_removed = self._is_replaced(role)
         return space.counts(numbers[~is_removed]), space.counts(numbers[is_removed])
+
+    def _first_pinned(self, table_key: str, space: _Space) -> np.ndarray:
+        """By source, the address of its first pinned edge."""
+        first = np.full(space.count, np.iinfo(np.uint64).max, np.uint64)
+        role = source_role(self._plan.roles, table_key, pinned=True)
+        if role is not None:
+            rows, numbers = self._keys[role].rows[::-1], space.numbers[role][::-1]
+            first[numbers] = rows  # of several the last assignment stays
+        return first
 
     def _nodes(self, role: Role, space: _Space) -> np.ndarray:
         """By key, whether it is the id of a node that remains or comes."""
@@ -573,14 +588,13 @@ def _refuse(stage: Stage, role: Role, reason: Reason, rows: np.ndarray) -> Itera
         )
 
 
-def _break(stage: Stage, role: Role, reason: Reason, is_broken: np.ndarray) -> Iterator[Finding]:
-    count = int(np.count_nonzero(is_broken))
-    if count:
+def _break(stage: Stage, role: Role, reason: Reason, rows: np.ndarray) -> Iterator[Finding]:
+    if len(rows):
         yield Finding(
             stage=stage,
             table_key=role.table_key,
             reason=reason,
             columns=role.columns,
             rows=_NO_KEYS.rows,
-            broken=count,
+            broken=rows,
         )

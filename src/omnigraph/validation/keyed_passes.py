@@ -12,16 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, assert_never
 
 import numpy as np
 
-from omnigraph.names import SOURCE_COLUMN, TARGET_COLUMN
+from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
+from omnigraph.validation import constraints
 from omnigraph.validation.constraints import EndpointExists, TypeRules, WriteMode
 from omnigraph.validation.keyed_bucket import SPLIT_BITS, Finding, KeyPlan, RoleKind, Stage, is_node
+from omnigraph.validation.violations import Reason
 
 if TYPE_CHECKING:
-    from omnigraph.validation.violations import Reason
+    import pyarrow as pa
 
 _NONE: Final = np.empty(0, np.uint64)
 
@@ -32,6 +34,34 @@ class Verdict:
 
     reason: Reason
     columns: tuple[str, ...]
+
+    @property
+    def quoted(self) -> tuple[str, ...]:
+        """The columns whose values a message quotes."""
+        match self.reason:
+            case Reason.DUPLICATE_ID | Reason.SUPERSEDED | Reason.ID_EXISTS:
+                return (ID_COLUMN,)
+            case _:
+                return self.columns
+
+    def message(self, rules: TypeRules, values: Sequence[pa.Scalar]) -> str:
+        """What is wrong with a row that has these values in the quoted columns."""
+        return constraints.keyed_message(self.reason, self._rule(rules), values)
+
+    def _rule(self, rules: TypeRules) -> constraints.KeyedRule | None:
+        """The rule that was broken; ids have none."""
+        return next((rule for rule in rules.keyed_rules if self._is_of(rule)), None)
+
+    def _is_of(self, rule: constraints.KeyedRule) -> bool:
+        match rule:
+            case constraints.UniqueTuple():
+                return self.reason is Reason.NOT_UNIQUE and rule.columns == self.columns
+            case EndpointExists():
+                return self.reason is Reason.MISSING_ENDPOINT and self.columns == (rule.column,)
+            case constraints.EdgeCount():
+                return self.reason in {Reason.TOO_FEW_EDGES, Reason.TOO_MANY_EDGES}
+            case _:
+                assert_never(rule)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +92,11 @@ class PassState:
 
     def rows_refused(self, table_key: str) -> RefusedRows:
         return self.refused.get(table_key, NO_ROWS)
+
+    def refused_in(self, piece: int) -> dict[str, np.ndarray]:
+        """The refused rows of one piece, by table."""
+        parts = {key: rows.of_split(piece).rows for key, rows in self.refused.items()}
+        return {key: rows for key, rows in parts.items() if len(rows)}
 
 
 def after_pass(
@@ -98,7 +133,7 @@ def after_pass(
     return replace(
         grown_state,
         replaced=replaced,
-        broken=() if again else tuple(finding for finding in accepted if finding.broken),
+        broken=() if again else tuple(finding for finding in accepted if len(finding.broken)),
         is_final=not again,
     )
 

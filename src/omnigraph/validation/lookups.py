@@ -25,6 +25,7 @@ from omnigraph import names
 from omnigraph.errors import DamagedGraphError, OmnigraphError
 from omnigraph.runner.databases import open_database, silenced
 from omnigraph.storage.lance.dataset_cache import look_up
+from omnigraph.storage.lance.tables import grouped, plan_scan, scan_fragments
 
 if TYPE_CHECKING:
     from omnigraph.storage.objects.location import Root
@@ -38,6 +39,16 @@ class PinnedTables(Protocol):
         self, table_key: str, columns: Sequence[str], where: str | None = None
     ) -> pa.RecordBatchReader:
         """Stream these columns, in this order, of the rows that satisfy a Lance filter."""
+        ...
+
+    def groups(self, table_key: str, *, rows_max: int) -> tuple[tuple[int, ...], ...]:
+        """Fragments of a table, in groups of about so many rows."""
+        ...
+
+    def scan_group(
+        self, table_key: str, fragments: Sequence[int], columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """Stream these columns of the rows of some fragments."""
         ...
 
     def row_count(self, table_key: str) -> int: ...
@@ -54,6 +65,18 @@ class SnapshotTables:
         self, table_key: str, columns: Sequence[str], where: str | None = None
     ) -> pa.RecordBatchReader:
         return look_up(self.root, self._entry(table_key), columns, where)
+
+    def groups(self, table_key: str, *, rows_max: int) -> tuple[tuple[int, ...], ...]:
+        entry = self._entry(table_key)
+        scan = plan_scan(self.root, entry, columns=[names.ID_COLUMN], where=None)
+        return grouped(scan.fragments, rows_max=rows_max)
+
+    def scan_group(
+        self, table_key: str, fragments: Sequence[int], columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        return scan_fragments(
+            self.root, self._entry(table_key), fragments, columns=columns, where=None
+        )
 
     def row_count(self, table_key: str) -> int:
         return self._entry(table_key).row_count
@@ -105,7 +128,7 @@ class PinnedReads:
         self.depend_on(table_key)
         if not self._pinned.row_count(table_key) or (within and not len(within.values)):
             return None
-        return self._pinned.scan(table_key, columns, _filter(within))
+        return self._pinned.scan(table_key, columns, filter_text(within))
 
     def query(self, text: str, **tables: pa.Table | pa.RecordBatchReader) -> pa.Table:
         """The answer of one SQL query over the tables and streams, which are named in it.
@@ -176,7 +199,8 @@ def can_probe(kind: pa.DataType) -> bool:
     return bool(pat.is_string(kind) or pat.is_integer(kind))
 
 
-def _filter(within: Within | None) -> str | None:
+def filter_text(within: Within | None) -> str | None:
+    """A Lance filter for these values; None if it would be too long, or ambiguous."""
     if within is None or len(within.values) > PROBE_VALUES_MAX:
         return None
     assert can_probe(within.values.type)

@@ -1,313 +1,636 @@
-"""Which rows of a load are written: the keyed rules, applied until the survivors keep all of them.
+"""Decide which incoming rows keep the keyed rules: hash keys, exchange them, check them in buckets.
 
-Invariant: a refused row has exactly one reason, that of the first stage it failed; every survivor
-keeps every rule against the survivors and the remaining pinned rows. The stages, each on the rows
-that the previous ones accepted: ids of nodes, unique tuples of nodes, endpoints, ids of edges,
-unique tuples of edges, counts of edges; the last two in turn until neither finds anything.
+A pass reads the keys of incoming rows and of the pinned rows that a rule refers to, sends their
+hashes to buckets, and checks every bucket. Only rows that a pass refuses lead to another one; see
+`keyed_passes`.
 
-A violation that no input row causes, such as pinned edges that lose their node, is in `broken`. It
-is checked at the end, because the pinned row of a refused replacement is kept.
+Pinned keys are read in one of two ways: by filters, which an index serves, if the incoming rows are
+few, and otherwise by scans of the key columns. `choose_access` decides by counts alone.
+
+Invariants:
+- A refused row has exactly one reason, that of the first stage it failed; every other row keeps
+  every rule against the rows that are kept and the remaining pinned rows.
+- Values do not travel. A task holds the keys of one part of a piece, or of one bucket.
+- The result does not depend on the runner, on the pieces or on the number of buckets.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from enum import Enum, auto
+from typing import Final, Protocol, TypeAlias, assert_never
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pat
 
-from omnigraph.names import ID_COLUMN, NODE_PREFIX, SOURCE_COLUMN
-from omnigraph.runner.key_hash import SEED_BYTES, hash_keys
-from omnigraph.validation import constraints
-from omnigraph.validation.keyed_checks import (
-    check_counts,
-    check_retained_edges,
-    clashes,
-    missing_nodes,
-    taken_rows,
+from omnigraph.names import EDGE_PREFIX, ID_COLUMN, LANCE_COLUMNS, SOURCE_COLUMN
+from omnigraph.runner.key_hash import SEED_BYTES
+from omnigraph.runner.protocol import Hop, Runner, Sent, Stage, Task
+from omnigraph.validation import keyed_bucket, lookups
+from omnigraph.validation.constraints import EdgeCount, TypeRules, WriteMode
+from omnigraph.validation.keyed_bucket import (
+    Finding,
+    Hashing,
+    KeyBuckets,
+    KeyPlan,
+    Replaced,
+    Role,
+    RoleKind,
+    incoming_rows,
+    roles_of,
 )
-from omnigraph.validation.lookups import PinnedReads, PinnedTables
-from omnigraph.validation.violations import BadRows, Reason
-from omnigraph.validation.write_effects import EMPTY_IDS, NO_ROWS, Change
+from omnigraph.validation.keyed_passes import PassState, after_pass
+from omnigraph.validation.lookups import PinnedTables, Within, can_probe, filter_text
+from omnigraph.validation.violations import Reason
 
-REFUSAL_SCHEMA: Final = pa.schema(
-    [
-        pa.field("row", pa.int64(), nullable=False),
-        pa.field("reason", pa.string(), nullable=False),
-        pa.field("message", pa.string(), nullable=False),
-    ]
-)
-_NO_POSITIONS: Final = pa.array([], pa.int64())
+_PASSES_MAX: Final = 50
+_KEYS_PER_BUCKET: Final = 2_000_000
+_BUCKETS_MAX: Final = 16_384
+_KEYS_SENT_TOGETHER: Final = 1_000_000
+_PINNED_ROWS_PER_PIECE: Final = 2_000_000
+_ROWS_PER_PROBE: Final = 8
+"""So many rows are scanned in the time in which one value is looked up."""
+_ROW_ID, _ROW_ADDRESS, *_ = LANCE_COLUMNS
+_SIGN: Final = np.uint64(1 << 63)
+# No column can have this name.
+_FORMER: Final = "former sources"
+_NO_ADDRESSES: Final = np.empty(0, np.uint64)
+
+
+class IncomingPiece(Protocol):
+    """Some rows of a write, by table and in the order of the input; picklable."""
+
+    @property
+    def number(self) -> int:
+        """Pieces are numbered in the order of the input."""
+        ...
+
+    @property
+    def rows(self) -> Mapping[str, int]:
+        """The number of rows by table."""
+        ...
+
+    @property
+    def given_ids(self) -> Mapping[str, int]:
+        """By table, how many rows have an id from the input; others are new by construction."""
+        ...
+
+    @property
+    def generated(self) -> str | None:
+        """The beginning of every generated id of the piece."""
+        ...
+
+    def read(self, table_key: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Some columns of the rows of a table."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProposedLoad:
-    """Rows that passed every row rule, by table key and in input order.
+class HeldPiece:
+    """Rows in memory."""
+
+    number: int = 0
+    tables: Mapping[str, pa.Table] = field(repr=False)
+    generated: str | None = None
+
+    @property
+    def rows(self) -> Mapping[str, int]:
+        return {key: len(table) for key, table in self.tables.items()}
+
+    @property
+    def given_ids(self) -> Mapping[str, int]:
+        return self.rows
+
+    def read(self, table_key: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        yield from self.tables[table_key].select(list(columns)).to_batches()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyedWrite:
+    """Rows that passed every row rule, and the graph that they are written to.
 
     `overwritten` names the tables whose pinned rows are all removed; such a table may have no
-    rows. `order_by` decides which of several rows with one id is kept, in tables that have it.
+    incoming rows. `order_by` decides which of several rows with one id is kept, in the tables
+    that have it, `ordered`.
     """
 
-    tables: Mapping[str, pa.Table]
-    mode: constraints.WriteMode
-    overwritten: frozenset[str] = field(default_factory=frozenset)
+    pinned: PinnedTables
+    rules: Mapping[str, TypeRules]
+    mode: WriteMode
+    overwritten: frozenset[str] = frozenset()
     order_by: str | None = None
+    ordered: frozenset[str] = frozenset()
+    pieces: tuple[IncomingPiece, ...]
+
+    def rows_of(self, table_key: str) -> int:
+        return sum(piece.rows.get(table_key, 0) for piece in self.pieces)
+
+    @property
+    def touched(self) -> frozenset[str]:
+        """The tables that have incoming rows or lose all of theirs."""
+        return self.overwritten | {key for piece in self.pieces for key in piece.rows}
+
+    @property
+    def given_ids(self) -> frozenset[str]:
+        """The tables with ids from the input."""
+        return frozenset(
+            key for piece in self.pieces for key, count in piece.given_ids.items() if count
+        )
+
+    def count_rule(self, table_key: str) -> EdgeCount | None:
+        rules = self.rules[table_key].keyed_rules
+        return next((rule for rule in rules if isinstance(rule, EdgeCount)), None)
+
+    def keys(self) -> KeyPlan:
+        """The roles of a pass: all incoming keys, and the pinned keys that a rule reads."""
+        incoming = [role for rules in self.rules.values() for role in roles_of(rules, pinned=False)]
+        return KeyPlan(
+            roles=(*incoming, *self._pinned_roles()),
+            mode=self.mode,
+            counts={key: rule for key in self.rules if (rule := self.count_rule(key))},
+            overwritten=self.overwritten,
+            tracked=self._tracked(),
+        )
+
+    @property
+    def relies_on(self) -> frozenset[str]:
+        """The tables whose pinned rows the result depends on, empty ones included."""
+        asked_keys = {
+            role.table_key
+            for rules in self.rules.values()
+            for role in roles_of(rules, pinned=True)
+            if self._is_asked(role)
+        }
+        nodes = {
+            role.node_key
+            for key in self.touched
+            for role in roles_of(self.rules[key], pinned=False)
+            if role.node_key is not None
+        }
+        edges = {key for key in asked_keys if key.startswith(EDGE_PREFIX)}
+        return frozenset(
+            self.touched | (nodes & asked_keys) | (edges if self.overwritten else set())
+        )
+
+    def _tracked(self) -> frozenset[str]:
+        """Tables whose replaced rows must be known, because a rule depends on them."""
+        if self.mode is not WriteMode.MERGE:
+            return frozenset()
+        return frozenset(
+            key
+            for key in self.touched
+            if self.pinned.row_count(key)
+            and (
+                self.count_rule(key)
+                or any(
+                    role.kind is RoleKind.TUPLE for role in roles_of(self.rules[key], pinned=False)
+                )
+            )
+        )
+
+    def _pinned_roles(self) -> Iterable[Role]:
+        relied = self.relies_on
+        for key, rules in self.rules.items():
+            if self.pinned.row_count(key) and key in relied:
+                for role in roles_of(rules, pinned=True):
+                    if self._is_asked(role):
+                        yield role
+
+    def _is_asked(self, role: Role) -> bool:
+        is_overwritten = role.table_key in self.overwritten
+        if role.kind is RoleKind.ENDPOINT:
+            counted = self.count_rule(role.table_key) is not None and role.columns == (
+                SOURCE_COLUMN,
+            )
+            return counted or (not is_overwritten and role.node_key in self.overwritten)
+        return not is_overwritten
+
+
+class Access(Enum):
+    """How pinned keys are read."""
+
+    PROBE = auto()
+    SCAN = auto()
+
+
+def choose_access(*, incoming: int, pinned: int) -> Access:
+    """How the pinned keys of a table are read, by the rows of the write and of the table."""
+    few = 0 < incoming <= lookups.PROBE_VALUES_MAX and incoming * _ROWS_PER_PROBE <= pinned
+    return Access.PROBE if few else Access.SCAN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyResolution:
-    """The outcome of every row, by table key; rows are positions in the tables of the load."""
+class _SendIncoming:
+    """Send the keys of a piece without the rows refused since."""
 
-    kept: Mapping[str, pa.Int64Array]
-    refused: Mapping[str, pa.Table]
-    """Tables of REFUSAL_SCHEMA, in input order; a table without refusals is not named."""
-    broken: tuple[BadRows, ...]
-    read_set: frozenset[str]
+    piece: IncomingPiece
+    refused: Mapping[str, np.ndarray]
 
 
-def resolve_keys(
-    load: ProposedLoad, rules: Mapping[str, constraints.TypeRules], pinned: PinnedTables
-) -> KeyResolution:
-    """Apply the keyed rules to all rows of a load; `rules` has those of every table."""
-    reads = PinnedReads(pinned)
-    try:
-        return _Settlement(load, rules, reads).run()
-    finally:
-        reads.close()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SendPinned:
+    """Send pinned keys of some roles, of the rows of some fragments or of those of a filter.
+
+    `gone` has the addresses of rows that a merge replaces.
+    """
+
+    table_key: str
+    roles: tuple[int, ...]
+    fragments: tuple[int, ...] = ()
+    where: str | None = None
+    gone: np.ndarray = field(repr=False, compare=False)
 
 
-class _Settlement:
-    """The rows accepted so far, and those refused."""
+_Work: TypeAlias = _SendIncoming | _SendPinned
 
-    def __init__(
-        self, load: ProposedLoad, rules: Mapping[str, constraints.TypeRules], reads: PinnedReads
-    ) -> None:
-        self._load = load
-        self._rules = rules
-        self._reads = reads
-        # Tables without input as well: edges of the load may refer to their nodes.
-        self._changes = {key: _everything(key, load, rules[key]) for key in rules}
-        self._refused: dict[str, list[pa.Table]] = {}
 
-    def run(self) -> KeyResolution:
-        touched = [
-            key for key in self._rules if key in self._load.tables or key in self._load.overwritten
-        ]
-        broken: list[BadRows] = []
-        # Nodes first: endpoints are checked against the nodes that remain.
-        for key in touched:
-            self._reads.depend_on(key)
-            if key.startswith(NODE_PREFIX):
-                self._settle_ids(key)
-                self._settle_unique(key)
-        for key in touched:
-            if not key.startswith(NODE_PREFIX):
-                # Before ids, so that an edge without its node does not supersede a valid one.
-                self._settle_endpoints(key)
-                self._settle_ids(key)
-                broken += self._settle_unique_and_counts(key)
-        broken += check_retained_edges(self._changes, self._rules, self._reads, cascades=True)
-        return KeyResolution(
-            kept={key: self._changes[key].rows for key in touched},
-            refused={
-                key: pa.concat_tables(parts).sort_by("row") for key, parts in self._refused.items()
-            },
-            broken=tuple(broken),
-            read_set=self._reads.read_set,
+class _FindingMessage(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    stage: int
+    table_key: str
+    reason: str
+    columns: tuple[str, ...]
+    rows: bytes
+    broken: bytes
+
+
+class _ReplacedMessage(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    table_key: str
+    rows: bytes
+
+
+_DECODER: Final = msgspec.msgpack.Decoder(_FindingMessage | _ReplacedMessage)
+
+
+def resolve_keys(runner: Runner, write: KeyedWrite, *, verb: str) -> PassState:
+    """Apply the keyed rules to all rows of a write.
+
+    Returns:
+        The refused rows with their reasons, and what the write would leave broken among pinned
+        rows.
+    """
+    state = PassState()
+    for _ in range(_PASSES_MAX):
+        state = _Pass(runner, write, state, verb).run()
+        if state.is_final:
+            return state
+    raise AssertionError(f"refused rows still changed findings after {_PASSES_MAX} passes")
+
+
+class _Pass:
+    """One pass over the rows that were not refused before."""
+
+    def __init__(self, runner: Runner, write: KeyedWrite, state: PassState, verb: str) -> None:
+        self._runner = runner
+        self._write = write
+        self._state = state
+        self._verb = verb
+        self._keys = write.keys()
+
+    def run(self) -> PassState:
+        work: list[_Work] = [*self._incoming(), *self._pinned()]
+        hashing = Hashing(seed=secrets.token_bytes(SEED_BYTES), buckets=self._buckets())
+        sender = _Sender(self._write, self._keys, hashing)
+        answers = self._runner.exchange(
+            Stage(verb=self._verb, name="check keys"),
+            work,
+            sender.send,
+            Hop(partitions=hashing.buckets, receive=_Checker(self._keys).receive),
+        )
+        findings: list[Finding] = []
+        replaced: dict[str, list[np.ndarray]] = {}
+        for _, content in answers:
+            message = _DECODER.decode(content)
+            if isinstance(message, _FindingMessage):
+                findings.append(_finding(message))
+            else:
+                addresses = np.frombuffer(message.rows, np.uint64)
+                replaced.setdefault(message.table_key, []).append(addresses)
+        return after_pass(
+            self._state,
+            findings,
+            {key: np.sort(np.concatenate(parts)) for key, parts in replaced.items()},
+            keys=self._keys,
+            rules=self._write.rules,
+            given_ids=self._write.given_ids,
         )
 
-    def _settle_ids(self, key: str) -> None:
-        change = self._changes[key]
-        kept_rows = _standing(change, self._load, self._reads)
-        if len(kept_rows) < len(change.rows):
-            merging = self._load.mode is constraints.WriteMode.MERGE
-            self._refuse(
-                key,
-                _without(change.rows, kept_rows),
-                Reason.SUPERSEDED if merging else Reason.DUPLICATE_ID,
-            )
-        if self._load.mode is constraints.WriteMode.APPEND:
-            # The change is looked up again, without the repeated ids: a row is refused only once.
-            self._refuse(key, taken_rows(self._changes[key], self._reads), Reason.ID_EXISTS)
+    def _incoming(self) -> Iterator[_SendIncoming]:
+        for piece in self._write.pieces:
+            yield _SendIncoming(piece=piece, refused=self._state.refused_in(piece.number))
 
-    def _settle_unique(self, key: str) -> None:
-        """Check all unique tuples on the same survivors, and repeat while rows are refused."""
-        rules = [
-            keyed_rule
-            for keyed_rule in self._rules[key].keyed_rules
-            if isinstance(keyed_rule, constraints.UniqueTuple)
-        ]
-        any_refused = bool(rules)
-        while any_refused:
-            # A refused row frees its values, and a pinned row that it would have replaced is kept:
-            # both can change which rows conflict.
-            change = self._changes[key]
-            blamed_rows = [
-                (rule, clashes(change, rule, self._reads).column("row").combine_chunks())
-                for rule in rules
-                # A table that is overwritten without new rows may lack the columns of the rule.
-                if len(change.incoming)
-            ]
-            any_refused = self._refuse_by_rule(key, Reason.NOT_UNIQUE, blamed_rows)
-
-    def _settle_endpoints(self, key: str) -> None:
-        change = self._changes[key]
-        blamed_rows = []
-        for rule in self._rules[key].keyed_rules:
-            if isinstance(rule, constraints.EndpointExists):
-                ends = change.incoming.column(rule.column)
-                missing = missing_nodes(ends, self._changes[rule.node_key], self._reads)
-                blamed_rows.append((rule, change.rows.filter(_mask(ends, missing))))
-        self._refuse_by_rule(key, Reason.MISSING_ENDPOINT, blamed_rows)
-
-    def _settle_unique_and_counts(self, key: str) -> list[BadRows]:
-        rules = [
-            keyed_rule
-            for keyed_rule in self._rules[key].keyed_rules
-            if isinstance(keyed_rule, constraints.EdgeCount)
-        ]
-        # Each of the two rules may refuse edges that the other counted or compared.
-        while True:
-            self._settle_unique(key)
-            findings = [
-                (rule, finding)
-                for rule in rules
-                for finding in check_counts(
-                    self._changes[key], self._changes[rule.source_key], rule, self._reads
-                )
-            ]
-            # A finding without rows blames no record. Only those of the last round are reported:
-            # refusing a row keeps the pinned row it would have replaced, which changes the counts.
-            if not any(len(finding.rows) for _, finding in findings):
-                return [finding for _, finding in findings]
-            for rule, finding in findings:
-                self._refuse(key, finding.rows, finding.reason, rule)
-
-    def _refuse_by_rule(
-        self,
-        key: str,
-        reason: Reason,
-        blamed_rows: Sequence[tuple[constraints.KeyedRule, pa.Int64Array]],
-    ) -> bool:
-        """Refuse each row once, for the first rule it breaks; whether there was any."""
-        any_refused = False
-        for rule, rows in blamed_rows:
-            if not len(rows):
-                continue
-            # All rules were checked on the same survivors, so an earlier one may have refused it.
-            remaining_rows = rows.filter(pc.is_in(rows, self._changes[key].rows))
-            any_refused = any_refused or len(remaining_rows) > 0
-            self._refuse(key, remaining_rows, reason, rule)
-        return any_refused
-
-    def _refuse(
-        self,
-        key: str,
-        rows: pa.Int64Array,
-        reason: Reason,
-        rule: constraints.KeyedRule | None = None,
-    ) -> None:
-        if not len(rows):
+    def _pinned(self) -> Iterator[_SendPinned]:
+        roles_by_table: dict[str, list[tuple[int, Role]]] = {}
+        for number, role in enumerate(self._keys.roles):
+            if role.pinned:
+                roles_by_table.setdefault(role.table_key, []).append((number, role))
+        if not roles_by_table:
             return
-        change = self._changes[key]
-        # Positions are those of the whole input, so they must not be looked up in `incoming`.
-        looked_at = [change.given.column(name).take(rows) for name in _looked_at(rule)]
-        messages = [
-            constraints.keyed_message(reason, rule, values)
-            for values in zip(*looked_at, strict=True)
-        ]
-        self._refused.setdefault(key, []).append(
-            pa.table(
-                [rows, pa.repeat(reason.value, len(rows)), pa.array(messages, pa.string())],
-                schema=REFUSAL_SCHEMA,
-            )
+        probes = _Probes(self._write, self._keys.tracked)
+        for table_key, roles in roles_by_table.items():
+            gone = self._state.replaced.get(table_key, _NO_ADDRESSES)
+            scanned: list[int] = []
+            for number, role in roles:
+                where = probes.filter(role)
+                if where is None:
+                    scanned.append(number)
+                elif where:
+                    yield _SendPinned(table_key=table_key, roles=(number,), where=where, gone=gone)
+            if scanned:
+                pinned = self._write.pinned
+                for group in pinned.groups(table_key, rows_max=_PINNED_ROWS_PER_PIECE):
+                    yield _SendPinned(
+                        table_key=table_key, roles=tuple(scanned), fragments=group, gone=gone
+                    )
+
+    def _buckets(self) -> int:
+        """Enough for the keys of incoming rows, and of all pinned rows that may be read."""
+        keys = 0
+        for role in self._keys.roles:
+            if role.pinned:
+                keys += self._write.pinned.row_count(role.table_key)
+            else:
+                keys += self._write.rows_of(role.table_key)
+        return min(_BUCKETS_MAX, max(1, -(-keys // _KEYS_PER_BUCKET)))
+
+
+class _Probes:
+    """Filters for the pinned keys that incoming rows are compared with, if these are few."""
+
+    def __init__(self, write: KeyedWrite, tracked: frozenset[str]) -> None:
+        self._write = write
+        self._tracked = tracked
+        self._rows = sum(map(write.rows_of, write.rules))
+        self._read: dict[tuple[str, str], pa.ChunkedArray] = {}
+
+    def filter(self, role: Role) -> str | None:
+        """The filter for a role; an empty one if no row is asked for, None to scan the table."""
+        write = self._write
+        pinned = write.pinned.row_count(role.table_key)
+        if choose_access(incoming=self._rows, pinned=pinned) is Access.SCAN:
+            return None
+        if role.kind is RoleKind.ENDPOINT:
+            if role.node_key in write.overwritten or role.table_key in write.overwritten:
+                return None
+            column, values = SOURCE_COLUMN, self._sources(role.table_key)
+        elif role.kind is RoleKind.ID:
+            column, values = ID_COLUMN, self._ids(role.table_key)
+        else:
+            probed = [name for name in role.columns if self._can_probe(role.table_key, name)]
+            if not probed:
+                return None
+            column, values = probed[0], [self._values(role.table_key, probed[0])]
+        return self._text(column, values)
+
+    def _text(self, column: str, values: Sequence[pa.ChunkedArray]) -> str | None:
+        chunks = [chunk for array in values for chunk in array.chunks]
+        if not chunks:
+            return ""
+        distinct = pc.unique(pa.chunked_array(chunks)).drop_null()
+        if len(distinct) > lookups.PROBE_VALUES_MAX:
+            return None
+        return filter_text(Within(column=column, values=distinct)) if len(distinct) else ""
+
+    def _ids(self, table_key: str) -> list[pa.ChunkedArray]:
+        """Ids of incoming rows, and of the nodes that incoming edges refer to."""
+        ids = [self._values(table_key, ID_COLUMN)]
+        for rules in self._write.rules.values():
+            for role in roles_of(rules, pinned=False):
+                if role.kind is RoleKind.ENDPOINT and role.node_key == table_key:
+                    is_source = role.columns == (SOURCE_COLUMN,)
+                    ids += (
+                        self._sources(role.table_key)
+                        if is_source
+                        else [self._values(role.table_key, role.columns[0])]
+                    )
+        return ids
+
+    def _sources(self, table_key: str) -> list[pa.ChunkedArray]:
+        """Sources of incoming edges, and of the pinned ones that they replace."""
+        sources = [self._values(table_key, SOURCE_COLUMN)]
+        if table_key in self._tracked:
+            sources.append(self._former_sources(table_key))
+        return sources
+
+    def _former_sources(self, table_key: str) -> pa.ChunkedArray:
+        if (table_key, _FORMER) not in self._read:
+            where = self._text(ID_COLUMN, [self._values(table_key, ID_COLUMN)])
+            former = pa.chunked_array([], pa.string())
+            if where:
+                rows = self._write.pinned.scan(table_key, [SOURCE_COLUMN], where).read_all()
+                former = rows.column(SOURCE_COLUMN)
+            self._read[table_key, _FORMER] = former
+        return self._read[table_key, _FORMER]
+
+    def _can_probe(self, table_key: str, column: str) -> bool:
+        values = self._values(table_key, column)
+        return bool(values.num_chunks) and can_probe(values.type)
+
+    def _values(self, table_key: str, column: str) -> pa.ChunkedArray:
+        """The values of a column in all incoming rows of a table."""
+        if (table_key, column) not in self._read:
+            chunks = [
+                batch.column(0)
+                for piece in self._write.pieces
+                if piece.rows.get(table_key)
+                for batch in piece.read(table_key, [column])
+            ]
+            kind = chunks[0].type if chunks else pa.string()
+            self._read[table_key, column] = pa.chunked_array(chunks, kind)
+        return self._read[table_key, column]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Roles:
+    """The roles of one table by number, and the columns that they need."""
+
+    numbered: tuple[tuple[int, Role], ...]
+    columns: tuple[str, ...]
+
+
+class _Sender:
+    """Hashes the keys of pieces, role by role."""
+
+    def __init__(self, write: KeyedWrite, keys: KeyPlan, hashing: Hashing) -> None:
+        # The pieces travel with the work: a task needs its own only.
+        self._pinned = write.pinned
+        self._order_by = write.order_by
+        self._ordered = write.ordered
+        self._keys = keys
+        self._hashing = hashing
+
+    def send(self, work: _Work, task: Task) -> Iterator[Sent]:
+        match work:
+            case _SendIncoming():
+                yield from self._send_incoming(work, task)
+            case _SendPinned():
+                yield from self._send_pinned(work, task)
+            case _:
+                assert_never(work)
+
+    def _send_incoming(self, work: _SendIncoming, task: Task) -> Iterator[Sent]:
+        piece = work.piece
+        buckets = KeyBuckets(self._hashing)
+        for table_key in piece.rows:
+            roles = self._incoming_roles(table_key, with_ids=bool(piece.given_ids.get(table_key)))
+            if not roles.numbered:
+                continue
+            first = 0
+            for batch in piece.read(table_key, roles.columns):
+                numbers = incoming_rows(piece.number, first, len(batch))
+                first += len(batch)
+                task.advance(rows=len(batch))
+                rows, numbers = _without_refused(batch, numbers, work.refused.get(table_key))
+                self._add(buckets, roles, rows, numbers, piece.generated)
+                if buckets.count > _KEYS_SENT_TOGETHER:
+                    yield from buckets.buckets()
+        yield from buckets.buckets()
+
+    def _incoming_roles(self, table_key: str, *, with_ids: bool) -> _Roles:
+        """The keys of a table; ids that were generated are new and need no comparison."""
+        numbered = tuple(
+            (number, role)
+            for number, role in enumerate(self._keys.roles)
+            if not role.pinned
+            and role.table_key == table_key
+            and (role.kind is not RoleKind.ID or with_ids)
         )
-        self._changes[key] = change.without(rows)
+        columns = dict.fromkeys(name for _, role in numbered for name in role.columns)
+        if with_ids and self._order_by is not None and table_key in self._ordered:
+            columns |= {self._order_by: None}
+        return _Roles(numbered=numbered, columns=tuple(columns))
+
+    def _add(
+        self,
+        buckets: KeyBuckets,
+        roles: _Roles,
+        batch: pa.RecordBatch,
+        numbers: np.ndarray,
+        generated: str | None,
+    ) -> None:
+        for number, role in roles.numbered:
+            if role.kind is not RoleKind.ID:
+                buckets.add(number, [batch.column(name) for name in role.columns], numbers)
+                continue
+            rows, row_numbers = _with_given_ids(batch, numbers, generated)
+            extras: tuple[np.ndarray, ...] = ()
+            if self._order_by is not None and self._order_by in rows.schema.names:
+                extras = rank_arrays(rows.column(self._order_by))
+            buckets.add(number, [rows.column(ID_COLUMN)], row_numbers, extras=extras)
+
+    def _send_pinned(self, work: _SendPinned, task: Task) -> Iterator[Sent]:
+        roles = [(number, self._keys.roles[number]) for number in work.roles]
+        columns = list(dict.fromkeys(name for _, role in roles for name in role.columns))
+        read = [*columns, _ROW_ADDRESS]
+        if work.where is None:
+            batches: Iterable[pa.RecordBatch] = self._pinned.scan_group(
+                work.table_key, work.fragments, read
+            )
+        else:
+            batches = self._pinned.scan(work.table_key, read, work.where)
+        buckets = KeyBuckets(self._hashing)
+        is_tracked = work.table_key in self._keys.tracked
+        for batch in batches:
+            task.advance(rows=len(batch))
+            addresses = batch.column(_ROW_ADDRESS).to_numpy()
+            extras = (np.isin(addresses, work.gone).astype(np.uint64),) if is_tracked else ()
+            for number, role in roles:
+                values = [batch.column(name) for name in role.columns]
+                buckets.add(number, values, addresses, extras=extras)
+            if buckets.count > _KEYS_SENT_TOGETHER:
+                yield from buckets.buckets()
+        yield from buckets.buckets()
 
 
-def _everything(key: str, load: ProposedLoad, rules: constraints.TypeRules) -> Change:
-    """All rows of a table, with the columns that some keyed rule looks at and no others."""
-    input_rows = load.tables.get(key, NO_ROWS)
-    wanted = {ID_COLUMN, load.order_by}
-    for rule in rules.keyed_rules:
-        wanted.update(_looked_at(rule))
-    input_rows = input_rows.select([name for name in input_rows.column_names if name in wanted])
-    # All rows, even if several share an id: which of them counts depends on the mode, on
-    # `order_by` and on what is refused before ids are settled.
-    return Change(
-        table_key=key,
-        given=input_rows,
-        rows=pa.array(np.arange(len(input_rows))),
-        incoming=input_rows,
-        overwritten=key in load.overwritten,
-        deleted=EMPTY_IDS,
+def _without_refused(
+    batch: pa.RecordBatch, numbers: np.ndarray, refused: np.ndarray | None
+) -> tuple[pa.RecordBatch, np.ndarray]:
+    if refused is None:
+        return batch, numbers
+    is_kept = ~np.isin(numbers, refused)
+    return batch.filter(pa.array(is_kept)), numbers[is_kept]
+
+
+def _with_given_ids(
+    batch: pa.RecordBatch, numbers: np.ndarray, generated: str | None
+) -> tuple[pa.RecordBatch, np.ndarray]:
+    if generated is None:
+        return batch, numbers
+    is_given = pc.invert(pc.starts_with(batch.column(ID_COLUMN), generated))
+    if pc.all(is_given).as_py():
+        return batch, numbers
+    return batch.filter(is_given), numbers[is_given.to_numpy(zero_copy_only=False)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Checker:
+    """Checks the keys of one bucket."""
+
+    keys: KeyPlan
+
+    def receive(self, messages: Iterator[bytes], task: Task) -> Iterator[Sent]:
+        task.advance()
+        keys = keyed_bucket.decode_keys(messages)
+        for outcome in keyed_bucket.check_bucket(keys, self.keys):
+            yield task.number, msgspec.msgpack.encode(_message(outcome))
+
+
+def _message(outcome: Finding | Replaced) -> _FindingMessage | _ReplacedMessage:
+    match outcome:
+        case Finding():
+            return _FindingMessage(
+                outcome.stage,
+                outcome.table_key,
+                outcome.reason.value,
+                outcome.columns,
+                outcome.rows.tobytes(),
+                outcome.broken.tobytes(),
+            )
+        case Replaced():
+            return _ReplacedMessage(outcome.table_key, outcome.rows.tobytes())
+        case _:
+            assert_never(outcome)
+
+
+def _finding(message: _FindingMessage) -> Finding:
+    return Finding(
+        stage=keyed_bucket.Stage(message.stage),
+        table_key=message.table_key,
+        reason=Reason(message.reason),
+        columns=tuple(message.columns),
+        rows=np.frombuffer(message.rows, np.uint64),
+        broken=np.frombuffer(message.broken, np.uint64),
     )
 
 
-def _looked_at(rule: constraints.KeyedRule | None) -> tuple[str, ...]:
-    match rule:
-        case None:
-            return (ID_COLUMN,)
-        case constraints.UniqueTuple():
-            return rule.columns
-        case constraints.EndpointExists():
-            return (rule.column,)
-        case constraints.EdgeCount():
-            return (SOURCE_COLUMN,)
+def rank_arrays(values: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    """Two numbers per row: whether there is a value, and its rank among all values.
 
-
-_HASHED_LEAST: Final = 10_000
-_SEED: Final = secrets.token_bytes(SEED_BYTES)
-# Among equal or missing values the later record wins, as in a merge without an order.
-_GREATEST: Final = """
-SELECT row FROM (
-    SELECT row, row_number() OVER (
-        PARTITION BY id ORDER BY value DESC NULLS LAST, row DESC
-    ) AS rank
-    FROM incoming
-)
-WHERE rank = 1 ORDER BY row
-"""
-
-
-def _standing(change: Change, load: ProposedLoad, reads: PinnedReads) -> pa.Int64Array:
-    """Positions of the one row per id that is kept, in input order."""
-    if _are_distinct(change.ids):
-        return change.rows
-    merging = load.mode is constraints.WriteMode.MERGE
-    if merging and load.order_by in change.incoming.column_names:
-        value = change.incoming.column(load.order_by)
-        incoming = pa.table({"row": change.rows, "id": change.ids, "value": value})
-        return reads.query(_GREATEST, incoming=incoming).column("row").combine_chunks()
-    # A merge keeps the last record of an id, the other modes keep the first.
-    chosen = "max" if merging else "min"
-    rows = pa.table({"id": change.ids, "row": change.rows})
-    rows_by_id = rows.group_by("id").aggregate([("row", chosen)])
-    kept_rows: pa.Int64Array = rows_by_id.column(f"row_{chosen}").combine_chunks()
-    return kept_rows.take(pc.sort_indices(kept_rows))
-
-
-def _are_distinct(ids: pa.ChunkedArray) -> bool:
-    """Whether no two ids are equal.
-
-    Different hashes prove it in a quarter of the time; equal ones, even of different ids, do not
-    disprove it.
+    A row with the greater value has the greater pair; a missing value is the smallest. Both zeros
+    are equal, and every NaN is the greatest, whatever its sign bit says.
     """
-    if len(ids) > _HASHED_LEAST and not ids.null_count:
-        hashes = hash_keys([ids], _SEED).first
-        hashes.sort()
-        if not (hashes[1:] == hashes[:-1]).any():
-            return True
-    return bool(pc.count_distinct(ids).as_py() == len(ids))
+    present = values.is_valid().to_numpy(zero_copy_only=False).astype(np.uint64)
+    return present, _ranks(values)
 
 
-def _without(rows: pa.Int64Array, left: pa.Int64Array) -> pa.Int64Array:
-    return rows.filter(pc.invert(pc.is_in(rows, left)))
+def _ranks(values: pa.Array) -> np.ndarray:
+    kind = values.type
+    if pat.is_floating(kind):
+        numbers = _plain(values.cast(pa.float64()), 0.0)
+        numbers[np.isnan(numbers)] = np.nan
+        bits = (numbers + 0.0).view(np.uint64)
+        return np.where(bits & _SIGN, ~bits, bits | _SIGN)
+    if pat.is_unsigned_integer(kind):
+        return _plain(values.cast(pa.uint64()), 0)
+    if pat.is_date32(kind):
+        values = values.cast(pa.int32())
+    return _plain(values.cast(pa.int64()), 0).view(np.uint64) ^ _SIGN
 
 
-def _mask(column: pa.ChunkedArray, values: pa.Array) -> pa.BooleanArray:
-    return pc.is_in(column, values).combine_chunks()
+def _plain(values: pa.Array, filler: float) -> np.ndarray:
+    filled: np.ndarray = pc.fill_null(values, filler).to_numpy(zero_copy_only=False)
+    return filled.copy()

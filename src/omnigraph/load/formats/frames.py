@@ -31,7 +31,7 @@ from omnigraph.validation.input.casts import unwrapped
 from omnigraph.validation.input.intake import NewIds
 
 BATCH_ROWS_MAX: Final = 65_536
-_BATCH_BYTES: Final = 64 << 20
+_BATCH_BYTES: Final = 16 << 20
 _SAMPLED_ROWS: Final = 16
 _TIMES: Final = frozenset({Scalar.DATE, Scalar.DATETIME})
 
@@ -86,8 +86,14 @@ def _rows_at_once(reader: pq.ParquetFile, group: int, block_rows: int) -> int:
     if reader.metadata.row_group(group).num_rows <= _SAMPLED_ROWS:
         return block_rows
     sample = next(reader.iter_batches(batch_size=_SAMPLED_ROWS, row_groups=[group]))
-    width: int = sample.nbytes // sample.num_rows
-    return max(1, min(block_rows, _BATCH_BYTES // max(1, width)))
+    return min(block_rows, _rows_that_fit(sample))
+
+
+def _rows_that_fit(batch: pa.RecordBatch) -> int:
+    """How many rows like the first ones to validate together; a dictionary is counted decoded."""
+    sample = batch.slice(0, _SAMPLED_ROWS)
+    size: int = sum(unwrapped(column).nbytes for column in sample.columns)
+    return max(1, _BATCH_BYTES * max(1, len(sample)) // max(1, size))
 
 
 def _parse(
@@ -103,8 +109,9 @@ def _parse(
         chosen = choose_columns(
             batch.schema.names, validator.declared, columns=columns, where=where
         )
-        for start in range(0, batch.num_rows, BATCH_ROWS_MAX):
-            part = batch.slice(start, BATCH_ROWS_MAX)
+        rows = min(BATCH_ROWS_MAX, _rows_that_fit(batch))
+        for start in range(0, batch.num_rows, rows):
+            part = batch.slice(start, rows)
             yield from in_input_order(_validate(part, chosen, validator, place))
             place += part.num_rows
     yield SplitEnd(lines=place - first_place, records=place - first_place)

@@ -17,9 +17,12 @@ from dataclasses import dataclass
 from heapq import heapify, heapreplace
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pat
 
+from omnigraph import names
 from omnigraph.errors import ConflictError, DamagedGraphError, InvalidInputError, NotFoundError
 from omnigraph.language.diagnostics import did_you_mean, shown
 from omnigraph.storage.lance import datasets
@@ -317,6 +320,22 @@ def scan_fragments(
     with datasets.translated(root, f"read {entry.table_key}"):
         fragments = [_fragment(dataset, fragment_id) for fragment_id in fragment_ids]
         yield from _scanner(dataset, fragments, columns=columns, where=where).to_batches()
+
+
+def rows_at(
+    root: Root, entry: TableEntry, addresses: np.ndarray, *, columns: Sequence[str]
+) -> pa.Table:
+    """A few rows by their addresses, in the order of these; reads their fragments."""
+    fragments = np.unique(addresses >> np.uint64(32)).tolist()
+    address = names.LANCE_COLUMNS[1]
+    wanted = pa.array(addresses, pa.uint64())
+    chosen = list(dict.fromkeys(columns))
+    parts: list[pa.RecordBatch] = []
+    for batch in scan_fragments(root, entry, fragments, columns=[*chosen, address], where=None):
+        rows = batch.filter(pc.is_in(batch.column(address), wanted))
+        if rows.num_rows:
+            parts.append(rows)
+    return pa.Table.from_batches(parts).sort_by(address).select(chosen)
 
 
 def _scanner(

@@ -1,28 +1,40 @@
-"""Rules of a load on hashed keys, against the oracle: many small cases, jobs run in a loop."""
+"""Rules of a load, against the oracle: many small cases, on runners that vary everything."""
 
 from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import cast
 
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
-from pyspark.sql import SparkSession
+from hypothesis import strategies as st
 
 import omnigraph
 from omnigraph.api.options import LoadOptions
 from omnigraph.errors import LoadRefusedError
 from omnigraph.graph import Graph
+from omnigraph.load import load as load_operation
+from omnigraph.load import pipeline
 from omnigraph.load.report import LoadReport
+from omnigraph.runner.protocol import Runner
+from omnigraph.runner.threads import ThreadRunner
+from omnigraph.storage.objects.location import Root, parse_root
+from omnigraph.validation import resolve_keys as resolving
 from tests.drawing import drawn
 from tests.load.oracle import SCHEMA, TABLES, Case, Table, expect
 from tests.load.random_loads import loads
-from tests.spark.loop_session import LoopSession
+from tests.runner.random_runner import RandomRunner
 
-pytestmark = pytest.mark.spark
+pytestmark = pytest.mark.random
+
+RUNNERS: dict[str, Callable[[Root, int], Runner]] = {
+    "threads": lambda _, seed: ThreadRunner(parallel=1 + seed % 3, held_bytes=seed % 100),
+    "random": lambda _, seed: RandomRunner(seed),
+    "random, staged as fragments": lambda root, seed: RandomRunner(seed, root=root),
+}
 
 
 def line(table: str, row: dict[str, object]) -> str:
@@ -70,12 +82,30 @@ def graph_with(root: str, published: dict[str, Table]) -> Graph:
 
 
 @pytest.mark.timeout(0)
-@drawn(3)
-@given(case=loads())
-def test_every_record_has_the_fate_that_plain_reasoning_gives_it(case: Case) -> None:
+@pytest.mark.parametrize("kind", RUNNERS)
+def test_every_record_has_the_fate_that_plain_reasoning_gives_it(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resolving, "_KEYS_PER_BUCKET", 5)
+    monkeypatch.setattr(pipeline, "_EDITED_ROWS_MAX", 3)
+    monkeypatch.setattr(pipeline, "_ROWS_PER_WRITE", 2)
+
+    @drawn(3)
+    @given(case=loads(), seed=st.integers(0, 10_000))
+    def agree(case: Case, seed: int) -> None:
+        require_fates(case, monkeypatch, lambda root: RUNNERS[kind](root, seed))
+
+    agree()
+
+
+def require_fates(
+    case: Case, monkeypatch: pytest.MonkeyPatch, make_runner: Callable[[Root], Runner]
+) -> None:
     expected = expect(case)
     with tempfile.TemporaryDirectory() as folder:
         graph = graph_with(f"{folder}/graph", dict(case.published))
+        runner = make_runner(parse_root(graph.root))
+        monkeypatch.setattr(load_operation, "ThreadRunner", lambda _: runner)
         before = contents(graph)
         middle = len(case.records) // 2
         for number, part in enumerate((case.records[:middle], case.records[middle:])):
@@ -87,8 +117,7 @@ def test_every_record_has_the_fate_that_plain_reasoning_gives_it(case: Case) -> 
                 [f"{folder}/0.jsonl", f"{folder}/1.jsonl"],
                 mode=case.mode,
                 on_error="quarantine",
-                spark=cast("SparkSession", LoopSession()),
-                options=LoadOptions(order_by=case.order_by, max_rejected="100%", engine="spark"),
+                options=LoadOptions(order_by=case.order_by, max_rejected="100%", engine="local"),
             )
 
         if expected.broken:

@@ -1,0 +1,550 @@
+"""Load an input as one commit: stage its pieces, check their keys, account for them, write them.
+
+    stage      tasks parse and check records, and keep their rows; see `staging`
+    resolve    keyed rules are applied in passes over the keys of staged rows; see `resolve_keys`
+    account    the report is complete: refuse, or set rejected records aside
+    write      kept rows become one change per table; a merge is joined with the pinned rows
+
+The same steps run on threads of this process and on Spark. Where the runner's scratch folder is on
+this machine, rows are spooled there and written after they were accepted; otherwise they are staged
+as fragments of their tables at once, so that they are written once.
+
+Invariants:
+- A load is one operation, with one commit for all types. The driver holds descriptions, counts and
+  findings.
+- The input is read once. After a lost race the same staged rows are checked again on the new pins.
+- Files that a load staged and did not publish are removed, as far as the driver knows of them.
+  Files of failed tasks are referenced by no version.
+- Pieces are numbered in the order of the input, frames in the order given.
+- Where rows become fragments at once, every type the input may hold has a line of versions of the
+  branch's own before a task writes a row, because the types are unknown until all rows are read.
+  Forks without rows are dropped afterwards; no manifest refers to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from omnigraph import names
+from omnigraph.commit.fork_on_write import writable_entry
+from omnigraph.commit.phases import Prepared, Unchanged, Verb, WriteRequest
+from omnigraph.commit.protocol import commit_write, is_surely_unpublished
+from omnigraph.commit.sidecar import WriterKind
+from omnigraph.errors import ConflictError, InvalidInputError, OmnigraphError
+from omnigraph.failpoints import reach
+from omnigraph.load import report as load_report
+from omnigraph.load.formats.frames import parse_batches
+from omnigraph.load.formats.parse import parse_split
+from omnigraph.load.rejected import StagedLoad, account_of, piece_refusals, set_aside
+from omnigraph.load.staging import (
+    PieceReport,
+    PieceStager,
+    StagedPiece,
+    StagingPlan,
+    with_lines_before,
+)
+from omnigraph.load.upsert import PieceRows, upsert
+from omnigraph.runner.protocol import FramePart, Runner, Stage, Task, require_answers
+from omnigraph.runner.shuffle import LocalScratch, Scratch
+from omnigraph.schema.arrow import has_blob
+from omnigraph.schema.model import model_hash
+from omnigraph.storage.lance.forks import drop_fork
+from omnigraph.storage.manifest.swap import read_manifest
+from omnigraph.storage.objects.durability import make_durable
+from omnigraph.storage.staging import bulk
+from omnigraph.storage.staging.edits import stage_edits
+from omnigraph.validation.constraints import WriteMode, rules_of, table_rules
+from omnigraph.validation.input.intake import declared_types
+from omnigraph.validation.keyed_bucket import split_and_position
+from omnigraph.validation.lookups import SnapshotTables
+from omnigraph.validation.resolve_keys import KeyedWrite, resolve_keys
+
+if TYPE_CHECKING:
+    from omnigraph.load.formats.records import Split
+    from omnigraph.storage.manifest.state import ManifestState
+    from omnigraph.storage.objects.location import Root
+    from omnigraph.storage.snapshot import Snapshot, TableEntry
+    from omnigraph.storage.staging.changes import StagedChange
+    from omnigraph.validation.keyed_passes import PassState, RefusedRows, Verdict
+
+_VERB: Final = "load"
+_ROWS_PER_WRITE: Final = 500_000
+_EDITED_ROWS_MAX: Final = 500_000
+"""Up to so many merged rows are located by their ids in memory, more by an exchange."""
+
+
+class _WrittenRows(msgspec.Struct, frozen=True, array_like=True):
+    """Fragments that one task wrote."""
+
+    fragments: list[tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _WriteWork:
+    """Kept rows of some pieces that become fragments of one table."""
+
+    entry: TableEntry
+    schema: pa.Schema = field(repr=False)
+    pieces: tuple[PieceRows, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SetAsideWork:
+    """The rejected records of one piece."""
+
+    report: PieceReport = field(repr=False)
+    verdicts: tuple[Verdict, ...]
+    refused: Mapping[str, RefusedRows] = field(repr=False)
+    lines_before: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Appended:
+    """What a lost race wrote: it is used again if the same rows are left for the same fork."""
+
+    fork: str | None
+    refused: np.ndarray = field(repr=False)
+    fragments: tuple[bulk.StagedFragment, ...] = field(repr=False)
+
+
+def run_load(
+    job: load_report.LoadJob, runner: Runner, *, engine: load_report.Engine
+) -> load_report.LoadReport:
+    """Carry out one load on a runner."""
+    with ExitStack() as stack:
+        scratch = stack.enter_context(runner.scratch(job.operation_id))
+        load = _Load(job, runner, scratch, engine)
+        stack.callback(load.clean_up)
+        return load.run()
+
+
+class _Load:
+    def __init__(
+        self,
+        job: load_report.LoadJob,
+        runner: Runner,
+        scratch: Scratch,
+        engine: load_report.Engine,
+    ) -> None:
+        self._job = job
+        self._runner = runner
+        self._scratch = scratch
+        self._spool = scratch.folder if isinstance(scratch, LocalScratch) else None
+        self._engine = engine
+        self._rules = table_rules(job.catalog)
+        self._plan: StagingPlan | None = None
+        self._reports: tuple[PieceReport, ...] = ()
+        self._account: load_report.LoadReport | None = None
+        self._appended: dict[str, _Appended] = {}
+        self._entries: dict[str, TableEntry] = {}
+        """Writable entries of the tables that have files of this load."""
+        self._written: frozenset[str] = frozenset()
+
+    def run(self) -> load_report.LoadReport:
+        job = self._job
+        if self._spool is not None:
+            # The graph does not know of the load before its input was read.
+            self._stage({})
+        if job.dry_run and self._spool is not None:
+            self._judge(read_manifest(job.objects.root, branch=job.branch).snapshot())
+            assert self._account is not None
+            return self._account
+        schema_hash = model_hash(job.catalog)
+        request = WriteRequest.of(
+            job.objects, job.clock, WriterKind.LOAD, job, schema_hash=schema_hash
+        )
+        try:
+            finished = commit_write(request, Verb(prepare=self._prepare))
+        except _DryRunEnded:
+            finished = Unchanged(operation_id=request.operation_id)
+        if isinstance(finished, Unchanged):
+            assert self._account is not None
+            return self._account
+        if self._account is None or not finished.changes:
+            return load_report.repeated_report(job, finished.commit_id, engine=self._engine)
+        labels = load_report.type_labels(job.catalog)
+        changes = finished.changes
+        return replace(
+            self._account,
+            commit_id=finished.commit_id,
+            inserted={labels[change.table_key]: change.rows_inserted for change in changes},
+            updated={labels[change.table_key]: change.rows_updated for change in changes},
+        )
+
+    def clean_up(self) -> None:
+        """Remove files of this load; of staged rows only those that will never be published."""
+        job = self._job
+        with suppress(OmnigraphError):
+            if not self._entries:
+                return
+            if is_surely_unpublished(job.objects, job.operation_id, job.branch):
+                self._written = frozenset()
+                for table_key, entry in self._entries.items():
+                    bulk.discard(job.objects, entry, self._staged_fragments(table_key))
+            self._drop_unused_forks()
+
+    def _staged_fragments(self, table_key: str) -> Iterator[bulk.StagedFragment]:
+        for report in self._reports:
+            if table_key in report.tables:
+                yield from report.tables[table_key].staged_fragments()
+        if table_key in self._appended:
+            yield from self._appended[table_key].fragments
+
+    def _drop_unused_forks(self) -> None:
+        job = self._job
+        if job.branch is None:
+            return
+        own = (job.branch.incarnation, job.operation_id)
+        for key, entry in self._entries.items():
+            if key not in self._written and entry.fork and names.fork_owner(entry.fork) == own:
+                drop_fork(job.objects.root, entry.location, entry.fork)
+
+    def _prepare(self, state: ManifestState) -> Prepared:
+        published = state.snapshot()
+        resolution, write = self._judge(published)
+        self._set_aside(resolution)
+        changes = self._changes(write, resolution, published)
+        reach("load.gathered")
+        self._written = frozenset(change.table_key for change in changes)
+        return Prepared(changes=changes, read_set=write.relies_on | self._written)
+
+    def _judge(self, published: Snapshot) -> tuple[PassState, KeyedWrite]:
+        """Stage the input, apply every rule, and refuse the load unless its account is accepted."""
+        tables = self._writable_tables(published) if self._spool is None else published.tables
+        if self._plan is None:
+            plan = self._stage(tables)
+        else:
+            if self._spool is None:
+                _require_same_lines(self._plan.entries, tables)
+            plan = self._plan = replace(self._plan, entries=tables)
+        write = self._keyed_write(plan, published)
+        resolution = resolve_keys(self._runner, write, verb=_VERB)
+        reach("load.settled")
+        self._account = account_of(
+            self._job, self._staged_load, self._reports, resolution, engine=self._engine
+        )
+        load_report.require_acceptable(
+            self._account, on_error=self._job.on_error, ceiling=self._job.ceiling
+        )
+        if self._job.dry_run and self._spool is None:
+            raise _DryRunEnded
+        return resolution, write
+
+    def _stage(self, tables: Mapping[str, TableEntry]) -> StagingPlan:
+        """Parse the input and keep its rows; once."""
+        job = self._job
+        plan = self._plan = StagingPlan(
+            root=job.objects.root,
+            catalog=job.catalog,
+            entries=tables,
+            scratch=self._scratch,
+            spool=self._spool,
+            keep_refused=job.on_error is load_report.FaultPolicy.QUARANTINE and not job.dry_run,
+            ids_at=int(job.clock.now().timestamp() * 1000),
+        )
+        size = sum(split.file.size for split in job.splits if split.start == 0)
+        stage = Stage(verb=_VERB, name="parse and stage", size=size)
+        if job.frames:
+            answers = self._runner.map_frames(
+                stage, job.frames, partial(_stage_frame, plan), PieceReport
+            )
+        else:
+            answers = self._runner.map(stage, job.splits, partial(_stage_split, plan), PieceReport)
+        # Also of pieces that succeeded beside one that failed: their files are removed.
+        self._reports = tuple(answer for answer in answers if isinstance(answer, PieceReport))
+        require_answers(answers)
+        reach("load.staged")
+        return plan
+
+    def _writable_tables(self, published: Snapshot) -> Mapping[str, TableEntry]:
+        """The tables with writable entries of the types the input may hold."""
+        job = self._job
+        if job.dry_run:
+            return published.tables
+        all_typed = all(split.file.type_name for split in job.splits)
+        for key in published.tables:
+            if key in job.named or not all_typed:
+                self._writable(published, key)
+        return {**published.tables, **self._entries}
+
+    def _writable(self, published: Snapshot, table_key: str) -> TableEntry:
+        self._entries[table_key] = writable_entry(
+            self._job.objects.root,
+            published.tables[table_key],
+            branch=self._job.branch,
+            operation_id=self._job.operation_id,
+        )
+        return self._entries[table_key]
+
+    @property
+    def _staged_load(self) -> StagedLoad:
+        assert self._plan is not None
+        return StagedLoad(
+            plan=self._plan,
+            rules=self._rules,
+            splits=self._job.splits,
+            frame_columns={key: _columns_of(frame) for key, frame in self._job.frames.items()},
+        )
+
+    def _keyed_write(self, plan: StagingPlan, published: Snapshot) -> KeyedWrite:
+        job = self._job
+        return KeyedWrite(
+            pinned=SnapshotTables(root=plan.root, snapshot=published),
+            rules=self._rules,
+            mode=job.mode,
+            overwritten=self._overwritten(plan),
+            order_by=job.order_by,
+            ordered=frozenset(key for key in self._rules if job.order_by in plan.schema(key).names),
+            pieces=tuple(
+                StagedPiece(
+                    root=plan.root,
+                    entries={key: plan.entries[key] for key in report.tables},
+                    report=report,
+                )
+                for report in self._reports
+                if report.tables
+            ),
+        )
+
+    def _overwritten(self, plan: StagingPlan) -> frozenset[str]:
+        if self._job.mode is not WriteMode.OVERWRITE:
+            return frozenset()
+        with_rows = {key for report in self._reports for key in report.tables}
+        return self._job.named | frozenset(with_rows & set(plan.entries))
+
+    def _set_aside(self, resolution: PassState) -> None:
+        """Rejected records go to the quarantine table before the load is published."""
+        assert self._account is not None
+        place = self._job.quarantine
+        if not self._account.quarantined:
+            load_report.remove_parts(place)
+            return
+        work = [
+            _SetAsideWork(
+                report=report,
+                verdicts=resolution.verdicts,
+                refused=refused,
+                lines_before=before,
+            )
+            for report, before in with_lines_before(self._reports)
+            if (refused := piece_refusals(resolution, report.number)) or report.refused
+        ]
+        load_report.remove_parts(place, kept=[piece.report.number for piece in work])
+        stage = Stage(verb=_VERB, name="write rejected records")
+        answers = self._runner.map(
+            stage, work, partial(_set_piece_aside, self._staged_load, place), int
+        )
+        written = sum(require_answers(answers))
+        assert written == sum(self._account.quarantined.values()), "every refused record is kept"
+        self._account = replace(self._account, quarantine=place.uri)
+
+    def _changes(
+        self, write: KeyedWrite, resolution: PassState, published: Snapshot
+    ) -> tuple[StagedChange, ...]:
+        changes: list[StagedChange] = []
+        for table_key in self._rules:
+            if table_key not in write.touched:
+                continue
+            pieces = self._pieces(table_key, resolution)
+            kept_rows = sum(piece.rows_kept for piece in pieces)
+            is_overwritten = table_key in write.overwritten
+            if not kept_rows and not (is_overwritten and published.tables[table_key].row_count):
+                continue
+            entry = (
+                self._writable(published, table_key)
+                if self._spool is not None
+                else self._entries[table_key]
+            )
+            changes.append(self._change(entry, pieces, is_overwritten=is_overwritten))
+        return tuple(changes)
+
+    def _pieces(self, table_key: str, resolution: PassState) -> tuple[PieceRows, ...]:
+        refused = resolution.rows_refused(table_key)
+        return tuple(
+            PieceRows(
+                number=report.number,
+                table=report.tables[table_key],
+                refused=split_and_position(refused.of_split(report.number).rows)[1],
+            )
+            for report in self._reports
+            if table_key in report.tables
+        )
+
+    def _change(
+        self, entry: TableEntry, pieces: Sequence[PieceRows], *, is_overwritten: bool
+    ) -> StagedChange:
+        objects = self._job.objects
+        if self._job.mode is WriteMode.MERGE and entry.row_count:
+            return self._merge(entry, pieces)
+        if self._spool is None:
+            fragments = tuple(fragment for piece in pieces for fragment in piece.fragments())
+        else:
+            fragments = self._write_rows(entry, pieces)
+        if is_overwritten:
+            return bulk.gather_overwrite(objects, entry, fragments)
+        return bulk.gather_append(objects, entry, fragments)
+
+    def _write_rows(
+        self, entry: TableEntry, pieces: Sequence[PieceRows]
+    ) -> tuple[bulk.StagedFragment, ...]:
+        """Write spooled rows; what a lost race wrote is used again if the same rows are left."""
+        refused = np.concatenate(
+            [_NO_ROWS, *(piece.refused + np.uint64(piece.number << 32) for piece in pieces)]
+        )
+        earlier = self._appended.get(entry.table_key)
+        if earlier and earlier.fork == entry.fork and np.array_equal(earlier.refused, refused):
+            return earlier.fragments
+        schema = self._schema(entry.table_key)
+        work = [_WriteWork(entry=entry, schema=schema, pieces=group) for group in _grouped(pieces)]
+        stage = Stage(verb=_VERB, type=_type_name(entry), name="write rows")
+        answers = self._runner.map(
+            stage, work, partial(_write_pieces, self._job.objects.root), _WrittenRows
+        )
+        fragments = tuple(
+            bulk.StagedFragment(description=description, rows=rows)
+            for written in require_answers(answers)
+            for description, rows in written.fragments
+        )
+        self._appended[entry.table_key] = _Appended(
+            fork=entry.fork, refused=refused, fragments=fragments
+        )
+        return fragments
+
+    def _merge(self, entry: TableEntry, pieces: Sequence[PieceRows]) -> StagedChange:
+        objects, schema = self._job.objects, self._schema(entry.table_key)
+        kept_rows = sum(piece.rows_kept for piece in pieces)
+        if self._spool is not None and kept_rows <= _EDITED_ROWS_MAX:
+            ids = [
+                batch.column(0)
+                for piece in pieces
+                for _, batch in piece.kept(objects.root, entry, [names.ID_COLUMN])
+            ]
+            rows = (
+                batch.cast(schema)
+                for piece in pieces
+                for _, batch in piece.kept(objects.root, entry, schema.names)
+            )
+            return stage_edits(
+                objects, entry, rows, upserted=pa.concat_arrays(ids), deleted=_NO_IDS
+            )
+        if self._spool is None:
+            _refuse_blobs(entry, schema)
+        stage = Stage(verb=_VERB, type=_type_name(entry), name="merge rows")
+        merged = upsert(self._runner, objects.root, entry, schema, pieces, stage=stage)
+        return bulk.gather_merge(
+            objects,
+            entry,
+            inserted=merged.inserted,
+            replacing=merged.replacing,
+            shrunk=merged.shrunk,
+        )
+
+    def _schema(self, table_key: str) -> pa.Schema:
+        assert self._plan is not None
+        return self._plan.schema(table_key)
+
+
+_NO_ROWS: Final = np.empty(0, np.uint64)
+_NO_IDS: Final = pa.array([], pa.string())
+
+
+class _DryRunEnded(Exception):  # noqa: N818 - it ends a run, it reports no error
+    """Ends a dry run before the sidecar is armed."""
+
+
+def _stage_split(plan: StagingPlan, split: Split, task: Task) -> PieceReport:
+    stager = PieceStager(plan, split.number, source=split.file.path)
+    report = stager.run(parse_split(split, plan.catalog, new_ids=stager.fresh_ids), task)
+    task.advance(size=_size(split))
+    return report
+
+
+def _size(split: Split) -> int:
+    is_cut = split.end - split.start < split.file.size
+    return split.end - split.start if is_cut else split.file.size
+
+
+def _stage_frame(plan: StagingPlan, part: FramePart, task: Task) -> PieceReport:
+    declared = declared_types(plan.catalog)[part.frame]
+    source = load_report.frame_name(load_report.type_labels(plan.catalog)[part.frame])
+    stager = PieceStager(plan, part.number, source=source)
+    parsed = parse_batches(part.batches, declared, rules_of(declared), new_ids=stager.fresh_ids)
+    return stager.run(parsed, task)
+
+
+def _set_piece_aside(
+    load: StagedLoad, place: load_report.QuarantinePlace, work: _SetAsideWork, task: Task
+) -> int:
+    task.advance()
+    return set_aside(
+        load,
+        work.report,
+        work.refused,
+        work.verdicts,
+        place=place,
+        lines_before=work.lines_before,
+    )
+
+
+def _write_pieces(root: Root, work: _WriteWork, task: Task) -> _WrittenRows:
+    def rows() -> Iterator[pa.RecordBatch]:
+        for piece in work.pieces:
+            for _, batch in piece.kept(root, work.entry, work.schema.names):
+                task.advance(rows=len(batch))
+                yield batch.cast(work.schema)
+
+    reader = pa.RecordBatchReader.from_batches(work.schema, rows())
+    fragments = bulk.write_rows(root, work.entry, reader)
+    make_durable(root)
+    return _WrittenRows([(fragment.description, fragment.rows) for fragment in fragments])
+
+
+def _grouped(pieces: Sequence[PieceRows]) -> Iterator[tuple[PieceRows, ...]]:
+    """Neighbouring pieces with enough rows for a fragment."""
+    group: list[PieceRows] = []
+    for piece in pieces:
+        if piece.rows_kept:
+            group.append(piece)
+        if sum(member.rows_kept for member in group) >= _ROWS_PER_WRITE:
+            yield tuple(group)
+            group = []
+    if group:
+        yield tuple(group)
+
+
+def _columns_of(frame: object) -> tuple[str, ...]:
+    """The columns of an Arrow table or of a Spark DataFrame."""
+    names_of_frame = frame.column_names if isinstance(frame, pa.Table) else frame.columns  # type: ignore[attr-defined]
+    return tuple(names_of_frame)
+
+
+def _type_name(entry: TableEntry) -> str:
+    return entry.table_key.partition(":")[2]
+
+
+def _require_same_lines(staged: Mapping[str, TableEntry], tables: Mapping[str, TableEntry]) -> None:
+    """Staged rows are in one fork and cannot be published in another."""
+    for key, entry in staged.items():
+        if tables[key].fork != entry.fork:
+            raise ConflictError(
+                f"{key} was first written on its branch by a concurrent writer",
+                next_step="Run the load again.",
+            )
+
+
+def _refuse_blobs(entry: TableEntry, schema: pa.Schema) -> None:
+    """A merge writes staged rows again, and Lance cannot read blobs before they are committed."""
+    if any(has_blob(column) for column in schema):
+        raise InvalidInputError(
+            f"{_type_name(entry)} has Blob properties and rows already, and merging "
+            "into such a type does not run on Spark",
+            next_step="Load it in this process, with `--engine local`.",
+        )

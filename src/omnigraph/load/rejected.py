@@ -1,0 +1,280 @@
+"""Report the records that a load refused, and account for every record that it read.
+
+A refused row is shown as an input record: position, reason, message and the line itself.
+
+Invariants:
+- Only pieces that have refused records are read, and of a staged piece only the columns that a
+  message quotes. The input is read again for the refused lines alone.
+- Every record that was read is counted once. The account is the sum of the counts of pieces and of
+  the rows that keyed rules refused; it reads no row except the few violations that a report shows.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.load import report as load_report
+from omnigraph.load.formats.parse import raw_records
+from omnigraph.load.formats.records import REFUSED_SCHEMA, Split, shown_row
+from omnigraph.load.staging import (
+    PieceReport,
+    StagingPlan,
+    places_of,
+    refused_of,
+    with_lines_before,
+)
+from omnigraph.names import ID_COLUMN, SOURCE_COLUMN
+from omnigraph.schema.arrow import has_blob
+from omnigraph.storage.lance.tables import rows_at
+from omnigraph.validation import constraints
+from omnigraph.validation.keyed_bucket import split_and_position
+from omnigraph.validation.keyed_passes import PassState, RefusedRows, Verdict
+from omnigraph.validation.violations import Reason, Violation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedLoad:
+    """A load whose rows are staged; `splits` are empty if the input was frames.
+
+    `frame_columns` has the columns of every frame.
+    """
+
+    plan: StagingPlan
+    rules: Mapping[str, constraints.TypeRules]
+    splits: tuple[Split, ...]
+    frame_columns: Mapping[str, tuple[str, ...]]
+
+
+def piece_refusals(state: PassState, piece: int) -> dict[str, RefusedRows]:
+    """The part of what was refused that belongs to one piece."""
+    parts = {key: rows.of_split(piece) for key, rows in state.refused.items()}
+    return {key: rows for key, rows in parts.items() if len(rows.rows)}
+
+
+def keyed_refusals(
+    load: StagedLoad,
+    report: PieceReport,
+    refused: Mapping[str, RefusedRows],
+    verdicts: tuple[Verdict, ...],
+    *,
+    with_raw: bool,
+) -> pa.Table:
+    """Rows that keyed rules refused, in the shape of refused records."""
+    plan = load.plan
+    places = places_of(plan.scratch, report)
+    labels = load_report.type_labels(plan.catalog)
+    refusals: list[dict[str, Any]] = []
+    for table_key, rows in refused.items():
+        _, positions = split_and_position(rows.rows)
+        columns = _columns(load, table_key, rows, verdicts)
+        staged = report.tables[table_key].take(
+            plan.root, plan.entries[table_key], columns, positions
+        )
+        for number in np.unique(rows.verdicts).tolist():
+            verdict = verdicts[number]
+            indexes = np.flatnonzero(rows.verdicts == number)
+            verdict_rows = staged.take(pa.array(indexes))
+            quoted = [verdict_rows.column(name) for name in verdict.quoted]
+            refusals += [
+                {
+                    "place": place,
+                    "type": labels[table_key],
+                    "reason": verdict.reason.value,
+                    "message": verdict.message(load.rules[table_key], values),
+                    "raw": raw,
+                }
+                for place, values, raw in zip(
+                    places[table_key][positions[indexes]].tolist(),
+                    zip(*quoted, strict=True),
+                    _shown(load, table_key, verdict_rows),
+                    strict=True,
+                )
+            ]
+    refusals.sort(key=lambda refusal: refusal["place"])
+    if with_raw and load.splits:
+        lines = raw_records(load.splits[report.number], [refusal["place"] for refusal in refusals])
+        for refusal, raw in zip(refusals, lines, strict=True):
+            refusal["raw"] = raw
+    return pa.Table.from_pylist(refusals, schema=REFUSED_SCHEMA)
+
+
+def set_aside(
+    load: StagedLoad,
+    report: PieceReport,
+    refused: Mapping[str, RefusedRows],
+    verdicts: tuple[Verdict, ...],
+    *,
+    place: load_report.QuarantinePlace,
+    lines_before: int,
+) -> int:
+    """Write the part of the quarantine table of one piece; returns its number of rows."""
+    tables = [refused_of(load.plan.scratch, report)]
+    if refused:
+        tables.append(keyed_refusals(load, report, refused, verdicts, with_raw=True))
+    rows = pa.concat_tables([table for table in tables if table is not None]).sort_by("place")
+    lines = pa.array(rows.column("place").to_numpy().astype(np.int64) + lines_before + 1)
+    columns = [pa.array([report.source] * len(rows), pa.string()), lines]
+    columns += [rows.column(name) for name in ("type", "reason", "message", "raw")]
+    load_report.put_part(
+        place, report.number, pa.Table.from_arrays(columns, schema=load_report.QUARANTINE_SCHEMA)
+    )
+    return len(rows)
+
+
+def _columns(
+    load: StagedLoad, table_key: str, rows: RefusedRows, verdicts: tuple[Verdict, ...]
+) -> list[str]:
+    """The columns that messages quote; for rows of a frame also its own, except blobs."""
+    quoted = [verdicts[number].quoted for number in np.unique(rows.verdicts)]
+    names = dict.fromkeys(name for quoted_columns in quoted for name in quoted_columns)
+    if not load.splits:
+        names |= dict.fromkeys(_frame_columns(load, table_key))
+    return list(names)
+
+
+def _frame_columns(load: StagedLoad, table_key: str) -> list[str]:
+    """The columns that a frame has, as far as rows are staged with them."""
+    schema = load.plan.schema(table_key)
+    return [
+        name
+        for name in load.frame_columns[table_key]
+        if name in schema.names and not has_blob(schema.field(name))
+    ]
+
+
+def _shown(load: StagedLoad, table_key: str, rows: pa.Table) -> Iterable[bytes]:
+    """A frame is not computed again: its rows are shown with the values that were staged."""
+    if load.splits:
+        return itertools.repeat(b"", len(rows))
+    names = _frame_columns(load, table_key)
+    columns = [rows.column(name) for name in names]
+    return (shown_row(names, cells) for cells in zip(*columns, strict=True))
+
+
+def account_of(
+    job: load_report.LoadJob,
+    load: StagedLoad,
+    reports: Iterable[PieceReport],
+    state: PassState,
+    *,
+    engine: load_report.Engine,
+) -> load_report.LoadReport:
+    """The outcome of every record if the load is published now."""
+    labels = load_report.type_labels(job.catalog)
+    pieces = tuple(reports)
+    quarantined: Counter[str] = Counter()
+    for report in pieces:
+        quarantined.update(report.refused)
+    for rows in state.refused.values():
+        for number, count in zip(*np.unique(rows.verdicts, return_counts=True), strict=True):
+            quarantined[state.verdicts[number].reason.value] += int(count)
+    written: dict[str, int] = {}
+    for table_key in load.rules:
+        staged_rows = sum(
+            report.tables[table_key].rows for report in pieces if table_key in report.tables
+        )
+        kept_rows = staged_rows - len(state.rows_refused(table_key).rows)
+        if kept_rows:
+            written[labels[table_key]] = kept_rows
+    account = load_report.LoadReport(
+        read=sum(report.records for report in pieces),
+        written=written,
+        quarantined={reason.value: quarantined[reason] for reason in Reason if quarantined[reason]},
+        operation_id=job.operation_id,
+        engine=engine,
+        mode=job.mode,
+        dry_run=job.dry_run,
+        rejected=tuple(_first_offenders(load, pieces, state)),
+        broken=tuple(map(str, _broken(load, state))),
+    )
+    assert account.read == sum(written.values()) + sum(quarantined.values())
+    return account
+
+
+def _broken(load: StagedLoad, state: PassState) -> Iterator[Violation]:
+    """The first violations of published rows, rule by rule and in the order of their tables."""
+    rows_by_rule: dict[tuple[str, Verdict], list[np.ndarray]] = {}
+    for finding in state.broken:
+        verdict = Verdict(reason=finding.reason, columns=finding.columns)
+        rows_by_rule.setdefault((finding.table_key, verdict), []).append(finding.broken)
+    room = load_report.OFFENDERS_MAX
+    for (table_key, verdict), parts in sorted(rows_by_rule.items(), key=_rule_order):
+        addresses = np.sort(np.concatenate(parts))[:room]
+        room -= len(addresses)
+        entry = load.plan.entries[table_key]
+        columns = [ID_COLUMN, *verdict.columns]
+        for row in rows_at(load.plan.root, entry, addresses, columns=columns).to_pylist():
+            values = [pa.scalar(row[name]) for name in verdict.columns]
+            is_count = verdict.reason in {Reason.TOO_FEW_EDGES, Reason.TOO_MANY_EDGES}
+            yield Violation(
+                table_key=table_key,
+                reason=verdict.reason,
+                columns=verdict.columns,
+                row=None,
+                id=row[SOURCE_COLUMN] if is_count else row[ID_COLUMN],
+                message=verdict.message(load.rules[table_key], values).partition(": ")[2],
+            )
+
+
+def _rule_order(item: tuple[tuple[str, Verdict], object]) -> tuple[str, str, tuple[str, ...]]:
+    (table_key, verdict), _ = item
+    return table_key, verdict.reason.value, verdict.columns
+
+
+def _first_offenders(
+    load: StagedLoad, reports: Iterable[PieceReport], state: PassState
+) -> Iterator[load_report.RejectedRecord]:
+    offenders = (
+        offender
+        for report, before in with_lines_before(reports)
+        for offender in _offenders(load, report, state, before)
+    )
+    return itertools.islice(offenders, load_report.OFFENDERS_MAX)
+
+
+def _offenders(
+    load: StagedLoad, report: PieceReport, state: PassState, lines_before: int
+) -> list[load_report.RejectedRecord]:
+    """The first faults of one piece, in the order of their lines."""
+    places = [
+        (refusal.place, refusal.type, refusal.reason, refusal.message)
+        for refusal in report.first_refused
+    ]
+    keyed = {
+        key: _first_faults(rows, state)
+        for key, rows in piece_refusals(state, report.number).items()
+    }
+    keyed = {key: rows for key, rows in keyed.items() if len(rows.rows)}
+    if keyed:
+        table = keyed_refusals(load, report, keyed, state.verdicts, with_raw=False)
+        places += [
+            (refusal["place"], refusal["type"], refusal["reason"], refusal["message"])
+            for refusal in table.to_pylist()
+        ]
+    return [
+        load_report.RejectedRecord(
+            file=report.source,
+            line=lines_before + place + 1,
+            type=type_name,
+            reason=reason,
+            message=message,
+        )
+        for place, type_name, reason, message in sorted(places, key=lambda refusal: refusal[0])
+    ][: load_report.OFFENDERS_MAX]
+
+
+def _first_faults(rows: RefusedRows, state: PassState) -> RefusedRows:
+    fine = [
+        number
+        for number, verdict in enumerate(state.verdicts)
+        if verdict.reason in load_report.NO_FAULTS
+    ]
+    faults = np.flatnonzero(~np.isin(rows.verdicts, fine))[: load_report.OFFENDERS_MAX]
+    return RefusedRows(rows=rows.rows[faults], verdicts=rows.verdicts[faults])

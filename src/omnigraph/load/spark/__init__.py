@@ -1,1 +1,0 @@
-"""The jobs and tasks of a load on Spark."""
