@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
 from omnigraph.load.write import ValidatedWrite, validate
@@ -67,6 +68,9 @@ class MemoryTables:
         self, table_key: str, fragments: Sequence[int], columns: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
         yield from self.scan(table_key, columns) if fragments == (0,) else ()
+
+    def rows_at(self, table_key: str, addresses: np.ndarray, columns: Sequence[str]) -> pa.Table:
+        return self.tables[table_key].select(list(columns)).take(pa.array(addresses))
 
     def row_count(self, table_key: str) -> int:
         return int(self.tables[table_key].num_rows)

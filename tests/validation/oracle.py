@@ -12,7 +12,7 @@ from omnigraph.validation.constraints import WriteMode
 
 Row = dict[str, Any]
 Table = dict[str, Row]
-Found = tuple[str, str, tuple[str, ...], int | None]
+Found = tuple[str, str, int | None]
 
 SCHEMA = """
 node A { name: String @key  tag: String? @unique }
@@ -50,100 +50,135 @@ class Expected:
 
 
 def expect(case: Case) -> Expected:
-    expected = Expected()
-    firsts = {key: _firsts(key, case, expected) for key in (*NODES, *ENDS)}
-    kept = {key: _kept(key, case, firsts) for key in (*NODES, *ENDS)}
-    for key in (*NODES, *ENDS):
-        expected.result[key] = {**kept[key], **{row["id"]: row for _, row in firsts[key]}}
-    for key, columns in UNIQUES.items():
-        _unique(key, columns, kept[key], firsts[key], expected)
-    for key in ENDS:
-        _endpoints(key, kept[key], firsts[key], expected)
-    for key in COUNTS:
-        _count(key, case, kept[key], firsts[key], expected)
-    return expected
+    return _Reasoning(case).run()
 
 
-def _firsts(key: str, case: Case, expected: Expected) -> list[tuple[int, Row]]:
-    firsts: dict[str, tuple[int, Row]] = {}
-    for position, row in enumerate(case.rows.get(key, [])):
-        if row["id"] in firsts:
-            expected.found[key, "duplicate_id", ("id",), position] += 1
-            continue
-        firsts[row["id"]] = (position, row)
-        published = row["id"] in case.pinned[key] and row["id"] not in set(_deleted(key, case))
-        if case.mode is WriteMode.APPEND and published:
-            expected.found[key, "id_exists", ("id",), position] += 1
-    return list(firsts.values())
+class _Reasoning:
+    """Applies the rules stage by stage, each to the rows that the earlier ones accepted."""
 
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.expected = Expected()
+        self.alive: dict[str, dict[int, Row]] = {
+            key: dict(enumerate(case.rows.get(key, []))) for key in (*NODES, *ENDS)
+        }
 
-def _overwritten(key: str, case: Case) -> bool:
-    return case.mode is WriteMode.OVERWRITE and key in case.rows
+    def run(self) -> Expected:
+        for key in NODES:
+            self.ids(key)
+            self.unique(key)
+        for key in ENDS:
+            self.endpoints(key)
+            self.ids(key)
+            while self.unique(key) or self.counts(key):
+                pass
+        for key in (*NODES, *ENDS):
+            self.expected.result[key] = self.after(key)
+        for key in ENDS:
+            for _ in self.dangling(key):
+                self.expected.found[key, "missing_endpoint", None] += 1
+        for key in COUNTS:
+            self.left_wrong(key)
+        return self.expected
 
+    def refuse(self, key: str, position: int, reason: str) -> None:
+        del self.alive[key][position]
+        self.expected.found[key, reason, position] += 1
 
-def _deleted(key: str, case: Case) -> Iterator[str]:
-    """Pinned ids that are deleted by name or by cascade."""
-    if _overwritten(key, case):
-        return
-    yield from case.deleted.get(key, [])
-    for name, row in case.pinned[key].items():
-        for column, node in zip(("src", "dst"), ENDS.get(key, ()), strict=False):
-            if row[column] in case.deleted.get(node, []):
-                yield name
+    def overwritten(self, key: str) -> bool:
+        return self.case.mode is WriteMode.OVERWRITE and key in self.case.rows
 
+    def deleted(self, key: str) -> set[str]:
+        """Pinned ids that are deleted by name or by cascade."""
+        if self.overwritten(key):
+            return set()
+        gone = set(self.case.deleted.get(key, []))
+        for name, row in self.case.pinned[key].items():
+            for column, node in zip(("src", "dst"), ENDS.get(key, ()), strict=False):
+                if row[column] in self.case.deleted.get(node, []):
+                    gone.add(name)
+        return gone
 
-def _kept(key: str, case: Case, firsts: Mapping[str, list[tuple[int, Row]]]) -> Table:
-    if _overwritten(key, case):
-        return {}
-    gone = {*_deleted(key, case), *(row["id"] for _, row in firsts[key])}
-    return {name: row for name, row in case.pinned[key].items() if name not in gone}
+    def staying(self, key: str) -> Table:
+        if self.overwritten(key):
+            return {}
+        gone = self.deleted(key) | {row["id"] for row in self.alive[key].values()}
+        return {name: row for name, row in self.case.pinned[key].items() if name not in gone}
 
+    def after(self, key: str) -> Table:
+        return {**self.staying(key), **{row["id"]: row for row in self.alive[key].values()}}
 
-def _unique(
-    key: str,
-    columns: tuple[str, ...],
-    kept: Table,
-    firsts: list[tuple[int, Row]],
-    expected: Expected,
-) -> None:
-    held = {_spelt(row, columns) for row in kept.values()}
-    for position, row in firsts:
-        value = _spelt(row, columns)
-        if None in value:
-            continue
-        if value in held:
-            expected.found[key, "not_unique", columns, position] += 1
-        held.add(value)
+    def ids(self, key: str) -> None:
+        seen: set[str] = set()
+        taken = self.case.pinned[key].keys() - self.deleted(key)
+        for position, row in list(self.alive[key].items()):
+            if row["id"] in seen:
+                self.refuse(key, position, "duplicate_id")
+            elif self.case.mode is WriteMode.APPEND and row["id"] in taken:
+                self.refuse(key, position, "id_exists")
+            seen.add(row["id"])
+
+    def unique(self, key: str) -> bool:
+        any_refused = False
+        while key in UNIQUES:
+            held = {_spelt(row, UNIQUES[key]) for row in self.staying(key).values()}
+            blamed = []
+            for position, row in self.alive[key].items():
+                value = _spelt(row, UNIQUES[key])
+                if None not in value and value in held:
+                    blamed.append(position)
+                held.add(value)
+            if not blamed:
+                break
+            any_refused = True
+            for position in blamed:
+                self.refuse(key, position, "not_unique")
+        return any_refused
+
+    def endpoints(self, key: str) -> None:
+        source, target = (self.after(node) for node in ENDS[key])
+        for position, row in list(self.alive[key].items()):
+            if row["src"] not in source or row["dst"] not in target:
+                self.refuse(key, position, "missing_endpoint")
+
+    def counts(self, key: str) -> bool:
+        if key not in COUNTS:
+            return False
+        low, high = COUNTS[key]
+        blamed: dict[int, str] = {}
+        for source in {row["src"] for row in self.alive[key].values()}:
+            old = sum(row["src"] == source for row in self.staying(key).values())
+            new = [position for position, row in self.alive[key].items() if row["src"] == source]
+            if old + len(new) < low:
+                blamed.update(dict.fromkeys(new, "too_few_edges"))
+            if high is not None:
+                blamed.update(dict.fromkeys(new[max(high - old, 0) :], "too_many_edges"))
+        for position, reason in blamed.items():
+            self.refuse(key, position, reason)
+        return bool(blamed)
+
+    def dangling(self, key: str) -> Iterator[tuple[str, str]]:
+        """Ends of pinned edges that stay and lose a node."""
+        for name, row in self.staying(key).items():
+            for column, node in zip(("src", "dst"), ENDS[key], strict=True):
+                if row[column] not in self.after(node):
+                    yield name, column
+
+    def left_wrong(self, key: str) -> None:
+        """Sources that lost a pinned edge, still exist, and have too few or too many edges now."""
+        low, high = COUNTS[key]
+        staying, after = self.staying(key), self.after(key)
+        lost = {row["src"] for name, row in self.case.pinned[key].items() if name not in staying}
+        for source in lost & self.after(ENDS[key][0]).keys():
+            edges = sum(row["src"] == source for row in after.values())
+            if any(row["src"] == source for row in self.alive[key].values()):
+                continue
+            if edges < low:
+                self.expected.found[key, "too_few_edges", None] += 1
+            if high is not None and edges > high:
+                self.expected.found[key, "too_many_edges", None] += 1
 
 
 def _spelt(row: Row, columns: tuple[str, ...]) -> tuple[object, ...]:
     values = [row.get(column) for column in columns]
     return tuple("nan" if isinstance(v, float) and math.isnan(v) else v for v in values)
-
-
-def _endpoints(key: str, kept: Table, firsts: list[tuple[int, Row]], expected: Expected) -> None:
-    rows: list[tuple[int | None, Row]] = [*firsts, *((None, row) for row in kept.values())]
-    for column, node in zip(("src", "dst"), ENDS[key], strict=True):
-        for position, row in rows:
-            if row[column] not in expected.result[node]:
-                expected.found[key, "missing_endpoint", (column,), position] += 1
-
-
-def _count(
-    key: str, case: Case, kept: Table, firsts: list[tuple[int, Row]], expected: Expected
-) -> None:
-    low, high = COUNTS[key]
-    left = {row["src"] for name, row in case.pinned[key].items() if name not in kept}
-    nodes = expected.result[ENDS[key][0]]
-    for source in sorted({row["src"] for _, row in firsts} | left):
-        if source not in nodes:
-            continue
-        old = sum(row["src"] == source for row in kept.values())
-        new = [position for position, row in firsts if row["src"] == source]
-        if old + len(new) < low:
-            first = new[0] if new else None
-            expected.found[key, "too_few_edges", ("src",), first] += 1
-        if high is not None and old + len(new) > high:
-            beyond: list[int | None] = [*new[max(high - old, 0) :]]
-            for position in beyond or [None]:
-                expected.found[key, "too_many_edges", ("src",), position] += 1

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.validation import lookups
+from omnigraph.validation import lookups, resolve_keys
 from omnigraph.validation.constraints import WriteMode
 from tests.validation.graphs import Rows, checked, edge, findings, person
 
@@ -19,6 +19,7 @@ GRAPH: Rows = {
 @pytest.fixture(params=[0, 2000], ids=["scans", "filters"], autouse=True)
 def _both_ways_of_looking(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookups, "PROBE_VALUES_MAX", request.param)
+    monkeypatch.setattr(resolve_keys, "_ROWS_PER_PROBE", 0)
 
 
 def test_endpoints_may_be_published_or_new() -> None:
@@ -30,7 +31,7 @@ def test_endpoints_may_be_published_or_new() -> None:
     assert checked(inputs, rows=GRAPH).report.ok
 
 
-def test_an_endpoint_that_does_not_exist_is_refused_per_end() -> None:
+def test_an_endpoint_that_does_not_exist_is_refused_once_per_edge() -> None:
     rows = [edge("x", "ann", "nobody"), edge("y", "rex", "ann"), edge("z", "p", "q")]
 
     write = checked({"Knows": rows}, rows=GRAPH)
@@ -39,7 +40,6 @@ def test_an_endpoint_that_does_not_exist_is_refused_per_end() -> None:
         ("missing_endpoint", "src", 1),
         ("missing_endpoint", "src", 2),
         ("missing_endpoint", "dst", 0),
-        ("missing_endpoint", "dst", 2),
     ]
     assert "expected the id of a Person" in write.report.kept[0].message
 
@@ -152,9 +152,7 @@ def test_a_source_may_not_get_more_edges_than_allowed() -> None:
     write = checked({"Owns": rows}, rows=GRAPH)
 
     assert findings(write) == [("too_many_edges", "src", 1), ("too_many_edges", "src", 2)]
-    assert write.report.kept[0].message == (
-        "found 3 edges of source 'ann' after the write, expected 1..2"
-    )
+    assert write.report.kept[0].message == ("found too many edges of 'ann', expected 1..2")
 
 
 def test_replaced_edges_are_counted_once() -> None:
@@ -219,5 +217,5 @@ def test_new_edges_rest_on_the_node_tables_they_had_to_look_at() -> None:
 def test_an_endpoint_in_an_empty_table_still_rests_on_that_table() -> None:
     write = checked({"Knows": [edge(None, "x", "y")]})
 
-    assert write.report.total == 2
+    assert write.report.total == 1
     assert "node:Person" in write.read_set

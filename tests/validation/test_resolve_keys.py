@@ -179,6 +179,23 @@ def test_an_edge_that_leaves_a_source_short_fails_the_load_and_blames_no_record(
     assert broken.broken.tolist() == [0], "the edge that the source lost"
 
 
+def test_a_refused_edge_does_not_hide_that_its_source_lost_its_last_published_one() -> None:
+    here = {
+        **EMPTY,
+        "node:A": {"a": a("a").row},
+        "node:B": {"b1": {"id": "b1"}},
+        "edge:T": {name: {"id": name, "src": "b1", "dst": "a"} for name in ("t1", "t2")},
+    }
+    records = (Record(table="edge:T", row={"id": "t3", "src": "b1", "dst": "a"}),)
+    case = Case(published=here, mode="overwrite", records=records)
+
+    state = resolved(case)
+
+    assert refusals(case, state) == {0: "too_few_edges"}
+    assert expect(case).broken
+    assert [finding.reason.value for finding in state.broken] == ["too_few_edges"]
+
+
 def test_messages_say_what_the_row_holds_and_what_the_rule_wants() -> None:
     here = {**EMPTY, "node:A": {"a": a("a", tag="t").row}, "node:B": {"b1": {"id": "b1"}}}
     records = (

@@ -45,13 +45,12 @@ def test_all_kinds_of_faults_come_in_one_report() -> None:
             ("missing_required", "email", 2),
             ("bad_id", "id", 1),
             ("missing_endpoint", "dst", 0),
-            ("duplicate_id", "id", 1),
         ],
         key=str,
     )
     assert {key: rows.to_pylist() for key, rows in write.bad_rows.items()} == {
         "node:Person": [0, 1, 2],
-        "edge:Knows": [0, 1],
+        "edge:Knows": [0],
     }
 
 

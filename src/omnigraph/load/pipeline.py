@@ -229,7 +229,12 @@ class _Load:
         resolution = resolve_keys(self._runner, write, verb=_VERB)
         reach("load.settled")
         self._account = account_of(
-            self._job, self._staged_load, self._reports, resolution, engine=self._engine
+            self._job,
+            self._staged_load,
+            self._reports,
+            resolution,
+            write.pinned,
+            engine=self._engine,
         )
         load_report.require_acceptable(
             self._account, on_error=self._job.on_error, ceiling=self._job.ceiling

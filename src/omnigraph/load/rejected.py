@@ -30,13 +30,13 @@ from omnigraph.load.staging import (
     refused_of,
     with_lines_before,
 )
-from omnigraph.names import ID_COLUMN, SOURCE_COLUMN
 from omnigraph.schema.arrow import has_blob
-from omnigraph.storage.lance.tables import rows_at
 from omnigraph.validation import constraints
 from omnigraph.validation.keyed_bucket import split_and_position
+from omnigraph.validation.keyed_checks import broken_rows
 from omnigraph.validation.keyed_passes import PassState, RefusedRows, Verdict
-from omnigraph.validation.violations import Reason, Violation
+from omnigraph.validation.lookups import PinnedTables
+from omnigraph.validation.violations import Reason, Violation, report_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +163,7 @@ def account_of(
     load: StagedLoad,
     reports: Iterable[PieceReport],
     state: PassState,
+    pinned: PinnedTables,
     *,
     engine: load_report.Engine,
 ) -> load_report.LoadReport:
@@ -192,40 +193,16 @@ def account_of(
         mode=job.mode,
         dry_run=job.dry_run,
         rejected=tuple(_first_offenders(load, pieces, state)),
-        broken=tuple(map(str, _broken(load, state))),
+        broken=tuple(map(str, _broken(load, state, pinned))),
     )
     assert account.read == sum(written.values()) + sum(quarantined.values())
     return account
 
 
-def _broken(load: StagedLoad, state: PassState) -> Iterator[Violation]:
-    """The first violations of published rows, rule by rule and in the order of their tables."""
-    rows_by_rule: dict[tuple[str, Verdict], list[np.ndarray]] = {}
-    for finding in state.broken:
-        verdict = Verdict(reason=finding.reason, columns=finding.columns)
-        rows_by_rule.setdefault((finding.table_key, verdict), []).append(finding.broken)
-    room = load_report.OFFENDERS_MAX
-    for (table_key, verdict), parts in sorted(rows_by_rule.items(), key=_rule_order):
-        addresses = np.sort(np.concatenate(parts))[:room]
-        room -= len(addresses)
-        entry = load.plan.entries[table_key]
-        columns = [ID_COLUMN, *verdict.columns]
-        for row in rows_at(load.plan.root, entry, addresses, columns=columns).to_pylist():
-            values = [pa.scalar(row[name]) for name in verdict.columns]
-            is_count = verdict.reason in {Reason.TOO_FEW_EDGES, Reason.TOO_MANY_EDGES}
-            yield Violation(
-                table_key=table_key,
-                reason=verdict.reason,
-                columns=verdict.columns,
-                row=None,
-                id=row[SOURCE_COLUMN] if is_count else row[ID_COLUMN],
-                message=verdict.message(load.rules[table_key], values).partition(": ")[2],
-            )
-
-
-def _rule_order(item: tuple[tuple[str, Verdict], object]) -> tuple[str, str, tuple[str, ...]]:
-    (table_key, verdict), _ = item
-    return table_key, verdict.reason.value, verdict.columns
+def _broken(load: StagedLoad, state: PassState, pinned: PinnedTables) -> Iterator[Violation]:
+    """The first violations of published rows."""
+    report = report_of(broken_rows(state, load.rules, pinned), kept_max=load_report.OFFENDERS_MAX)
+    return iter(report.kept)
 
 
 def _first_offenders(

@@ -132,7 +132,8 @@ def take_write(
 
 def check_write(taken: TakenWrite, catalog: Catalog, pinned: PinnedTables) -> ValidatedWrite:
     """Check the input against the pinned graph."""
-    keyed = check_keyed(taken.proposed, table_rules(catalog), pinned)
+    invalid = _bad_rows(taken.findings)
+    keyed = check_keyed(taken.proposed, table_rules(catalog), pinned, invalid=invalid)
     findings = (*taken.findings, *keyed.findings)
     return ValidatedWrite(
         tables=taken.proposed.tables,

@@ -335,6 +335,22 @@ class KeyPlan:
     overwritten: frozenset[str]
     tracked: frozenset[str]
     """Tables whose replaced pinned rows are to be reported."""
+    deleted: frozenset[str] = frozenset()
+    """Tables that lose pinned rows by name."""
+    shrunk: frozenset[str] = frozenset()
+    """Node tables that lose rows and whose edges are not deleted with them."""
+    refuses_repeats: bool = False
+    """Whether an id that is repeated is a fault even if rows replace each other."""
+
+    @property
+    def supersedes(self) -> bool:
+        """Whether a row replaces an earlier one with its id."""
+        return self.mode is constraints.WriteMode.MERGE and not self.refuses_repeats
+
+
+REPLACED: Final = 1
+DELETED: Final = 2
+"""What becomes of a pinned row, sent as an extra of its keys; zero if it stays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -404,11 +420,7 @@ class _Bucket:
         keys, space, numbers = self._look_up(role)
         stage = Stage.NODE_IDS if is_node(role.table_key) else Stage.EDGE_IDS
         wins = self._winners(keys, numbers, space)
-        reason = (
-            Reason.SUPERSEDED
-            if self._plan.mode is constraints.WriteMode.MERGE
-            else Reason.DUPLICATE_ID
-        )
+        reason = Reason.SUPERSEDED if self._plan.supersedes else Reason.DUPLICATE_ID
         yield from _refuse(stage, role, reason, keys.rows[~wins])
         pinned_rows, pinned_numbers = self._pinned(role, space)
         if self._plan.mode is constraints.WriteMode.APPEND:
@@ -433,13 +445,13 @@ class _Bucket:
 
     def retained_edges(self, role: Role) -> Iterator[Finding]:
         """Remaining pinned edges whose node is removed."""
-        if role.kind is not RoleKind.ENDPOINT or role.node_key not in self._plan.overwritten:
+        if role.kind is not RoleKind.ENDPOINT or role.table_key in self._plan.overwritten:
             return
-        if role.table_key in self._plan.overwritten:
+        if role.node_key not in self._plan.overwritten | self._plan.shrunk:
             return
         keys, space, numbers = self._look_up(role)
-        dangling = keys.rows[~self._nodes(role, space)[numbers]]
-        yield from _break(Stage.ENDPOINTS, role, Reason.MISSING_ENDPOINT, dangling)
+        is_dangling = ~self._nodes(role, space)[numbers] & ~self._is_gone(role)
+        yield from _break(Stage.ENDPOINTS, role, Reason.MISSING_ENDPOINT, keys.rows[is_dangling])
 
     def edge_counts(self, table_key: str, rule: constraints.EdgeCount) -> Iterator[Finding]:
         """Sources with too few or too many edges, among those whose edges are changed.
@@ -471,7 +483,7 @@ class _Bucket:
 
     def _winners(self, keys: RoleKeys, numbers: np.ndarray, space: _Space) -> np.ndarray:
         """Whether a row is the one that stands, of all rows with its id."""
-        if self._plan.mode is not constraints.WriteMode.MERGE:
+        if not self._plan.supersedes:
             return _is_first(numbers, space)
         positions = np.arange(len(numbers))
         last = np.empty(space.count, np.intp)
@@ -495,7 +507,7 @@ class _Bucket:
         if table_key in self._plan.overwritten:
             is_removed = np.ones(len(numbers), np.bool_)
         else:
-            is_removed = self._is_replaced(role)
+            is_removed = self._is_gone(role)
         return space.counts(numbers[~is_removed]), space.counts(numbers[is_removed])
 
     def _first_pinned(self, table_key: str, space: _Space) -> np.ndarray:
@@ -513,7 +525,7 @@ class _Bucket:
         for other, numbers in space.numbers.items():
             is_removed = other.pinned and other.table_key in self._plan.overwritten
             if other.kind is RoleKind.ID and other.table_key == role.node_key and not is_removed:
-                exists[numbers] = True
+                exists[numbers[~self._is_gone(other, DELETED)]] = True
         return exists
 
     def _pinned(self, role: Role, space: _Space) -> tuple[np.ndarray, np.ndarray]:
@@ -523,19 +535,18 @@ class _Bucket:
                 same = (other.kind, other.table_key, other.columns)
                 if other.pinned and same == (role.kind, role.table_key, role.columns):
                     rows = self._keys[other].rows
-                    if role.kind is RoleKind.TUPLE:
-                        is_kept = ~self._is_replaced(other)
-                        return rows[is_kept], numbers[is_kept]
-                    return rows, numbers
+                    fate = None if role.kind is RoleKind.TUPLE else DELETED
+                    is_kept = ~self._is_gone(other, fate)
+                    return rows[is_kept], numbers[is_kept]
         return _NO_KEYS.rows, np.empty(0, np.intp)
 
-    def _is_replaced(self, role: Role) -> np.ndarray:
-        """Whether a merge replaces the row of a pinned key."""
+    def _is_gone(self, role: Role, fate: int | None = None) -> np.ndarray:
+        """Whether the row of a pinned key is removed, or has this fate."""
         keys = self._keys[role]
-        if not keys.extras:
+        if not role.pinned or not keys.extras:
             return np.zeros(len(keys), np.bool_)
-        is_replaced: np.ndarray = keys.extras[0] != 0
-        return is_replaced
+        is_gone: np.ndarray = keys.extras[0] != 0 if fate is None else keys.extras[0] == fate
+        return is_gone
 
     def _look_up(self, role: Role) -> tuple[RoleKeys, _Space, np.ndarray]:
         """The keys of a role, the keys that they are compared with, and their numbers there."""

@@ -48,6 +48,10 @@ class Verdict:
         """What is wrong with a row that has these values in the quoted columns."""
         return constraints.keyed_message(self.reason, self._rule(rules), values)
 
+    def text(self, rules: TypeRules, values: Sequence[pa.Scalar]) -> str:
+        """The message without the columns that it begins with."""
+        return self.message(rules, values).partition(": ")[2]
+
     def _rule(self, rules: TypeRules) -> constraints.KeyedRule | None:
         """The rule that was broken; ids have none."""
         return next((rule for rule in rules.keyed_rules if self._is_of(rule)), None)
@@ -199,7 +203,9 @@ class _Disturbed:
             self._marks.add(Stage.COUNTS)
 
     def _after_counts(self, table_key: str) -> None:
-        self.again |= self._may_uncover(table_key)
+        # A source that loses pinned edges may be left with none.
+        loses_edges = table_key in self._keys.overwritten | self._keys.deleted
+        self.again |= loses_edges or self._may_uncover(table_key)
 
     def _may_uncover(self, table_key: str) -> bool:
         """The pinned row of a refused merge row is kept, and may conflict with others."""

@@ -1,12 +1,11 @@
-"""Reads pinned tables during one check: few values are pushed down, many are joined.
+"""Reads pinned tables during one check: few values are pushed down to an index.
 
 A check reads the published tables at the versions that a snapshot pins.
 
 Invariants:
 
 - Every table whose pinned content an answer depends on is in `read_set`, also when it is empty.
-- Rows are streamed to DuckDB; no call returns a table of the graph as a whole, so Python never
-  holds the rows of a table.
+- Rows are streamed; no call returns a table of the graph as a whole.
 """
 
 from __future__ import annotations
@@ -17,15 +16,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from omnigraph import names
-from omnigraph.errors import DamagedGraphError, OmnigraphError
+from omnigraph.errors import DamagedGraphError
 from omnigraph.runner.databases import open_database, silenced
 from omnigraph.storage.lance.dataset_cache import look_up
-from omnigraph.storage.lance.tables import grouped, plan_scan, scan_fragments
+from omnigraph.storage.lance.tables import grouped, plan_scan, rows_at, scan_fragments
 
 if TYPE_CHECKING:
     from omnigraph.storage.objects.location import Root
@@ -49,6 +49,10 @@ class PinnedTables(Protocol):
         self, table_key: str, fragments: Sequence[int], columns: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
         """Stream these columns of the rows of some fragments."""
+        ...
+
+    def rows_at(self, table_key: str, addresses: np.ndarray, columns: Sequence[str]) -> pa.Table:
+        """A few rows by their addresses, in the order of these."""
         ...
 
     def row_count(self, table_key: str) -> int: ...
@@ -77,6 +81,9 @@ class SnapshotTables:
         return scan_fragments(
             self.root, self._entry(table_key), fragments, columns=columns, where=None
         )
+
+    def rows_at(self, table_key: str, addresses: np.ndarray, columns: Sequence[str]) -> pa.Table:
+        return rows_at(self.root, self._entry(table_key), addresses, columns=columns)
 
     def row_count(self, table_key: str) -> int:
         return self._entry(table_key).row_count
@@ -110,7 +117,6 @@ class PinnedReads:
 
     def __init__(self, pinned: PinnedTables) -> None:
         self._pinned = pinned
-        self._opened: duckdb.DuckDBPyConnection | None = None
         self._read: set[str] = set()
 
     @property
@@ -130,36 +136,6 @@ class PinnedReads:
             return None
         return self._pinned.scan(table_key, columns, filter_text(within))
 
-    def query(self, text: str, **tables: pa.Table | pa.RecordBatchReader) -> pa.Table:
-        """The answer of one SQL query over the tables and streams, which are named in it.
-
-        Raises:
-            OmnigraphError: the error of a stream, which DuckDB would wrap in its own.
-        """
-        connection = self._connection()
-        failures: list[OmnigraphError] = []
-        for name, table in tables.items():
-            is_stream = isinstance(table, pa.RecordBatchReader)
-            connection.register(name, _noting(table, failures) if is_stream else table)
-        try:
-            return connection.sql(text).to_arrow_table()
-        except duckdb.Error as error:
-            if failures:
-                raise failures[0] from error
-            raise
-        finally:
-            for name in tables:
-                connection.unregister(name)
-
-    def close(self) -> None:
-        if self._opened is not None:
-            self._opened.close()
-
-    def _connection(self) -> duckdb.DuckDBPyConnection:
-        if self._opened is None:
-            self._opened = database()
-        return self._opened
-
 
 def count_existing(pinned: PinnedTables, table_key: str, ids: pa.Array) -> int:
     """How many of these ids the table has."""
@@ -168,19 +144,6 @@ def count_existing(pinned: PinnedTables, table_key: str, ids: pa.Array) -> int:
     if batches is None:
         return 0
     return sum(pc.sum(pc.is_in(batch.column(0), ids)).as_py() or 0 for batch in batches)
-
-
-def _noting(stream: pa.RecordBatchReader, failures: list[OmnigraphError]) -> pa.RecordBatchReader:
-    """The same batches; an error of ours that ends them is recorded."""
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        try:
-            yield from stream
-        except OmnigraphError as error:
-            failures.append(error)
-            raise
-
-    return pa.RecordBatchReader.from_batches(stream.schema, batches())
 
 
 def database() -> duckdb.DuckDBPyConnection:

@@ -20,6 +20,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import partial
 from typing import Final, Protocol, TypeAlias, assert_never
 
 import msgspec
@@ -111,12 +112,21 @@ class HeldPiece:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeletedRows:
+    """Pinned rows of one table that are deleted: their ids, and their addresses in order."""
+
+    ids: pa.StringArray = field(repr=False)
+    addresses: np.ndarray = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedWrite:
-    """Rows that passed every row rule, and the graph that they are written to.
+    """Rows, and the graph that they are written to.
 
     `overwritten` names the tables whose pinned rows are all removed; such a table may have no
     incoming rows. `order_by` decides which of several rows with one id is kept, in the tables
-    that have it, `ordered`.
+    that have it, `ordered`. `excluded` has rows that are invalid by themselves. `cascades` says
+    that `deleted` has the edges of deleted nodes.
     """
 
     pinned: PinnedTables
@@ -126,6 +136,10 @@ class KeyedWrite:
     order_by: str | None = None
     ordered: frozenset[str] = frozenset()
     pieces: tuple[IncomingPiece, ...]
+    excluded: Mapping[str, np.ndarray] = field(default_factory=dict)
+    deleted: Mapping[str, DeletedRows] = field(default_factory=dict)
+    cascades: bool = True
+    refuses_repeats: bool = False
 
     def rows_of(self, table_key: str) -> int:
         return sum(piece.rows.get(table_key, 0) for piece in self.pieces)
@@ -133,7 +147,8 @@ class KeyedWrite:
     @property
     def touched(self) -> frozenset[str]:
         """The tables that have incoming rows or lose all of theirs."""
-        return self.overwritten | {key for piece in self.pieces for key in piece.rows}
+        with_rows = {key for piece in self.pieces for key in piece.rows}
+        return self.overwritten | with_rows | self.deleted.keys()
 
     @property
     def given_ids(self) -> frozenset[str]:
@@ -155,11 +170,23 @@ class KeyedWrite:
             counts={key: rule for key in self.rules if (rule := self.count_rule(key))},
             overwritten=self.overwritten,
             tracked=self._tracked(),
+            deleted=frozenset(self.deleted),
+            shrunk=self._shrunk,
+            refuses_repeats=self.refuses_repeats,
         )
+
+    @property
+    def _shrunk(self) -> frozenset[str]:
+        return frozenset() if self.cascades else frozenset(self.deleted)
 
     @property
     def relies_on(self) -> frozenset[str]:
         """The tables whose pinned rows the result depends on, empty ones included."""
+        with_rows = [key for key in self.rules if self.rows_of(key)]
+        return self._referred(with_rows)
+
+    def _referred(self, edge_keys: Iterable[str]) -> frozenset[str]:
+        """The touched tables, the nodes of some edges, and edges that may lose their nodes."""
         asked_keys = {
             role.table_key
             for rules in self.rules.values()
@@ -168,14 +195,13 @@ class KeyedWrite:
         }
         nodes = {
             role.node_key
-            for key in self.touched
+            for key in edge_keys
             for role in roles_of(self.rules[key], pinned=False)
             if role.node_key is not None
         }
         edges = {key for key in asked_keys if key.startswith(EDGE_PREFIX)}
-        return frozenset(
-            self.touched | (nodes & asked_keys) | (edges if self.overwritten else set())
-        )
+        loses_nodes = bool(self.overwritten or self._shrunk)
+        return frozenset(self.touched | (nodes & asked_keys) | (edges if loses_nodes else set()))
 
     def _tracked(self) -> frozenset[str]:
         """Tables whose replaced rows must be known, because a rule depends on them."""
@@ -194,9 +220,9 @@ class KeyedWrite:
         )
 
     def _pinned_roles(self) -> Iterable[Role]:
-        relied = self.relies_on
+        referred = self._referred(self.touched)
         for key, rules in self.rules.items():
-            if self.pinned.row_count(key) and key in relied:
+            if key in referred and self.pinned.row_count(key):
                 for role in roles_of(rules, pinned=True):
                     if self._is_asked(role):
                         yield role
@@ -207,7 +233,8 @@ class KeyedWrite:
             counted = self.count_rule(role.table_key) is not None and role.columns == (
                 SOURCE_COLUMN,
             )
-            return counted or (not is_overwritten and role.node_key in self.overwritten)
+            loses_nodes = role.node_key in self.overwritten | self._shrunk
+            return counted or (not is_overwritten and loses_nodes)
         return not is_overwritten
 
 
@@ -236,14 +263,15 @@ class _SendIncoming:
 class _SendPinned:
     """Send pinned keys of some roles, of the rows of some fragments or of those of a filter.
 
-    `gone` has the addresses of rows that a merge replaces.
+    `replaced` and `deleted` have the addresses of rows that are removed.
     """
 
     table_key: str
     roles: tuple[int, ...]
     fragments: tuple[int, ...] = ()
     where: str | None = None
-    gone: np.ndarray = field(repr=False, compare=False)
+    replaced: np.ndarray = field(repr=False, compare=False)
+    deleted: np.ndarray = field(repr=False, compare=False)
 
 
 _Work: TypeAlias = _SendIncoming | _SendPinned
@@ -321,7 +349,10 @@ class _Pass:
 
     def _incoming(self) -> Iterator[_SendIncoming]:
         for piece in self._write.pieces:
-            yield _SendIncoming(piece=piece, refused=self._state.refused_in(piece.number))
+            refused = self._state.refused_in(piece.number)
+            for table_key, rows in self._write.excluded.items():
+                refused[table_key] = np.concatenate([rows, refused.get(table_key, _NO_ADDRESSES)])
+            yield _SendIncoming(piece=piece, refused=refused)
 
     def _pinned(self) -> Iterator[_SendPinned]:
         roles_by_table: dict[str, list[tuple[int, Role]]] = {}
@@ -332,20 +363,24 @@ class _Pass:
             return
         probes = _Probes(self._write, self._keys.tracked)
         for table_key, roles in roles_by_table.items():
-            gone = self._state.replaced.get(table_key, _NO_ADDRESSES)
+            deleted = self._write.deleted.get(table_key)
+            send = partial(
+                _SendPinned,
+                table_key=table_key,
+                replaced=self._state.replaced.get(table_key, _NO_ADDRESSES),
+                deleted=_NO_ADDRESSES if deleted is None else deleted.addresses,
+            )
             scanned: list[int] = []
             for number, role in roles:
                 where = probes.filter(role)
                 if where is None:
                     scanned.append(number)
                 elif where:
-                    yield _SendPinned(table_key=table_key, roles=(number,), where=where, gone=gone)
+                    yield send(roles=(number,), where=where)
             if scanned:
                 pinned = self._write.pinned
                 for group in pinned.groups(table_key, rows_max=_PINNED_ROWS_PER_PIECE):
-                    yield _SendPinned(
-                        table_key=table_key, roles=tuple(scanned), fragments=group, gone=gone
-                    )
+                    yield send(roles=tuple(scanned), fragments=group)
 
     def _buckets(self) -> int:
         """Enough for the keys of incoming rows, and of all pinned rows that may be read."""
@@ -364,7 +399,9 @@ class _Probes:
     def __init__(self, write: KeyedWrite, tracked: frozenset[str]) -> None:
         self._write = write
         self._tracked = tracked
-        self._rows = sum(map(write.rows_of, write.rules))
+        self._rows = sum(map(write.rows_of, write.rules)) + sum(
+            len(deleted.ids) for deleted in write.deleted.values()
+        )
         self._read: dict[tuple[str, str], pa.ChunkedArray] = {}
 
     def filter(self, role: Role) -> str | None:
@@ -375,9 +412,12 @@ class _Probes:
             return None
         if role.kind is RoleKind.ENDPOINT:
             if role.node_key in write.overwritten or role.table_key in write.overwritten:
-                return None
-            column, values = SOURCE_COLUMN, self._sources(role.table_key)
+                return None  # edges that no incoming row names
+            column = role.columns[0]
+            values = [*self._ends(role.table_key, column), *self._deleted(role.node_key)]
         elif role.kind is RoleKind.ID:
+            if any(self._abandons(role.table_key, edge_key) for edge_key in write.overwritten):
+                return None
             column, values = ID_COLUMN, self._ids(role.table_key)
         else:
             probed = [name for name in role.columns if self._can_probe(role.table_key, name)]
@@ -385,6 +425,11 @@ class _Probes:
                 return None
             column, values = probed[0], [self._values(role.table_key, probed[0])]
         return self._text(column, values)
+
+    def _abandons(self, node_key: str, edge_key: str) -> bool:
+        """Whether nodes that no incoming row names may be left with too few edges."""
+        rule = self._write.count_rule(edge_key)
+        return rule is not None and rule.source_key == node_key
 
     def _text(self, column: str, values: Sequence[pa.ChunkedArray]) -> str | None:
         chunks = [chunk for array in values for chunk in array.chunks]
@@ -397,28 +442,34 @@ class _Probes:
 
     def _ids(self, table_key: str) -> list[pa.ChunkedArray]:
         """Ids of incoming rows, and of the nodes that incoming edges refer to."""
-        ids = [self._values(table_key, ID_COLUMN)]
+        ids = [self._values(table_key, ID_COLUMN), *self._deleted(table_key)]
         for rules in self._write.rules.values():
             for role in roles_of(rules, pinned=False):
                 if role.kind is RoleKind.ENDPOINT and role.node_key == table_key:
-                    is_source = role.columns == (SOURCE_COLUMN,)
-                    ids += (
-                        self._sources(role.table_key)
-                        if is_source
-                        else [self._values(role.table_key, role.columns[0])]
-                    )
+                    ids += self._ends(role.table_key, role.columns[0])
         return ids
 
+    def _deleted(self, table_key: str | None) -> list[pa.ChunkedArray]:
+        rows = self._write.deleted.get(table_key or "")
+        return [] if rows is None else [pa.chunked_array([rows.ids])]
+
+    def _ends(self, table_key: str, column: str) -> list[pa.ChunkedArray]:
+        """One end of incoming edges; the source also of the pinned edges that they replace."""
+        if column == SOURCE_COLUMN:
+            return self._sources(table_key)
+        return [self._values(table_key, column)]
+
     def _sources(self, table_key: str) -> list[pa.ChunkedArray]:
-        """Sources of incoming edges, and of the pinned ones that they replace."""
+        """Sources of incoming edges, and of the pinned ones that are removed."""
         sources = [self._values(table_key, SOURCE_COLUMN)]
-        if table_key in self._tracked:
+        if table_key in self._tracked or table_key in self._write.deleted:
             sources.append(self._former_sources(table_key))
         return sources
 
     def _former_sources(self, table_key: str) -> pa.ChunkedArray:
         if (table_key, _FORMER) not in self._read:
-            where = self._text(ID_COLUMN, [self._values(table_key, ID_COLUMN)])
+            gone_ids = [self._values(table_key, ID_COLUMN), *self._deleted(table_key)]
+            where = self._text(ID_COLUMN, gone_ids)
             former = pa.chunked_array([], pa.string())
             if where:
                 rows = self._write.pinned.scan(table_key, [SOURCE_COLUMN], where).read_all()
@@ -533,17 +584,25 @@ class _Sender:
         else:
             batches = self._pinned.scan(work.table_key, read, work.where)
         buckets = KeyBuckets(self._hashing)
-        is_tracked = work.table_key in self._keys.tracked
         for batch in batches:
             task.advance(rows=len(batch))
             addresses = batch.column(_ROW_ADDRESS).to_numpy()
-            extras = (np.isin(addresses, work.gone).astype(np.uint64),) if is_tracked else ()
+            extras = self._fates(work, addresses)
             for number, role in roles:
                 values = [batch.column(name) for name in role.columns]
                 buckets.add(number, values, addresses, extras=extras)
             if buckets.count > _KEYS_SENT_TOGETHER:
                 yield from buckets.buckets()
         yield from buckets.buckets()
+
+    def _fates(self, work: _SendPinned, addresses: np.ndarray) -> tuple[np.ndarray, ...]:
+        """What becomes of pinned rows, if rules depend on that."""
+        if work.table_key not in self._keys.tracked and not len(work.deleted):
+            return ()
+        fates = np.zeros(len(addresses), np.uint64)
+        fates[np.isin(addresses, work.replaced)] = keyed_bucket.REPLACED
+        fates[np.isin(addresses, work.deleted)] = keyed_bucket.DELETED
+        return (fates,)
 
 
 def _without_refused(
