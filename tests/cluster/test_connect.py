@@ -22,9 +22,10 @@ from omnigraph.api.options import LoadOptions
 from omnigraph.errors import QueryFailedError
 from omnigraph.evolution.plan.planning import evolve
 from omnigraph.evolution.run_checks import failed_checks
-from omnigraph.evolution.spark_values import failed_checks_on_spark, stage_columns_on_spark
 from omnigraph.evolution.table_changes import table_changes
 from omnigraph.runner.session import SparkTarget, spark_for_a_while
+from omnigraph.runner.spark import SparkRunner
+from omnigraph.runner.threads import ThreadRunner
 from omnigraph.spark.datasource import OmnigraphDataSource
 from tests.cluster import fragments, inputs, ring
 from tests.cluster.servers import (
@@ -33,9 +34,9 @@ from tests.cluster.servers import (
     executors,
     standalone_cluster,
 )
-from tests.evolution.stored import stored
+from tests.evolution.stored import changed_by, stored
+from tests.evolution.violating import ASKING, CHECKED, random_rows
 from tests.schema.compiling import compiled
-from tests.spark.test_evolve_job import ASKING, CHECKED, random_rows
 from tests.stores import folder_of
 
 if TYPE_CHECKING:
@@ -154,16 +155,12 @@ def test_columns_are_staged_and_rows_checked(connected: SparkSession, graph_root
     root, snapshot = stored(graph_root, asking.accepted, rows)
     widening = evolve(asking.accepted, CHECKED.replace("x: I32?", "x: I64?"))
     change = next(change for change in table_changes(widening) if change.columns is not None)
-    assert change.columns is not None
 
-    broken = failed_checks_on_spark(
-        connected, root, snapshot, asking.plan.needs, operation_id="checks"
-    )
-    staged = stage_columns_on_spark(
-        connected, root, snapshot.tables["node:A"], change.columns, change.computed, "operation"
-    )
+    runner = SparkRunner(connected, root)
+    broken = failed_checks(runner, root, snapshot, asking.plan.needs)
+    staged = changed_by(runner, root, snapshot.tables["node:A"], change)
 
-    assert broken == failed_checks(root, snapshot, asking.plan.needs)
+    assert broken == failed_checks(ThreadRunner(), root, snapshot, asking.plan.needs)
     assert len(broken) > 5
     assert (staged.rows_updated, staged.row_count) == (30, 30)
 

@@ -10,13 +10,16 @@ from typing import Any
 
 import pyarrow as pa
 
+from omnigraph.evolution.apply_schema import write_columns
 from omnigraph.evolution.table_changes import TableChange, future_values
+from omnigraph.runner.protocol import Runner
 from omnigraph.schema.arrow import arrow_type, table_schema
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.storage.lance.tables import create_table, open_pinned, whole_rows
 from omnigraph.storage.objects.location import Root, parse_root
 from omnigraph.storage.snapshot import Snapshot, TableEntry
 from omnigraph.storage.staging.changes import StagedChange, stage_append, stage_delete
+from omnigraph.storage.staging.column_changes import fragments_to_compute, staged_from
 from omnigraph.storage.staging.table_versions import commit_staged
 from tests.evolution.plan.rows import Row
 from tests.storage.whole_changes import stage_columns
@@ -77,6 +80,15 @@ def changed(root: Root, entry: TableEntry, change: TableChange) -> TableEntry:
         return entry
     compute = functools.partial(future_values, columns=change.computed)
     return committed(root, stage_columns(root, entry, change.columns, compute))
+
+
+def changed_by(runner: Runner, root: Root, entry: TableEntry, change: TableChange) -> StagedChange:
+    """Stage a change as `schema.apply` does."""
+    assert change.columns is not None
+    fragments = fragments_to_compute(root, entry, change.columns)
+    return staged_from(
+        root, entry, change.columns, write_columns(runner, root, entry, change, fragments)
+    )
 
 
 def rows_in(root: Root, entry: TableEntry) -> dict[str, Row]:

@@ -16,6 +16,7 @@ from omnigraph.errors import SchemaInvalidError
 from omnigraph.evolution.plan.planning import Evolution, evolve
 from omnigraph.evolution.run_checks import failed_checks
 from omnigraph.load.write import validate
+from omnigraph.runner.threads import ThreadRunner
 from omnigraph.schema.catalog import Catalog
 from omnigraph.validation.constraints import WriteMode
 from tests.drawing import drawn
@@ -64,7 +65,10 @@ def judge(seed: int) -> list[bool]:
     }
     with TemporaryDirectory() as home:
         where, snapshot = stored(str(Path(home, "graph")), evolution.accepted, rows)
-        failed = {each.check.table for each in failed_checks(where, snapshot, evolution.plan.needs)}
+        failed = {
+            each.check.table
+            for each in failed_checks(ThreadRunner(), where, snapshot, evolution.plan.needs)
+        }
     verdicts: list[bool] = []
     target = {each.number: key for key, each in evolution.target.tables().items()}
     for key, before in evolution.accepted.tables().items():

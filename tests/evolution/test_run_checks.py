@@ -31,6 +31,7 @@ from omnigraph.evolution.plan.data_checks import (
 from omnigraph.evolution.plan.planning import Evolution, evolve
 from omnigraph.evolution.run_checks import Offenders, failed_checks
 from omnigraph.evolution.table_changes import table_changes
+from omnigraph.runner.threads import ThreadRunner
 from omnigraph.schema.catalog import Catalog, Scalar, ScalarType
 from omnigraph.storage.lance.tables import open_pinned
 from tests.evolution.plan.rows import Row, migrated
@@ -44,7 +45,7 @@ NAN = math.nan
 
 def found(root: str, evolution: Evolution, rows: dict[str, list[Row]]) -> list[Offenders]:
     where, snapshot = stored(root, evolution.accepted, rows)
-    return list(failed_checks(where, snapshot, evolution.plan.needs))
+    return list(failed_checks(ThreadRunner(), where, snapshot, evolution.plan.needs))
 
 
 def told(offenders: Sequence[Offenders]) -> list[tuple[str, int, str]]:
@@ -385,7 +386,7 @@ def test_nulls_are_found_with_and_without_an_index(
             snapshot = replace(snapshot, tables={"node:A": moved})
     check = NoNulls(table="node:A", column=first, unless_present=other)
 
-    offenders = failed_checks(where, snapshot, [check])
+    offenders = failed_checks(ThreadRunner(), where, snapshot, [check])
 
     assert [" ".join(each.examples) for each in offenders] == [expected] * bool(expected)
 
@@ -397,7 +398,9 @@ def test_columns_that_older_rows_have_no_file_of_are_null_there(graph_root: str)
     entry = changed(where, snapshot.tables["node:A"], change)
     then = evolve(first.target, "node A { x: I32 y: I32 }")
 
-    offenders = failed_checks(where, replace(snapshot, tables={"node:A": entry}), then.plan.needs)
+    offenders = failed_checks(
+        ThreadRunner(), where, replace(snapshot, tables={"node:A": entry}), then.plan.needs
+    )
 
     assert told(offenders) == [("no_nulls", 2, "r0000 r0001")]
 
@@ -412,7 +415,7 @@ def test_columns_that_older_rows_have_no_file_of_are_null_there(graph_root: str)
 def test_a_check_that_is_asked_twice_is_answered_once(graph_root: str, check: DataCheck) -> None:
     where, snapshot = stored(graph_root, compiled("node A { x: I32 }"), {"node:A": xs(1, 1)})
 
-    offenders = failed_checks(where, snapshot, [check, check])
+    offenders = failed_checks(ThreadRunner(), where, snapshot, [check, check])
 
     assert offenders == (Offenders(check=check, rows=2, examples=("r0000", "r0001")),)
 
@@ -421,7 +424,7 @@ def test_a_table_that_is_not_there_is_named(graph_root: str) -> None:
     where, snapshot = stored(graph_root, compiled("node A { x: I32 }"), {})
 
     with pytest.raises(NotFoundError, match="'B'"):
-        failed_checks(where, snapshot, [TableIsEmpty(table="node:B", column="y")])
+        failed_checks(ThreadRunner(), where, snapshot, [TableIsEmpty(table="node:B", column="y")])
 
 
 @pytest.mark.local_disk("takes a file away")
@@ -442,18 +445,4 @@ def test_a_lost_file_is_told_as_such_while_rows_are_compared(
         each.unlink()
 
     with pytest.raises(DamagedGraphError, match=f"^could not read {check.table}"):
-        failed_checks(where, snapshot, [check])
-
-
-def test_comparing_many_rows_in_little_memory_goes_on_on_disk(graph_root: str) -> None:
-    catalog = compiled("node A { x: String }")
-    long = "x" * 200
-    rows = [{"x": f"{long}{n % 99_999}"} for n in range(100_000)]
-    where, snapshot = stored(graph_root, catalog, {"node:A": rows}, parts=1)
-    kind = ScalarType(scalar=Scalar.STRING)
-    x = FutureColumn(name="x", type=kind, stored=StoredColumn(name="x", type=kind))
-    check = TupleIsUnique(table="node:A", columns=(x,))
-
-    (offenders,) = failed_checks(where, snapshot, [check], memory_bytes=20 << 20)
-
-    assert (offenders.rows, offenders.examples) == (2, ("r0000", "r99999"))
+        failed_checks(ThreadRunner(), where, snapshot, [check])

@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import math
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from omnigraph.errors import DamagedGraphError, InvalidInputError, NotFoundError
-from omnigraph.evolution import spark_values
+from omnigraph.evolution import run_checks
 from omnigraph.evolution.plan.data_checks import CheckKind, TableIsEmpty
 from omnigraph.evolution.plan.planning import Evolution, evolve
 from omnigraph.evolution.run_checks import failed_checks
-from omnigraph.evolution.spark_values import failed_checks_on_spark, stage_columns_on_spark
 from omnigraph.evolution.table_changes import TableChange, table_changes
+from omnigraph.runner.spark import SparkRunner
+from omnigraph.runner.threads import ThreadRunner
 from omnigraph.storage.lance.tables import open_pinned
 from omnigraph.storage.objects.location import Root
 from omnigraph.storage.snapshot import TableEntry
 from tests.evolution.plan.rows import Row, migrated
-from tests.evolution.stored import as_stored_in, changed, committed, rows_in, stored
+from tests.evolution.stored import as_stored_in, changed, changed_by, committed, rows_in, stored
+from tests.evolution.violating import ASKING, CHECKED, random_rows
 from tests.gate.selection import for_gate
 from tests.schema.compiling import compiled
 
 pytestmark = pytest.mark.spark
 
-NAN = math.nan
-NOON = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
 ACCEPTED = """
 node A {
     name: String  age: I32?  size: F32?  mood: enum(sad, glad)?  tags: [String]?
@@ -77,22 +74,18 @@ def evolution() -> Evolution:
 
 
 def on_spark(spark: SparkSession, root: Root, entry: TableEntry, change: TableChange) -> TableEntry:
-    assert change.columns is not None
-    staged = stage_columns_on_spark(
-        spark, root, entry, change.columns, change.computed, "operation"
-    )
-    return committed(root, staged)
+    return committed(root, changed_by(SparkRunner(spark, root), root, entry, change))
 
 
-@pytest.mark.parametrize("rows_per_task", for_gate([1, 1 << 18], lambda rows: rows == 1))
+@pytest.mark.parametrize("rows_per_piece", for_gate([1, 1 << 18], lambda rows: rows == 1))
 def test_columns_of_many_fragments_with_deletions_are_staged_as_in_one_process(
     spark: SparkSession,
     tmp_path: Path,
     evolution: Evolution,
     monkeypatch: pytest.MonkeyPatch,
-    rows_per_task: int,
+    rows_per_piece: int,
 ) -> None:
-    monkeypatch.setattr(spark_values, "ROWS_PER_TASK", rows_per_task)
+    monkeypatch.setattr(run_checks, "ROWS_PER_PIECE", rows_per_piece)
     given = {"node:A": people(23), "edge:E": [{"src": "r0001", "dst": "r0002", "w": None}] * 4}
     graphs = [
         stored(str(tmp_path / each), evolution.accepted, given, parts=5) for each in ("a", "b")
@@ -120,11 +113,8 @@ def test_a_change_without_computed_values_writes_no_row(
     evolution = evolve(compiled("node A { x: I32 y: I32 }"), "node A { x: I32? z: Date? }")
     root, snapshot = stored(graph_root, evolution.accepted, {"node:A": [{"x": 1, "y": 2}]})
     (change,) = table_changes(evolution)
-    assert change.columns is not None
 
-    staged = stage_columns_on_spark(
-        spark, root, snapshot.tables["node:A"], change.columns, (), "operation"
-    )
+    staged = changed_by(SparkRunner(spark, root), root, snapshot.tables["node:A"], change)
 
     assert staged.rows_updated == 0
     assert rows_in(root, committed(root, staged)) == {"r0000": {"x": 1, "z": None}}
@@ -148,11 +138,9 @@ def test_two_attempts_of_one_task_leave_one_version_without_the_files_of_the_oth
     root, snapshot = stored(graph_root, evolution.accepted, {"node:A": people(7)})
     entry = snapshot.tables["node:A"]
     change = next(each for each in table_changes(evolution) if each.stored_key == "node:A")
-    assert change.columns is not None
-    arguments = (spark, root, entry, change.columns, change.computed, "operation")
 
-    stage_columns_on_spark(*arguments)
-    made = committed(root, stage_columns_on_spark(*arguments))
+    changed_by(SparkRunner(spark, root), root, entry, change)
+    made = on_spark(spark, root, entry, change)
 
     assert len(rows_in(root, made)) == 7
     files = [
@@ -193,56 +181,9 @@ def test_a_required_copy_of_nothing_is_refused(graph_root: str, spark: SparkSess
         on_spark(spark, root, snapshot.tables["node:A"], change)
 
 
-CHECKED = """
-node A {
-    x: I32? s: String? e: enum(a, b, c)? f: F64? g: F32? u: U64? d: DateTime? q: I32? r: I32?
-    b: Blob? v: Vector(2)? day: Date? yes: Bool?
-}
-edge E: A -> A { w: I32? }
-"""
-ASKING = """
-node A {
-    x: I32  s: String? e: enum(a)? @rename_value(b=a)  f: F64? @unique  g: F64? @unique
-    u: U64? @unique  d: DateTime? @unique  q: I32 @backfill(from=r)  r: I32?  b: Blob
-    v: Vector(2) @embed(s)  day: Date? @unique  yes: Bool?  new: String
-    @range(x, 0..3) @check(s, "^a") @unique(s, e) @range(f, ..0.5) @unique(q, yes)
-}
-edge E: A -> A @card(2..3) { w: I64? @unique(src, dst) }
-"""
-
-
-def random_rows(rng: random.Random, count: int) -> dict[str, list[Row]]:
-    def drawn(*values: Any) -> Any:
-        return rng.choice([None, *values])
-
-    nodes = [
-        {
-            "x": drawn(0, 3, 4, -1),
-            "s": drawn("a", "b", "ab", ""),
-            "e": drawn("a", "b", "c"),
-            "f": drawn(0.0, -0.0, NAN, 0.5, 0.75, math.inf),
-            "g": drawn(0.0, -0.0, NAN, 0.1),
-            "u": drawn(2**64 - 1, 2**64 - 2, *range(40)),
-            "q": drawn(*range(20)),
-            "r": drawn(*range(20)),
-            "d": drawn(*(NOON + dt.timedelta(microseconds=n) for n in range(30))),
-            "day": drawn(*(NOON.date() + dt.timedelta(days=n) for n in range(30))),
-            "b": drawn(b"", b"x"),
-            "v": drawn([1.0, 2.0]),
-            "yes": drawn(True, False),
-        }
-        for _ in range(count)
-    ]
-    ids = [f"r{n:04}" for n in range(max(1, count))]
-    edges = [{"src": rng.choice(ids), "dst": rng.choice(ids[:2])} for _ in range(count * 2)]
-    return {"node:A": nodes, "edge:E": edges}
-
-
-@pytest.mark.nightly(
-    "a job for each of some twenty checks; test_schema_apply.py has rows against every kind of "
-    "check in the gate"
+@pytest.mark.parametrize(
+    ("seed", "count"), for_gate([(2, 7), (3, 0), (4, 120)], lambda case: case == (4, 120))
 )
-@pytest.mark.parametrize(("seed", "count"), [(2, 7), (3, 0), (4, 120)])
 def test_random_rows_are_judged_as_in_one_process(
     spark: SparkSession,
     graph_root: str,
@@ -250,16 +191,17 @@ def test_random_rows_are_judged_as_in_one_process(
     seed: int,
     count: int,
 ) -> None:
-    monkeypatch.setattr(spark_values, "ROWS_PER_TASK", 1)
+    monkeypatch.setattr(run_checks, "ROWS_PER_PIECE", 1)
+    monkeypatch.setattr(run_checks, "KEYS_PER_BUCKET", 500)
     evolution = evolve(compiled(CHECKED), ASKING)
     checks = evolution.plan.needs
     assert {each.kind for each in checks} == set(CheckKind)
     rows = random_rows(random.Random(seed), count)
     root, snapshot = stored(graph_root, evolution.accepted, rows, parts=3)
 
-    found = failed_checks_on_spark(spark, root, snapshot, checks)
+    found = failed_checks(SparkRunner(spark, root), root, snapshot, checks)
 
-    assert found == failed_checks(root, snapshot, checks)
+    assert found == failed_checks(ThreadRunner(), root, snapshot, checks)
     if count == 120:
         assert {each.check.kind for each in found} == set(CheckKind)
         assert all(len(each.examples) == min(10, each.rows) for each in found)
@@ -277,7 +219,7 @@ def test_rows_that_keep_every_rule_are_no_offenders(spark: SparkSession, graph_r
     root, snapshot = stored(graph_root, evolution.accepted, {"node:A": nodes, "edge:E": edges})
     assert len(evolution.plan.needs) == 5
 
-    assert failed_checks_on_spark(spark, root, snapshot, evolution.plan.needs) == ()
+    assert failed_checks(SparkRunner(spark, root), root, snapshot, evolution.plan.needs) == ()
 
 
 def test_a_check_asked_twice_is_answered_once_and_an_unknown_table_is_named(
@@ -287,11 +229,13 @@ def test_a_check_asked_twice_is_answered_once_and_an_unknown_table_is_named(
     root, snapshot = stored(graph_root, evolution.accepted, {"node:A": [{"x": 1}, {"x": 1}]})
     twice = (*evolution.plan.needs, *evolution.plan.needs)
 
-    (found,) = failed_checks_on_spark(spark, root, snapshot, twice)
+    (found,) = failed_checks(SparkRunner(spark, root), root, snapshot, twice)
 
     assert (found.rows, found.examples) == (2, ("r0000", "r0001"))
     with pytest.raises(NotFoundError, match="'B'"):
-        failed_checks_on_spark(spark, root, snapshot, [TableIsEmpty(table="node:B", column="x")])
+        failed_checks(
+            SparkRunner(spark, root), root, snapshot, [TableIsEmpty(table="node:B", column="x")]
+        )
 
 
 @pytest.mark.local_disk("takes a file away")
@@ -303,4 +247,4 @@ def test_a_lost_file_is_told_as_such(spark: SparkSession, tmp_path: Path) -> Non
 
     for check in evolution.plan.needs:
         with pytest.raises(DamagedGraphError, match="could not read node:A"):
-            failed_checks_on_spark(spark, root, snapshot, [check])
+            failed_checks(SparkRunner(spark, root), root, snapshot, [check])

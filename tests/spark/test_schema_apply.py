@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 import omnigraph
 from omnigraph.errors import SchemaRefusedError
-from omnigraph.evolution import apply_schema
 from omnigraph.graph import Graph
+from omnigraph.runner.threads import ThreadRunner
 from tests.behaviours.schema_histories import plain
 from tests.behaviours.test_schema_random import content, live
 from tests.drawing import seeds
@@ -173,8 +173,8 @@ def only_spark_works(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         raise AssertionError("this is Spark's work")
 
     def patch() -> None:
-        monkeypatch.setattr(apply_schema, "failed_checks", never)
-        monkeypatch.setattr(apply_schema, "future_values", never)
+        monkeypatch.setattr(ThreadRunner, "map", never)
+        monkeypatch.setattr(ThreadRunner, "exchange", never)
 
     return patch
 

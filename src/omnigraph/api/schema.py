@@ -82,9 +82,8 @@ class Schema(SchemaView):
             hard: Also remove dropped data from history (irreversible).
             allow_diverged: Change main although branches have commits that can then no longer be
                 merged.
-            spark: A Spark session or target that computes and checks rows. Without one, they are
-                processed here; those of a table of more than 2,000,000 rows by the Spark session
-                of this process, if it has one. The result is the same.
+            spark: A Spark session or target that computes and checks rows. Without one, threads of
+                this process do, whatever the number of rows. The result is the same.
             actor: Author of the commit; the user of this process by default.
             operation_id: A ULID that makes the call idempotent: the same id applies only once.
 

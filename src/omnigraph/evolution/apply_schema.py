@@ -1,22 +1,22 @@
 """Apply a schema change to a branch: plan it, check the rows, stage the tables, publish one commit.
 
-Rows are checked and new values computed in this process or on Spark.
+Rows are checked and new values computed by a runner: threads of this process, or the Spark that the
+caller asked for.
 
 Invariants:
 - A published change was planned for exactly the current schema, and its checks ran on exactly the
   pins it was published on. Otherwise nothing is published.
 - The new schema is stored under its hash before any manifest names it, and new tables have paths
   of their own.
-- Both engines find the same offenders and write the same values, so the number of rows alone
-  decides between them.
+- Every runner finds the same offenders and writes the same values.
 """
 
 from __future__ import annotations
 
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Final
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 from omnigraph import errors, names
 from omnigraph.commit.fork_on_write import writable_entry
@@ -31,14 +31,16 @@ from omnigraph.evolution.diverged_branches import DivergedBranch, diverged_branc
 from omnigraph.evolution.plan.plan import DropProperty, DropType, Plan
 from omnigraph.evolution.plan.plan_text import plan_text, refusal_of_plan, refusal_of_rows
 from omnigraph.evolution.plan.planning import Evolution, evolve
-from omnigraph.evolution.run_checks import Offenders, failed_checks
+from omnigraph.evolution.run_checks import VERB, Offenders, failed_checks, fragment_groups
 from omnigraph.evolution.table_changes import TableChange, future_values, table_changes
 from omnigraph.failpoints import reach
-from omnigraph.runner.session import given_spark, is_at_hand
+from omnigraph.runner.choose import runner_for
+from omnigraph.runner.protocol import Stage, require_answers
 from omnigraph.schema.arrow import table_schema
 from omnigraph.schema.model import model_hash
 from omnigraph.storage.lance.tables import adopt_or_create_table
 from omnigraph.storage.manifest.accepted_schemas import keep_schema
+from omnigraph.storage.objects.durability import make_durable
 from omnigraph.storage.staging.column_changes import (
     ColumnFiles,
     carried_over,
@@ -56,50 +58,37 @@ from omnigraph.validation.schema_contract import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import SparkSession
-
     from omnigraph.clock import Clock
     from omnigraph.evolution.plan.data_checks import DataCheck
+    from omnigraph.runner.protocol import Runner, Task
     from omnigraph.storage.manifest.state import BranchRef, ManifestState
+    from omnigraph.storage.objects.location import Root
     from omnigraph.storage.objects.store import Objects
     from omnigraph.storage.snapshot import Snapshot, TableEntry
     from omnigraph.storage.staging.changes import StagedChange
-    from omnigraph.storage.staging.column_layout import ColumnChange
-
-
-LOCAL_ROWS_MAX: Final = 2_000_000
-"""Up to so many rows of a table, its values are computed and checked in this process."""
 
 
 class SchemaWork:
-    """The row work of one schema change; a Spark session is started only when needed."""
+    """The row work of one schema change; what runs it is made ready only when needed."""
 
-    def __init__(
-        self, objects: Objects, *, spark: object | None, operation_id: str, engines: ExitStack
-    ) -> None:
+    def __init__(self, objects: Objects, *, spark: object | None, engines: ExitStack) -> None:
         self._root = objects.root
-        self._given = spark
-        self._operation_id = operation_id
+        self._spark = spark
         self._engines = engines
-        self._session: SparkSession | None = None
         self._computed: dict[str, tuple[ColumnFiles, ...]] = {}
+
+    @cached_property
+    def _runner(self) -> Runner:
+        return self._engines.enter_context(runner_for(self._spark, self._root))
 
     def failed_checks(
         self, snapshot: Snapshot, checks: Sequence[DataCheck]
     ) -> tuple[Offenders, ...]:
         """The rows that violate the change."""
-        if not checks:
-            return ()
-        most = max(snapshot.tables[check.table].row_count for check in checks)
-        spark = self._spark_for(most)
-        if spark is None:
-            return failed_checks(self._root, snapshot, checks)
-        from omnigraph.evolution.spark_values import failed_checks_on_spark  # needs pyspark
+        return failed_checks(self._runner, self._root, snapshot, checks) if checks else ()
 
-        return failed_checks_on_spark(spark, self._root, snapshot, checks)
-
-    def staged(self, entry: TableEntry, change: TableChange) -> StagedChange:
-        """All columns of a table as they will be, as one staged change.
+    def stage(self, entry: TableEntry, change: TableChange) -> StagedChange:
+        """Stage all columns of a table as they will be, as one change.
 
         When another writer has won meanwhile, only what that one changed is computed again.
         """
@@ -110,44 +99,57 @@ class SchemaWork:
             carried_over(self._root, entry, columns, earlier_files) if earlier_files else ()
         )
         known_fragments = {file.fragment_id for file in carried_files}
-        wanted_fragments = fragments_to_compute(self._root, entry, columns)
         missing_fragments = [
-            fragment for fragment in wanted_fragments if fragment not in known_fragments
+            fragment
+            for fragment in fragments_to_compute(self._root, entry, columns)
+            if fragment not in known_fragments
         ]
         new_files = (
-            self._files(entry, change, columns, missing_fragments) if missing_fragments else ()
+            write_columns(self._runner, self._root, entry, change, missing_fragments)
+            if missing_fragments
+            else ()
         )
         self._computed[change.stored_key] = files = (*carried_files, *new_files)
         return staged_from(self._root, entry, columns, files)
 
-    def _files(
-        self, entry: TableEntry, change: TableChange, columns: ColumnChange, fragments: list[int]
-    ) -> tuple[ColumnFiles, ...]:
-        spark = self._spark_for(entry.row_count)
-        if spark is None:
-            compute = partial(future_values, columns=change.computed)
-            return tuple(
-                column_files(self._root, entry, fragment, columns, compute)
-                for fragment in fragments
-            )
-        from omnigraph.evolution.spark_values import column_files_on_spark  # needs pyspark
 
-        return column_files_on_spark(
-            spark,
-            self._root,
-            entry,
-            columns,
-            change.computed,
-            fragments,
-            operation_id=self._operation_id,
-        )
+def write_columns(
+    runner: Runner, root: Root, entry: TableEntry, change: TableChange, fragments: Sequence[int]
+) -> tuple[ColumnFiles, ...]:
+    """Compute and write the new values of some fragments.
 
-    def _spark_for(self, rows: int) -> SparkSession | None:
-        if self._given is None and not (rows > LOCAL_ROWS_MAX and is_at_hand()):
-            return None
-        if self._session is None:
-            self._session = self._engines.enter_context(given_spark(self._given))
-        return self._session
+    A piece that runs twice writes files of its own each time; what no answer names is named by no
+    version, and cleanup removes it.
+
+    Raises:
+        InvalidInputError: a column becomes required, and rows have no value in it; or blobs would
+            have to be written again.
+    """
+    wanted_fragments = frozenset(fragments)
+    groups = (
+        tuple(fragment for fragment in group if fragment in wanted_fragments)
+        for group in fragment_groups(root, entry)
+    )
+    answers = runner.map(
+        Stage(verb=VERB, name="compute columns", type=entry.table_key.partition(":")[2]),
+        [group for group in groups if group],
+        partial(_write_piece, root, entry, change),
+        list[ColumnFiles],
+    )
+    return tuple(file for files in require_answers(answers) for file in files)
+
+
+def _write_piece(
+    root: Root, entry: TableEntry, change: TableChange, fragments: tuple[int, ...], task: Task
+) -> list[ColumnFiles]:
+    assert change.columns is not None
+    compute = partial(future_values, columns=change.computed)
+    files: list[ColumnFiles] = []
+    for fragment in fragments:
+        task.advance()
+        files.append(column_files(root, entry, fragment, change.columns, compute))
+    make_durable(root)
+    return files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +165,7 @@ class SchemaRequest:
     actor: str
     operation_id: str
     spark: object | None = None
-    """A session or a `SparkTarget` to use; with None the number of rows decides."""
+    """A session or a `SparkTarget` to use; with None the work is done in this process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,9 +211,7 @@ def apply_schema(
         ConflictError: another change is running, or branches could no longer be merged.
     """
     with ExitStack() as engines:
-        work = SchemaWork(
-            objects, spark=request.spark, operation_id=request.operation_id, engines=engines
-        )
+        work = SchemaWork(objects, spark=request.spark, engines=engines)
         applying = _Applying(objects, contracts, request, work, clock)
         engines.callback(_free, objects, request.operation_id)
         finished = commit_write(
@@ -351,7 +351,7 @@ class _Applying:
             branch=self._request.branch,
             operation_id=self._request.operation_id,
         )
-        return self._work.staged(entry, change)
+        return self._work.stage(entry, change)
 
     def _move(self, evolution: Evolution, changes: tuple[TableChange, ...]) -> SchemaMove:
         assert self._target is not None

@@ -1,33 +1,42 @@
 """Which checks of a schema change existing rows fail, how many rows, and the first of them.
 
-Invariant: a row is validated as in a write: by the same kernels where a row is checked alone, by
-the same engine and the same equality where rows are compared. Rows are streamed; what is kept is
-counts and a few ids. Two runs over the same pins give the same answer.
+Pieces are groups of fragments. Checks of single rows are answered by the pieces that read them.
+Checks that compare rows exchange hashed keys: a piece sends every key of its rows once with the
+number of rows that have it, the bucket of a key adds these numbers up, and a piece that has rows in
+violation of a check reads its keys again to name them.
+
+Invariants:
+- A row is validated as in a write: by the same kernels where a row is checked alone, by the same
+  hashes where rows are compared.
+- The answer depends on the pinned rows alone, and not on fragments, pieces, buckets or the runner.
+- Memory is bounded by a part of a piece and by one bucket. A value that all rows share is one key
+  of every piece. The driver receives counts and a few ids.
 """
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from heapq import nsmallest
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeGuard, assert_never
 
-import duckdb
+import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.errors import OmnigraphError, StorageUnavailableError
 from omnigraph.evolution.plan import data_checks
 from omnigraph.evolution.plan.columns import FutureColumn, LiteralFill
 from omnigraph.evolution.table_changes import columns_read, future_values, sources_of
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN
-from omnigraph.runner.databases import open_database
-from omnigraph.schema.arrow import arrow_type
-from omnigraph.storage.lance.tables import find_entry, plan_scan, scan_fragments
+from omnigraph.runner.key_hash import SEED_BYTES, hash_keys
+from omnigraph.runner.protocol import Hop, Runner, Sent, Stage, Task, require_answers
+from omnigraph.storage.lance.tables import find_entry, grouped, plan_scan, scan_fragments
 from omnigraph.validation.constraints import InEnum, InRange, Matches, RowRule, TypeRules
+from omnigraph.validation.keyed_bucket import RoleKeys, group_keys, match_rows
 from omnigraph.validation.row_checks import check_rows
 
 if TYPE_CHECKING:
@@ -37,12 +46,16 @@ if TYPE_CHECKING:
 EXAMPLES_MAX: Final = 10
 """How many offenders are named; the others are only counted."""
 
-MEMORY_BYTES: Final = 512 << 20
-"""Memory for comparing rows before it spills to disk."""
-
-_MEMORY_PER_THREAD: Final = 64 << 20
-_THREADS_MAX: Final = 4
-_SOURCES: Final = pa.schema([(SOURCE_COLUMN, pa.string())])
+VERB: Final = "schema apply"
+ROWS_PER_PIECE: Final = 1 << 18
+KEYS_PER_BUCKET: Final = 2_000_000
+# The number of a bucket has 16 bits.
+_BUCKETS_MAX: Final = 1 << 16
+_KEYS_HELD: Final = 1 << 20
+# 12 to 16 bytes each: the JVM handles records of some hundred kB well, and larger ones badly.
+_KEYS_PER_MESSAGE: Final = 8192
+_PIECE_BITS: Final = 32
+_SECOND_BYTES: Final = 4
 
 ValueCheck: TypeAlias = (
     data_checks.ValuesInRange | data_checks.ValuesMatch | data_checks.ValuesInSet
@@ -67,114 +80,28 @@ class Offenders:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableChecks:
-    """The row checks of one table, in order."""
+class _RowPiece:
+    """Some fragments of a table, and the checks of their single rows."""
 
     entry: TableEntry
     checks: tuple[RowCheck, ...]
+    fragments: tuple[int, ...] = field(repr=False)
 
 
-def failed_checks(
-    root: Root,
-    snapshot: Snapshot,
-    checks: Sequence[data_checks.DataCheck],
-    *,
-    memory_bytes: int = MEMORY_BYTES,
-) -> tuple[Offenders, ...]:
-    """The checks that the rows of a snapshot fail, in the order given; none if all hold.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _KeyPiece:
+    """Some fragments of a table whose rows are compared, and the number of the check."""
 
-    Raises:
-        NotFoundError: the snapshot has no table that a check names.
-        StorageUnavailableError: rows could not be read, or there is no room to compare them.
-    """
-    results: list[Offenders] = []
-    for row_check in row_checks(root, snapshot, checks):
-        results += row_offenders(root, row_check, fragments_of(root, row_check.entry))
-    for check in dict.fromkeys(filter(is_group_check, checks)):
-        entry = find_entry(root, snapshot, check.table)
-        results.append(_group_offenders(root, entry, check, memory_bytes))
-    return in_order(checks, results)
+    entry: TableEntry
+    check: int
+    fragments: tuple[int, ...] = field(repr=False)
 
 
-def in_order(
-    checks: Sequence[data_checks.DataCheck], results: Iterable[Offenders]
-) -> tuple[Offenders, ...]:
-    """The results, each check once, in the order of the checks, without those that hold."""
-    by_check: dict[data_checks.DataCheck, list[Offenders]] = {check: [] for check in checks}
-    for result in results:
-        by_check[result.check].append(result)
-    merged_results = (together(check, parts) for check, parts in by_check.items())
-    return tuple(result for result in merged_results if result.rows)
-
-
-def together(check: data_checks.DataCheck, parts: Sequence[Offenders]) -> Offenders:
-    """The results for the parts of a table, combined."""
-    examples = (example for part in parts for example in part.examples)
-    return Offenders(
-        check=check,
-        rows=sum(part.rows for part in parts),
-        examples=tuple(nsmallest(EXAMPLES_MAX, examples)),
-    )
-
-
-def is_group_check(check: data_checks.DataCheck) -> TypeGuard[GroupCheck]:
-    """Whether a check compares rows with each other."""
-    return isinstance(check, GroupCheck)
-
-
-def row_checks(
-    root: Root, snapshot: Snapshot, checks: Sequence[data_checks.DataCheck]
-) -> tuple[TableChecks, ...]:
-    """The checks that look at single rows, each once, by table."""
-    by_table: dict[str, dict[RowCheck, None]] = {}
-    for check in checks:
-        if not isinstance(check, GroupCheck):
-            by_table.setdefault(check.table, {})[check] = None
-    return tuple(
-        TableChecks(entry=find_entry(root, snapshot, table), checks=tuple(of_table))
-        for table, of_table in by_table.items()
-    )
-
-
-def fragments_of(root: Root, entry: TableEntry) -> tuple[int, ...]:
-    planned = plan_scan(root, entry, columns=(ID_COLUMN,), where=None)
-    return tuple(fragment.fragment_id for fragment in planned.fragments)
-
-
-def row_offenders(
-    root: Root, table: TableChecks, fragments: Sequence[int]
-) -> tuple[Offenders, ...]:
-    """Check the rows of some fragments; one result per check, also where it holds.
-
-    Nulls are found by Lance while it reads, one pass per check; all other checks share one pass.
-    """
-    tallies = {check: _Tally() for check in table.checks}
-    null_checks = [check for check in table.checks if isinstance(check, data_checks.NoNulls)]
-    other_checks = [check for check in table.checks if not isinstance(check, data_checks.NoNulls)]
-    if other_checks:
-        read_columns = columns_read(
-            column for other_check in other_checks for column in _columns(other_check)
-        )
-        for batch in _scan(root, table.entry, fragments, (ID_COLUMN, *read_columns)):
-            for other_check in other_checks:
-                tallies[other_check].add(_broken(other_check, batch))
-    for check in null_checks:
-        if not _is_never_null(check):
-            where = _null_condition(check)
-            for batch in _scan(root, table.entry, fragments, (ID_COLUMN,), where=where):
-                tallies[check].add(batch.column(ID_COLUMN))
-    return tuple(
-        Offenders(check=check, rows=tally.rows, examples=tuple(tally.examples))
-        for check, tally in tallies.items()
-    )
-
-
-class _Tally:
+class _Tally(msgspec.Struct, array_like=True):
     """The number of ids, and the smallest of them."""
 
-    def __init__(self) -> None:
-        self.rows = 0
-        self.examples: list[str] = []
+    rows: int = 0
+    examples: list[str] = []
 
     def add(self, ids: pa.StringArray) -> None:
         self.rows += len(ids)
@@ -183,19 +110,103 @@ class _Tally:
             self.examples = nsmallest(EXAMPLES_MAX, [*self.examples, *first.to_pylist()])
 
 
+def failed_checks(
+    runner: Runner, root: Root, snapshot: Snapshot, checks: Sequence[data_checks.DataCheck]
+) -> tuple[Offenders, ...]:
+    """The checks that the rows of a snapshot fail, in the order given; none if all hold.
+
+    All checks of single rows are one step of the runner, and all that compare rows another.
+
+    Raises:
+        NotFoundError: the snapshot has no table that a check names.
+        StorageUnavailableError: rows could not be read, or there is no room to compare them.
+    """
+    results = [
+        *_row_offenders(runner, root, snapshot, checks),
+        *_group_offenders(runner, root, snapshot, checks),
+    ]
+    by_check: dict[data_checks.DataCheck, list[_Tally]] = {check: [] for check in checks}
+    for check, tally in results:
+        by_check[check].append(tally)
+    combined = (_combine(check, tallies) for check, tallies in by_check.items())
+    return tuple(offenders for offenders in combined if offenders.rows)
+
+
+def fragment_groups(root: Root, entry: TableEntry) -> tuple[tuple[int, ...], ...]:
+    """The fragments of a table, in pieces of about equal work."""
+    planned = plan_scan(root, entry, columns=(ID_COLUMN,), where=None)
+    return grouped(planned.fragments, rows_max=ROWS_PER_PIECE)
+
+
+def _combine(check: data_checks.DataCheck, tallies: Sequence[_Tally]) -> Offenders:
+    examples = (example for tally in tallies for example in tally.examples)
+    return Offenders(
+        check=check,
+        rows=sum(tally.rows for tally in tallies),
+        examples=tuple(nsmallest(EXAMPLES_MAX, examples)),
+    )
+
+
+def _is_group_check(check: data_checks.DataCheck) -> TypeGuard[GroupCheck]:
+    """Whether a check compares rows with each other."""
+    return isinstance(check, GroupCheck)
+
+
+def _row_offenders(
+    runner: Runner, root: Root, snapshot: Snapshot, checks: Sequence[data_checks.DataCheck]
+) -> Iterator[tuple[RowCheck, _Tally]]:
+    by_table: dict[str, dict[RowCheck, None]] = {}
+    for check in checks:
+        if not isinstance(check, GroupCheck):
+            by_table.setdefault(check.table, {})[check] = None
+    pieces = [
+        _RowPiece(entry=entry, checks=tuple(table_checks), fragments=group)
+        for table, table_checks in by_table.items()
+        for entry in [find_entry(root, snapshot, table)]
+        for group in fragment_groups(root, entry)
+    ]
+    stage = Stage(verb=VERB, name="check rows")
+    answers = runner.map(stage, pieces, partial(_check_piece, root), list[_Tally])
+    for piece, tallies in zip(pieces, require_answers(answers), strict=True):
+        yield from zip(piece.checks, tallies, strict=True)
+
+
+def _check_piece(root: Root, piece: _RowPiece, task: Task) -> list[_Tally]:
+    """Check the rows of some fragments; one answer per check, also where it holds.
+
+    Nulls are found by Lance while it reads, one pass per check; all other checks share one pass.
+    """
+    tallies = {check: _Tally() for check in piece.checks}
+    null_checks = [check for check in piece.checks if isinstance(check, data_checks.NoNulls)]
+    other_checks = [check for check in piece.checks if not isinstance(check, data_checks.NoNulls)]
+    if other_checks:
+        read_columns = columns_read(
+            column for other_check in other_checks for column in _columns(other_check)
+        )
+        for batch in _scan(root, piece, (ID_COLUMN, *read_columns), task):
+            for other_check in other_checks:
+                tallies[other_check].add(_broken(other_check, batch))
+    for check in null_checks:
+        if not _is_never_null(check):
+            where = _null_condition(check)
+            for batch in _scan(root, piece, (ID_COLUMN,), task, where=where):
+                tallies[check].add(batch.column(ID_COLUMN))
+    return list(tallies.values())
+
+
 def _scan(
     root: Root,
-    entry: TableEntry,
-    fragments: Sequence[int],
+    piece: _RowPiece | _KeyPiece,
     columns: Iterable[str],
+    task: Task,
     *,
     where: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Some columns, each once, of the rows of some fragments."""
-    if not fragments:
-        return iter(())
+    """Some columns, each once, of the rows of a piece."""
     wanted = tuple(dict.fromkeys(columns))
-    return scan_fragments(root, entry, fragments, columns=wanted, where=where)
+    for batch in scan_fragments(root, piece.entry, piece.fragments, columns=wanted, where=where):
+        task.advance(rows=batch.num_rows)
+        yield batch
 
 
 def _columns(check: data_checks.TableIsEmpty | ValueCheck) -> tuple[FutureColumn, ...]:
@@ -245,149 +256,270 @@ def _null_columns(check: data_checks.NoNulls) -> tuple[FutureColumn, ...]:
     return (check.column, check.unless_present)
 
 
-def key_names(check: data_checks.TupleIsUnique) -> tuple[str, ...]:
-    """Names for the values of a tuple that no column and no keyword has."""
-    return tuple(f"k{number}" for number in range(len(check.columns)))
+class _Keys(msgspec.Struct, frozen=True, array_like=True):
+    """Hashes of different keys, of one piece or for one piece, as bytes of the arrays they are."""
+
+    piece: int
+    first: bytes
+    second: bytes
+    counts: bytes = b""
+    """The number of rows by key; empty if each has one."""
 
 
-def key_schema(check: data_checks.TupleIsUnique, *, with_id: bool) -> pa.Schema:
-    """The schema of the rows of `key_rows`."""
-    kinds = [arrow_type(column.type) for column in check.columns]
-    keys = [
-        pa.field(*name_and_type, nullable=False)
-        for name_and_type in zip(key_names(check), kinds, strict=True)
-    ]
-    return pa.schema([*([pa.field(ID_COLUMN, pa.string(), nullable=False)] * with_id), *keys])
-
-
-def key_rows(
-    root: Root,
-    entry: TableEntry,
-    fragments: Sequence[int],
-    check: data_checks.TupleIsUnique,
-    *,
-    with_id: bool,
-) -> Iterator[pa.RecordBatch]:
-    """The tuples that must be unique, of the rows of some fragments that are not exempt."""
-    if any(column.is_null for column in check.columns):
-        return
-    schema = key_schema(check, with_id=with_id)
-    read_columns = columns_read(check.columns)
-    wanted_columns = (ID_COLUMN, *read_columns) if with_id or not read_columns else read_columns
-    for batch in _scan(root, entry, fragments, wanted_columns):
-        keys = future_values(batch, check.columns).columns
-        ids = [batch.column(ID_COLUMN)] if with_id else []
-        complete_rows = pa.RecordBatch.from_arrays([*ids, *keys], names=schema.names).drop_null()
-        if complete_rows.num_rows:
-            yield pa.RecordBatch.from_arrays(complete_rows.columns, schema=schema)
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_DECODER: Final = msgspec.msgpack.Decoder(_Keys)
 
 
 def _group_offenders(
-    root: Root, entry: TableEntry, check: GroupCheck, memory_bytes: int
-) -> Offenders:
-    fragments = fragments_of(root, entry)
-    with _comparing(entry.table_key, memory_bytes) as compared:
-        match check:
-            case data_checks.TupleIsUnique():
-                rows, examples = _repeated(root, entry, fragments, check, compared)
-            case data_checks.EdgesPerSource():
-                sources = _scan(root, entry, fragments, (SOURCE_COLUMN,))
-                rows, examples = compared.summary(
-                    f"SELECT src AS id FROM edges GROUP BY src HAVING {_out_of_bounds(check)}",  # noqa: S608
-                    edges=(_SOURCES, sources),
-                )
-            case _:
-                assert_never(check)
-    return Offenders(check=check, rows=rows, examples=examples)
-
-
-def _repeated(
-    root: Root,
-    entry: TableEntry,
-    fragments: Sequence[int],
-    check: data_checks.TupleIsUnique,
-    compared: _Comparison,
-) -> tuple[int, tuple[str, ...]]:
-    """Usually nothing is repeated, and the ids are not read."""
-
-    def tuples(*, with_id: bool) -> _Stream:
-        batches = key_rows(root, entry, fragments, check, with_id=with_id)
-        return key_schema(check, with_id=with_id), batches
-
-    keys = ", ".join(key_names(check))
-    repeated_count = compared.keep(
-        "repeated",
-        f"SELECT {keys} FROM tuples GROUP BY {keys} HAVING count(*) > 1",  # noqa: S608
-        tuples=tuples(with_id=False),
+    runner: Runner, root: Root, snapshot: Snapshot, checks: Sequence[data_checks.DataCheck]
+) -> Iterator[tuple[GroupCheck, _Tally]]:
+    group_checks = tuple(dict.fromkeys(filter(_is_group_check, checks)))
+    entries = {check.table: find_entry(root, snapshot, check.table) for check in group_checks}
+    groups = {table: fragment_groups(root, entry) for table, entry in entries.items()}
+    pieces = tuple(
+        _KeyPiece(entry=entries[check.table], check=number, fragments=group)
+        for number, check in enumerate(group_checks)
+        if _has_keys(check)
+        for group in groups[check.table]
     )
-    if not repeated_count:
-        return 0, ()
-    return compared.summary(
-        f"SELECT id FROM named SEMI JOIN repeated USING ({keys})",  # noqa: S608
-        named=tuples(with_id=True),
+    if not pieces:
+        return
+    keys = sum(entries[check.table].row_count for check in group_checks)
+    comparison = _Comparison(
+        root=root,
+        checks=group_checks,
+        pieces=pieces,
+        buckets=min(_BUCKETS_MAX, max(1, -(-keys // KEYS_PER_BUCKET))),
+        seed=secrets.token_bytes(SEED_BYTES),
     )
+    answers = runner.exchange(
+        Stage(verb=VERB, name="compare rows"),
+        pieces,
+        comparison.send_keys,
+        Hop(partitions=comparison.buckets, receive=comparison.find_violations),
+        Hop(partitions=len(pieces), receive=comparison.name_rows),
+    )
+    for number, tally in answers:
+        check = group_checks[pieces[number].check]
+        yield check, msgspec.msgpack.decode(tally, type=_Tally)
 
 
-def _out_of_bounds(check: data_checks.EdgesPerSource) -> str:
-    few = f"count(*) < {check.minimum}"
-    return few if check.maximum is None else f"{few} OR count(*) > {check.maximum}"
-
-
-_Stream: TypeAlias = tuple[pa.Schema, Iterator[pa.RecordBatch]]
-
-
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Comparison:
-    """A private database that compares streamed rows and spills to disk."""
+    """The exchange of keys of all checks that compare rows."""
 
-    def __init__(self, database: duckdb.DuckDBPyConnection) -> None:
-        self._database = database
-        self.failure: OmnigraphError | None = None
+    root: Root
+    checks: tuple[GroupCheck, ...]
+    pieces: tuple[_KeyPiece, ...] = field(repr=False)
+    buckets: int
+    seed: bytes = field(repr=False)
 
-    def keep(self, name: str, query: str, **streams: _Stream) -> int:
-        """Keep the rows of a query as a table; how many there are."""
-        self._register(streams)
-        self._database.sql(f"CREATE TEMP TABLE {name} AS {query}")
-        [(rows,)] = self._database.sql(f"SELECT count(*) FROM {name}").fetchall()  # noqa: S608
-        return int(rows)
+    def send_keys(self, piece: _KeyPiece, task: Task) -> Iterator[Sent]:
+        """The keys of a piece to their buckets, each once for every part of the piece."""
+        for keys, _ in self._read(piece, task, with_names=False):
+            different_keys, counts = _count_keys(keys)
+            buckets = (different_keys.first % np.uint64(self.buckets)).astype(np.uint16)
+            for bucket, positions in _divide(buckets):
+                chosen_counts = None if counts is None else counts[positions]
+                yield bucket, _encode(task.number, different_keys.filter(positions), chosen_counts)
 
-    def summary(self, query: str, **streams: _Stream) -> tuple[int, tuple[str, ...]]:
-        """How many ids a query finds, and the smallest of them."""
-        self._register(streams)
-        [(rows, first)] = self._database.sql(
-            f"SELECT count(*), min(id, {EXAMPLES_MAX}) FROM ({query})"  # noqa: S608
-        ).fetchall()
-        return int(rows), tuple(first or ())
+    def find_violations(self, messages: Iterator[bytes], task: Task) -> Iterator[Sent]:
+        """The keys of a bucket that violate their check, to the pieces that have them."""
+        by_check: dict[int, list[_Keys]] = {}
+        for message in messages:
+            sent = _DECODER.decode(message)
+            by_check.setdefault(self.pieces[sent.piece].check, []).append(sent)
+        for number in sorted(by_check):
+            task.advance()
+            yield from _violations(self.checks[number], by_check.pop(number))
 
-    def _register(self, streams: Mapping[str, _Stream]) -> None:
-        for name, (schema, batches) in streams.items():
-            reader = pa.RecordBatchReader.from_batches(schema, self._noted(batches))
-            self._database.register(name, reader)
+    def name_rows(self, messages: Iterator[bytes], task: Task) -> Iterator[Sent]:
+        """The rows of a piece whose keys violate its check, or the sources that do."""
+        sent = [_DECODER.decode(message) for message in messages]
+        if not sent:
+            return
+        violations = _decode(sent)
+        piece = self.pieces[task.number]
+        tally = _Tally()
+        is_named = np.zeros(len(violations), np.bool_)
+        for keys, names in self._read(piece, task, with_names=True):
+            positions, rows = match_rows(violations, keys)
+            match self.checks[piece.check]:
+                case data_checks.TupleIsUnique():
+                    pass
+                case data_checks.EdgesPerSource():
+                    rows = rows[_is_first(positions, len(violations)) & ~is_named[positions]]
+                    is_named[positions] = True
+                case check:
+                    assert_never(check)
+            tally.add(names.take(pa.array(rows)))
+        yield task.number, _ENCODER.encode(tally)
 
-    def _noted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """DuckDB converts an error of an input stream to text."""
-        try:
-            yield from batches
-        except OmnigraphError as error:
-            self.failure = error
-            raise
+    def _read(
+        self, piece: _KeyPiece, task: Task, *, with_names: bool
+    ) -> Iterator[tuple[RoleKeys, pa.StringArray]]:
+        """Keys of the rows that are not exempt, in parts, with the ids that name them if wanted."""
+        check = self.checks[piece.check]
+        hashes: list[tuple[np.ndarray, np.ndarray]] = []
+        names: list[pa.StringArray] = []
+        for batch in _scan(self.root, piece, _columns_read(check, with_names=with_names), task):
+            batch_hashes = hash_keys(_key_columns(check, batch), self.seed)
+            first, second, present = batch_hashes.first, batch_hashes.second, batch_hashes.present
+            ids = batch.column(_name_column(check)) if with_names else _NO_NAMES
+            if present is not None:
+                first, second = first[present], second[present]
+                ids = ids.filter(pa.array(present)) if with_names else ids
+            hashes.append((first, second))
+            names.append(ids)
+            if sum(len(part) for part, _ in hashes) >= _KEYS_HELD:
+                yield _join_hashes(task.number, hashes), pa.concat_arrays(names)
+                hashes, names = [], []
+        if hashes:
+            yield _join_hashes(task.number, hashes), pa.concat_arrays(names)
 
 
-@contextmanager
-def _comparing(table_key: str, memory_bytes: int) -> Iterator[_Comparison]:
-    threads = max(1, min(_THREADS_MAX, os.cpu_count() or 1, memory_bytes // _MEMORY_PER_THREAD))
-    settings = {
-        "memory_limit": f"{memory_bytes}B",
-        "threads": str(threads),
-        "preserve_insertion_order": "false",
-    }
-    with open_database(settings=settings) as database:
-        compared = _Comparison(database)
-        try:
-            yield compared
-        except duckdb.Error as error:
-            if compared.failure is not None:
-                raise compared.failure from error
-            raise StorageUnavailableError(
-                f"could not compare the rows of {table_key}: {str(error).splitlines()[0]}",
-                next_step=f"Check the space in {tempfile.gettempdir()}, or set TMPDIR.",
-            ) from error
+_NO_NAMES: Final = pa.array([], pa.string())
+
+
+def _columns_read(check: GroupCheck, *, with_names: bool) -> tuple[str, ...]:
+    match check:
+        case data_checks.TupleIsUnique():
+            columns = columns_read(check.columns)
+            return (ID_COLUMN, *columns) if with_names or not columns else columns
+        case data_checks.EdgesPerSource():
+            return (SOURCE_COLUMN,)
+        case _:
+            assert_never(check)
+
+
+def _key_columns(check: GroupCheck, batch: pa.RecordBatch) -> list[pa.Array]:
+    match check:
+        case data_checks.TupleIsUnique():
+            columns: list[pa.Array] = future_values(batch, check.columns).columns
+            return columns
+        case data_checks.EdgesPerSource():
+            return [batch.column(SOURCE_COLUMN)]
+        case _:
+            assert_never(check)
+
+
+def _name_column(check: GroupCheck) -> str:
+    return SOURCE_COLUMN if isinstance(check, data_checks.EdgesPerSource) else ID_COLUMN
+
+
+def _has_keys(check: GroupCheck) -> bool:
+    """Whether any row has a key: a null exempts it."""
+    return isinstance(check, data_checks.EdgesPerSource) or not any(
+        column.is_null for column in check.columns
+    )
+
+
+def _is_violation(check: GroupCheck, rows: np.ndarray) -> np.ndarray:
+    """Whether a key violates a check, by the number of rows that have it."""
+    violates: np.ndarray
+    match check:
+        case data_checks.TupleIsUnique():
+            violates = rows > 1
+        case data_checks.EdgesPerSource():
+            violates = rows < check.minimum
+            if check.maximum is not None:
+                violates |= rows > check.maximum
+        case _:
+            assert_never(check)
+    return violates
+
+
+def _violations(check: GroupCheck, sent: Sequence[_Keys]) -> Iterator[Sent]:
+    """The keys of one bucket that violate a check, to pieces that have them.
+
+    Every piece is sent its repeated tuples, since it has some of the rows; only one piece is sent a
+    source, because it is named once.
+    """
+    keys, counts = _decode(sent), _decode_counts(sent)
+    is_unique = isinstance(check, data_checks.TupleIsUnique)
+    if is_unique and counts is None and not _has_repeats(keys.first):
+        return
+    count, (numbers,) = group_keys((keys,))
+    rows = np.bincount(numbers, counts, minlength=count)
+    chosen = np.flatnonzero(_is_violation(check, rows)[numbers])
+    # By key, then by piece.
+    pairs = (numbers[chosen].astype(np.uint64) << np.uint64(_PIECE_BITS)) | keys.rows[chosen]
+    order = np.argsort(pairs)
+    pairs, chosen = pairs[order], chosen[order]
+    named = pairs if is_unique else pairs >> np.uint64(_PIECE_BITS)
+    is_first = np.ones(len(named), np.bool_)
+    is_first[1:] = named[1:] != named[:-1]
+    violations = keys.filter(chosen[is_first])
+    for piece, positions in _divide(violations.rows):
+        yield piece, _encode(piece, violations.filter(positions))
+
+
+def _count_keys(keys: RoleKeys) -> tuple[RoleKeys, np.ndarray | None]:
+    """The different keys, and the number of rows that have each; None if all are different."""
+    if not _has_repeats(keys.first):
+        return keys, None
+    count, (numbers,) = group_keys((keys,))
+    positions = np.empty(count, np.intp)
+    positions[numbers] = np.arange(len(numbers))
+    return keys.filter(positions), np.bincount(numbers, minlength=count)
+
+
+def _has_repeats(hashes: np.ndarray) -> bool:
+    """A sort of plain numbers costs a fraction of what grouping does, and usually decides."""
+    ordered = np.sort(hashes)
+    return bool((ordered[1:] == ordered[:-1]).any())
+
+
+def _is_first(numbers: np.ndarray, count: int) -> np.ndarray:
+    """Whether no earlier number is equal."""
+    positions = np.arange(len(numbers))
+    first = np.empty(count, np.intp)
+    first[numbers[::-1]] = positions[::-1]  # of several the last assignment stands
+    is_first: np.ndarray = first[numbers] == positions
+    return is_first
+
+
+def _divide(targets: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """By target, the positions that have it, in parts of the size of a message."""
+    order = np.argsort(targets, kind="stable")
+    ordered = targets[order]
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])[: len(ordered)])
+    for start, end in pairwise([*starts.tolist(), len(ordered)]):
+        for part in range(start, end, _KEYS_PER_MESSAGE):
+            yield int(ordered[start]), order[part : min(part + _KEYS_PER_MESSAGE, end)]
+
+
+def _encode(piece: int, keys: RoleKeys, counts: np.ndarray | None = None) -> bytes:
+    sizes = b"" if counts is None else counts.astype(np.uint32).tobytes()
+    return _ENCODER.encode(_Keys(piece, keys.first.tobytes(), keys.second.tobytes(), sizes))
+
+
+def _decode(sent: Sequence[_Keys]) -> RoleKeys:
+    """All keys, each with the number of its piece."""
+    firsts = [np.frombuffer(keys.first, np.uint64) for keys in sent]
+    pieces = np.array([keys.piece for keys in sent], np.uint64)
+    return RoleKeys(
+        first=np.concatenate(firsts),
+        second=np.concatenate([np.frombuffer(keys.second, np.uint32) for keys in sent]),
+        rows=np.repeat(pieces, [len(first) for first in firsts]),
+    )
+
+
+def _decode_counts(sent: Sequence[_Keys]) -> np.ndarray | None:
+    """The number of rows of every key; None if each has one."""
+    if not any(keys.counts for keys in sent):
+        return None
+    return np.concatenate(
+        [
+            np.frombuffer(keys.counts, np.uint32)
+            if keys.counts
+            else np.ones(len(keys.second) // _SECOND_BYTES, np.uint32)
+            for keys in sent
+        ]
+    )
+
+
+def _join_hashes(piece: int, hashes: Sequence[tuple[np.ndarray, np.ndarray]]) -> RoleKeys:
+    """The keys of some batches, all with the number of their piece."""
+    first, second = (np.concatenate(halves) for halves in zip(*hashes, strict=True))
+    return RoleKeys(first=first, second=second, rows=np.broadcast_to(np.uint64(piece), len(first)))

@@ -1,0 +1,37 @@
+"""Spark runs what it is given; a session that the process has changes nothing for others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from omnigraph.errors import InvalidInputError
+from omnigraph.runner.choose import runner_for
+from omnigraph.runner.session import SparkTarget
+from omnigraph.runner.spark import SparkRunner
+from omnigraph.runner.threads import ThreadRunner
+from omnigraph.storage.objects.location import parse_root
+
+pytestmark = pytest.mark.spark
+
+
+def test_what_was_asked_for_is_chosen(spark: SparkSession, tmp_path: Path) -> None:
+    root = parse_root(str(tmp_path))
+    assert SparkSession.getActiveSession() is not None
+
+    with runner_for(None, root) as unasked:
+        assert isinstance(unasked, ThreadRunner)
+    for asked in (spark, SparkTarget()):
+        with runner_for(asked, root) as runner:
+            assert isinstance(runner, SparkRunner)
+    assert spark.range(3).count() == 3, "a session of the process is not stopped"
+
+
+def test_anything_else_is_refused(tmp_path: Path) -> None:
+    with (
+        pytest.raises(InvalidInputError, match="spark is str"),
+        runner_for("local[2]", parse_root(str(tmp_path))),
+    ):
+        pass
