@@ -2,9 +2,9 @@
 
 A table of many rows, in one fragment per million. A new column without values, through a relay
 that counts every request and byte to a store. Then the same table on this disk: a column that is
-filled from another, computed by Spark, beside a bare Spark job that reads the same column from
-Parquet and writes it; and the peak memory of driver and workers for a tenth of the rows and for
-all.
+filled from another, computed by Spark and by this process, and tuples that must be unique, compared
+by this process, beside a bare Spark job that reads the same column from Parquet and writes it; and
+the peak memory of driver and workers for a tenth of the rows and for all.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ SCHEMA: Final = """node Reading {
 """
 EMPTY: Final = "note: String?"
 FILLED: Final = 'copy{number}: F64 @backfill(from="value")'
+UNIQUE: Final = "@unique(city, value)"
 ROWS_PER_FRAGMENT: Final = 1_000_000
 FILLER: Final = """
 import sys
@@ -131,25 +132,34 @@ def empty_column(root: Path, latency_seconds: float) -> tuple[Cost, int]:
 
 
 def race_fills(spark: SparkSession, graph: Graph, home: Path, *, rounds: int) -> float:
-    """A filled column beside reading and writing the same column, in turns, warm."""
+    """A filled column and a check of rows beside reading and writing a column, in turns, warm."""
     plain = home / "plain"
     plain.mkdir()
     for number, part in enumerate(readings(graph.snapshot().tables["node:Reading"].row_count)):
         pq.write_table(part, plain / f"{number}.parquet")
     columns = (f"copy{number}" for number in range(100))
 
-    def fill() -> None:
+    def fill(on: SparkSession | None) -> None:
         text = FILLED.replace("{number}", next(columns).removeprefix("copy"))
-        assert graph.schema.apply(schema(text), spark=spark).applied
+        assert graph.schema.apply(schema(text), spark=on).applied
+
+    def compare() -> None:
+        assert graph.schema.apply(schema(UNIQUE)).applied
 
     def bare() -> None:
         frame = spark.read.parquet(str(plain)).select("value")
         frame.write.mode("overwrite").parquet(str(home / "bare"))
 
     measured = race(
-        {"backfill as a schema change": fill, "bare read and write": bare}, rounds=rounds
+        {
+            "backfill on Spark": lambda: fill(spark),
+            "backfill in this process": lambda: fill(None),
+            "unique tuples in this process": compare,
+            "bare read and write": bare,
+        },
+        rounds=rounds,
     )
-    ours, theirs = (each.median for each in measured.values())
+    ours, *_, theirs = (each.median for each in measured.values())
     print(f"\n{'':34}{'median s':>9}{'ours / it':>11}")
     for each in measured.values():
         print(f"{each.name:34}{each.median:9.2f}{ours / each.median:11.2f}", flush=True)
