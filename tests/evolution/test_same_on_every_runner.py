@@ -199,6 +199,28 @@ def test_a_value_that_all_rows_share_is_sent_once_by_every_piece(
 
 
 @pytest.mark.unit
+def test_a_source_is_named_once_however_many_parts_of_a_piece_have_its_edges(
+    graph_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_checks, "_KEYS_HELD", 1)
+    evolution = evolve(
+        compiled("node A { x: I32 } edge E: A -> A"),
+        "node A { x: I32 @unique } edge E: A -> A @card(2..5)",
+    )
+    edges = [{"src": "hub", "dst": f"r{n:04}"} for n in range(8)]
+    rows: dict[str, list[Row]] = {
+        "node:A": [{"x": x} for x in (1, 2, 1, 3, 1, 4)],
+        "edge:E": [*edges, {"src": "few", "dst": "r0000"}],
+    }
+    where, snapshot = stored(graph_root, evolution.accepted, rows, parts=4)
+
+    tuples, sources = failed_checks(ThreadRunner(), where, snapshot, evolution.plan.needs)
+
+    assert (tuples.rows, tuples.examples) == (3, ("r0000", "r0002", "r0004"))
+    assert (sources.rows, sources.examples) == (2, ("few", "hub"))
+
+
+@pytest.mark.unit
 def test_two_equal_texts_among_many_are_found_on_disk(
     graph_root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
