@@ -190,6 +190,9 @@ def _json_strings(spellings: pa.StringArray) -> pa.StringArray:
 _ALPHABET: Final = np.frombuffer(b"0123456789ABCDEFGHJKMNPQRSTVWXYZ", np.uint8)
 _LENGTH: Final = 26
 _COUNTER_DIGITS: Final = 7
+_LAST: Final = 2
+_LAST_DIGITS: Final = np.stack([np.repeat(_ALPHABET, 32), np.tile(_ALPHABET, 32)], axis=1)
+"""The last digits of a counter, for as long as the others do not change."""
 _LOT_BITS: Final = 24
 _DRAW_BITS: Final = 21
 
@@ -213,12 +216,21 @@ class FreshIds:
 
     def __call__(self, count: int) -> pa.StringArray:
         """So many new ids, in ascending order."""
-        numbers = np.arange(self._used, self._used + count, dtype=np.uint64)
-        self._used += count
         text = np.empty((count, _LENGTH), np.uint8)
-        text[:, : len(self.prefix)] = np.frombuffer(self.prefix.encode(), np.uint8)
-        for digit in range(_COUNTER_DIGITS):
-            values = numbers >> np.uint64(5 * digit) & np.uint64(31)
-            text[:, _LENGTH - 1 - digit] = _ALPHABET[values]
+        done = 0
+        while done < count:
+            high, low = divmod(self._used + done, len(_LAST_DIGITS))
+            part = text[done : done + len(_LAST_DIGITS) - low]
+            part[:, :-_LAST] = np.frombuffer(self._head(high), np.uint8)
+            part[:, -_LAST:] = _LAST_DIGITS[low : low + len(part)]
+            done += len(part)
+        self._used += count
         offsets = np.arange(0, (count + 1) * _LENGTH, _LENGTH, dtype=np.int32)
         return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(text))
+
+    def _head(self, number: int) -> bytes:
+        """The prefix, and all digits of the counter but the last ones."""
+        digits = range(_COUNTER_DIGITS - _LAST)
+        return self.prefix.encode() + bytes(
+            int(_ALPHABET[number >> 5 * digit & 31]) for digit in reversed(digits)
+        )

@@ -303,6 +303,15 @@ def test_blank_lines_are_lines_and_no_records(tmp_path: Path) -> None:
     assert (found.lines, found.records, list(found.rows["node:Bare"])) == (4, 1, [2])
 
 
+def test_names_are_counted_line_by_line_before_a_blank_end(tmp_path: Path) -> None:
+    lines = [b' {"type":"All","data":{"text":"a\\":"}}', b' {"type":"Bare"}', b"", b""]
+
+    found = loaded(tmp_path / "a.jsonl", b"\n".join([*lines, b" "]), CATALOG)
+
+    assert (found.lines, found.records, found.refused) == (5, 2, {})
+    assert found.rows["node:All"][0]["text"] == 'a":'
+
+
 def test_two_halves_of_a_record_and_a_double_one_do_not_pass_for_three(tmp_path: Path) -> None:
     half = [b'{"type":"Keyed","data":', b'{"type":"x","a":"a","b":1}}']
     double = b'{"type":"Bare"}{"type":"Bare"}'

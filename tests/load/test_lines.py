@@ -26,7 +26,7 @@ def lines_of(split: Split, **limits: int) -> list[bytes]:
             found.append(b"%d" % each.size)
         else:
             assert each.first == len(found)
-            found += each.lines()
+            found += each.lines
     return found
 
 
@@ -186,5 +186,5 @@ def test_blocks_are_bounded(tmp_path: Path) -> None:
 
     blocks = list(read_lines(split, block_bytes=100))
 
-    assert all(isinstance(each, LineBlock) and len(each.data) <= 111 for each in blocks)
+    assert all(isinstance(each, LineBlock) and len(each.lines.data) <= 111 for each in blocks)
     assert len(blocks) > 90

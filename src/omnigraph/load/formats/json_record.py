@@ -32,6 +32,7 @@ from typing import Annotated, Any, Final, NoReturn, assert_never
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 from msgspec import UNSET, Meta, UnsetType
 
 from omnigraph.language.diagnostics import did_you_mean
@@ -181,9 +182,13 @@ _TEXT: Final = ct.ScalarType(scalar=ct.Scalar.STRING)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireColumn:
-    """A column, and how its value is taken out of a decoded record, or out of its data."""
+    """A column, and how its value is taken out of a decoded record, or out of its data.
+
+    `member` is its name in the record.
+    """
 
     name: str
+    member: str
     kind: ct.PropertyType
     inside_data: bool
     value: Callable[[Any], Any]
@@ -201,13 +206,31 @@ class WireType:
     def table_key(self) -> str:
         return table_key_of(self.declared)
 
+    @property
+    def form(self) -> str:
+        """The name of the member that says the type."""
+        return NODE_FORM if isinstance(self.declared, ct.NodeType) else EDGE_FORM
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodedRows:
+    """Rows of one type; `lines` are the indexes of their lines in the block, in order."""
+
+    wire: WireType
+    columns: dict[str, pa.Array]
+    lines: npt.NDArray[np.int64]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireForm:
-    """All types of one record form: the decoder, and the type behind each class it returns."""
+    """All types of one record form: the decoder, and the type behind each class it returns.
+
+    `spellings` are the names that the decoder accepts for each type.
+    """
 
     decoder: msgspec.json.Decoder[Any]
-    types: dict[type, WireType]
+    types: dict[type[msgspec.Struct], WireType]
+    spellings: dict[str, WireType]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,15 +250,21 @@ def wire_of(catalog: ct.Catalog) -> Wire:
 
 
 def _form(tag_field: str, declared: Iterable[ct.NodeType | ct.EdgeType]) -> WireForm | None:
-    types: dict[type, WireType] = {}
+    types: dict[type[msgspec.Struct], WireType] = {}
     for declared_type in declared:
         types |= _records(tag_field, declared_type)
     if not types:
         return None
-    return WireForm(decoder=msgspec.json.Decoder(reduce(operator.or_, types)), types=types)
+    return WireForm(
+        decoder=msgspec.json.Decoder(reduce(operator.or_, types)),
+        types=types,
+        spellings={str(record.__struct_config__.tag): wire for record, wire in types.items()},
+    )
 
 
-def _records(tag_field: str, declared: ct.NodeType | ct.EdgeType) -> dict[type, WireType]:
+def _records(
+    tag_field: str, declared: ct.NodeType | ct.EdgeType
+) -> dict[type[msgspec.Struct], WireType]:
     """One class per spelling of the type's name; all of them look the same inside."""
     members = [(prop.name, prop.type) for prop in declared.properties.values()]
     data = msgspec.defstruct(
@@ -280,6 +309,7 @@ def _columns(
     return tuple(
         WireColumn(
             name=name,
+            member=name if inside_data else _ENDS[name],
             kind=declared.properties[name].type if name in declared.properties else _TEXT,
             inside_data=inside_data,
             value=operator.attrgetter(_attribute(number)),

@@ -1,13 +1,16 @@
 """Read JSON lines, block by block, as rows of types and refused records.
 
-The fast reading decodes many lines at once into columns, type by type. That is sound only where no
-record can reach into the next line: each line begins with `{` and ends with `}`, and no JSON value
-has `}` before `{`.
+There are three readings, each for the lines that the one before it returns without a row: lines
+that look alike are read by their shape, lines of any look by decoders of records, and lines that
+are still in doubt one by one.
+
+The decoders read many lines at once. That is sound only where no record can reach into the next
+line: each line begins with `{` and ends with `}`, and no JSON value has `}` before `{`.
 
 Invariants:
 - Every line that is not blank is returned once, as a row or as a refusal.
-- The fast reading returns a line as a row or as doubted. A row means what the slow reading would
-  make of its line. Doubt is not a refusal: every doubted line is read again by itself.
+- A row means what the slow reading, of one line by itself, would make of its line. Doubt is not a
+  refusal: every doubted line is read again.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final, assert_never
 
@@ -27,6 +30,8 @@ from msgspec import UNSET
 
 from omnigraph.load.formats import json_record
 from omnigraph.load.formats.input_names import type_names
+from omnigraph.load.formats.json_record import DecodedRows
+from omnigraph.load.formats.json_shapes import Indexes, ShapeReader
 from omnigraph.load.formats.records import Parsed, Refusal, Split, SplitEnd, refused_records
 from omnigraph.load.formats.row_validator import (
     RowValidator,
@@ -64,23 +69,11 @@ _BLANK: Final = b" \t\r"
 _OUTER_NAMES: Final = 2
 _REFUSED: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
-Indexes = npt.NDArray[np.int64]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DecodedRows:
-    """Rows of one type; `lines` are the indexes of their lines in the block."""
+class _DecodedLines:
+    """What some lines hold; `blank` of them hold no record."""
 
-    wire: json_record.WireType
-    columns: dict[str, pa.Array]
-    lines: Indexes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecodedBlock:
-    """What a block holds; `lines` have no ends, and `blank` of them hold no record."""
-
-    lines: list[bytes]
     rows: tuple[DecodedRows, ...]
     doubted: Indexes
     blank: int
@@ -106,11 +99,11 @@ class _Looks:
     blank: int
 
 
-def decode_block(block: LineBlock, wire: json_record.Wire) -> DecodedBlock:
-    """Read a block of whole lines."""
-    data, lines = block.data, block.lines()
-    if b"\r" in data:
-        data = data.replace(b"\r\n", b"\n")
+def _decode_lines(lines: list[bytes], wire: json_record.Wire) -> _DecodedLines:
+    """Read lines without a shape by the decoders of their records."""
+    if not lines:
+        return _DecodedLines(rows=(), doubted=np.array([], np.int64), blank=0)
+    data = b"\n".join([*lines, b""])
     looks = _by_looks(data, lines)
     groups: dict[str, _Group] = {}
     doubted = list(looks.doubted)
@@ -124,8 +117,7 @@ def decode_block(block: LineBlock, wire: json_record.Wire) -> DecodedBlock:
     names = np.zeros(len(lines), np.int64)
     columns = {key: _columns(group, names, uncertain) for key, group in groups.items()}
     _doubt_repeated_names(data, lines, names, uncertain)
-    return DecodedBlock(
-        lines=lines,
+    return _DecodedLines(
         rows=tuple(_certain(group, columns[key], uncertain) for key, group in groups.items()),
         doubted=np.flatnonzero(uncertain),
         blank=looks.blank,
@@ -314,6 +306,7 @@ class _LineReader:
 
     def __init__(self, catalog: Catalog, new_ids: NewIds) -> None:
         self._wire = _wire(catalog)
+        self._shapes = ShapeReader(self._wire)
         self._claims = json_record.ClaimReader(type_names(catalog))
         declared: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
         self._judges = {
@@ -325,10 +318,13 @@ class _LineReader:
 
     def block(self, line_block: LineBlock) -> Generator[Parsed, None, tuple[int, int]]:
         """Yield what the lines hold; returns how many there are, and how many of them are blank."""
-        decoded = decode_block(line_block, self._wire)
+        lines = line_block.lines
+        rows, others = self._shapes.read(lines)
+        decoded = _decode_lines([lines[at] for at in others.tolist()], self._wire)
+        rows += tuple(replace(part, lines=others[part.lines]) for part in decoded.rows)
         checked: list[ValidatedRows] = []
-        doubted = [decoded.doubted]
-        for type_rows in (rows for rows in decoded.rows if len(rows.lines)):
+        doubted = [others[decoded.doubted]]
+        for type_rows in (part for part in rows if len(part.lines)):
             places = (type_rows.lines + line_block.first).astype(np.uint32)
             passed, bad = self._judges[type_rows.wire.table_key].passed(type_rows.columns, places)
             checked.append(ValidatedRows(rows=(passed,)))
@@ -336,7 +332,7 @@ class _LineReader:
         refusals: list[Refusal] = []
         claims: dict[str, list[json_record.Claim]] = defaultdict(list)
         for at in np.sort(np.concatenate(doubted)).tolist():
-            claim = self._claims.read(decoded.lines[at], line_block.first + at)
+            claim = self._claims.read(lines[at], line_block.first + at)
             if isinstance(claim, Refusal):
                 refusals.append(claim)
             else:
@@ -344,7 +340,7 @@ class _LineReader:
         checked.append(ValidatedRows(refusals=tuple(refusals)))
         checked += [self._judges[key].claims(type_claims) for key, type_claims in claims.items()]
         yield from in_input_order(together(checked))
-        return len(decoded.lines), decoded.blank
+        return len(lines), decoded.blank
 
 
 def _too_long(line: LongLine) -> Refusal:

@@ -98,13 +98,10 @@ def _lines(split: Split, wanted: frozenset[int]) -> Iterator[tuple[int, bytes]]:
             return
         if not isinstance(block, LineBlock):
             continue
-        behind = block.first + block.data.count(b"\n") + (not block.data.endswith(b"\n"))
-        if places[-1] >= behind:
-            continue
-        lines = block.lines()
+        behind = block.first + len(block.lines)
         while places and places[-1] < behind:
             place = places.pop()
-            yield place, lines[place - block.first]
+            yield place, block.lines[place - block.first]
 
 
 def _rows(split: Split, wanted: frozenset[int]) -> Iterator[tuple[int, bytes]]:

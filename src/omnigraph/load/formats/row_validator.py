@@ -7,7 +7,7 @@ validated together; only doubtful ones are validated again with messages, a few 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from omnigraph.load.formats.json_record import Claim
 from omnigraph.load.formats.records import Parsed, ParsedRows, Refusal, refusal_of, refused_records
+from omnigraph.names import ID_COLUMN
 from omnigraph.schema.catalog import EdgeType, NodeType
-from omnigraph.validation.constraints import TypeRules
+from omnigraph.validation.constraints import ProperId, TypeRules
 from omnigraph.validation.input.intake import NewIds, take_in
 from omnigraph.validation.row_checks import check_rows
 from omnigraph.validation.violations import KEPT_MAX, BadRows, Violation
@@ -51,7 +52,11 @@ class RowValidator:
         self, columns: Mapping[str, pa.Array], places: Places
     ) -> tuple[ParsedRows, Positions]:
         """The rows without fault, and the positions of the others."""
-        table, findings = self._findings(pa.table(dict(columns)))
+        given_ids = columns.get(ID_COLUMN)
+        ids_are_new = given_ids is None or given_ids.null_count == len(given_ids)
+        table, findings = self._findings(
+            pa.table(dict(columns)), self._rules_of_new_ids if ids_are_new else self.rules
+        )
         bad = np.unique(np.concatenate([_NONE, *(finding.rows.to_numpy() for finding in findings)]))
         if len(bad):
             good = np.ones(len(table), np.bool_)
@@ -94,7 +99,7 @@ class RowValidator:
         raws: Sequence[bytes],
         names: Sequence[str],
     ) -> ValidatedRows:
-        table, findings = self._findings(rows)
+        table, findings = self._findings(rows, self.rules)
         first: list[Violation | None] = [None] * len(places)
         for violation in (violation for finding in findings for violation in finding.kept):
             assert violation.row is not None, "the names of columns were looked at before"
@@ -109,9 +114,17 @@ class RowValidator:
             ),
         )
 
-    def _findings(self, source: object) -> tuple[pa.Table, Sequence[BadRows]]:
+    @property
+    def _rules_of_new_ids(self) -> TypeRules:
+        """Nothing can be wrong with an id that is made here, unless it is made from a key."""
+        if isinstance(self.declared, NodeType) and self.declared.key is not None:
+            return self.rules
+        rules = tuple(rule for rule in self.rules.row_rules if not isinstance(rule, ProperId))
+        return replace(self.rules, row_rules=rules)
+
+    def _findings(self, source: object, rules: TypeRules) -> tuple[pa.Table, Sequence[BadRows]]:
         taken = take_in(self.declared, source, new_ids=self.new_ids)
-        broken = check_rows(taken.table, self.rules, unreadable=taken.unreadable)
+        broken = check_rows(taken.table, rules, unreadable=taken.unreadable)
         return taken.table, (*taken.findings, *broken)
 
     def _parse(self, table: pa.Table, places: Places) -> ParsedRows:

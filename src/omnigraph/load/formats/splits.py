@@ -21,13 +21,14 @@ from __future__ import annotations
 import gzip
 import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import BinaryIO, Final, TypeAlias, assert_never, cast
+from typing import BinaryIO, Final, TypeAlias, assert_never, cast, overload
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -147,6 +148,37 @@ HEAD_BYTES: Final = 4096
 """How much of a line that is too long is kept to show it."""
 
 _MARK: Final = b"\xef\xbb\xbf"
+_NEWLINE: Final = ord("\n")
+
+
+class BlockLines(Sequence[bytes]):
+    """The lines of a block without their ends; none is cut out before it is asked for.
+
+    Line `i` is `data[starts[i]:ends[i]]`, and one newline follows it, with no carriage return.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        if b"\r" in data:
+            data = data.replace(b"\r\n", b"\n")
+        if data and not data.endswith(b"\n"):
+            data = data.removesuffix(b"\r") + b"\n"
+        self.data: Final = data
+        self.codes: Final = np.frombuffer(data, np.uint8)
+        self.ends: Final = np.flatnonzero(self.codes == _NEWLINE)
+        self.starts: Final = np.zeros_like(self.ends)
+        self.starts[1:] = self.ends[:-1] + 1
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    @overload
+    def __getitem__(self, at: int) -> bytes: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[bytes]: ...
+    def __getitem__(self, at: int | slice) -> bytes | list[bytes]:
+        if isinstance(at, slice):
+            return [self[line] for line in range(*at.indices(len(self)))]
+        return self.data[self.starts[at] : self.ends[at]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,16 +186,7 @@ class LineBlock:
     """Whole lines; `first` is the place of the first of them within the split."""
 
     first: int
-    data: bytes
-
-    def lines(self) -> list[bytes]:
-        """The lines without their ends."""
-        lines = self.data.split(b"\n")
-        if not lines[-1]:
-            lines.pop()
-        if b"\r" in self.data:
-            return [line[:-1] if line.endswith(b"\r") else line for line in lines]
-        return lines
+    lines: BlockLines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,8 +271,9 @@ def _in_lines(pieces: Iterator[bytes], line_bytes_max: int) -> Iterator[Lines]:
                 yield _long_line([*pending_pieces, piece[:start]], length, place)
                 pending_pieces, place = [], place + 1
             if start < end:
-                block = LineBlock(first=place, data=b"".join([*pending_pieces, piece[start:end]]))
-                place += block.data.count(b"\n")
+                data = b"".join([*pending_pieces, memoryview(piece)[start:end]])
+                block = LineBlock(first=place, lines=BlockLines(data))
+                place += len(block.lines)
                 yield block
             pending_pieces, pending_bytes = [], 0
         if end < len(piece):
@@ -261,7 +285,7 @@ def _in_lines(pieces: Iterator[bytes], line_bytes_max: int) -> Iterator[Lines]:
     if pending_bytes > line_bytes_max:
         yield _long_line(pending_pieces, pending_bytes, place)
     elif pending_pieces:
-        yield LineBlock(first=place, data=b"".join(pending_pieces))
+        yield LineBlock(first=place, lines=BlockLines(b"".join(pending_pieces)))
 
 
 def _long_line(pieces: list[bytes], size: int, place: int) -> LongLine:

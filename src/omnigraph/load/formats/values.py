@@ -1,11 +1,12 @@
-"""Values that were decoded by type, as Arrow columns; and which of them are better looked at again.
+"""Values that were decoded by type, or cut out of texts, as Arrow columns; and which are doubted.
 
 Invariant: a value that is not doubted comes out as `take_in` would take it over from its JSON. To
 doubt too much costs time, to doubt too little would let a wrong value pass.
 
 Why a value of the right JSON type is doubted: a float may have been an integer that no float is
 equal to; a text may be no date, or a date in a form that Arrow does not know; a blob may be no
-base64.
+base64. Why a text that Arrow can convert is doubted: Arrow also takes `007`, `0x1F`, `.5` and `NaN`
+for numbers, so a number has to match the grammar of JSON first.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import base64
 import binascii
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Final, assert_never
 
 import numpy as np
@@ -23,13 +25,16 @@ import pyarrow.compute as pc
 
 from omnigraph.schema import catalog as ct
 from omnigraph.schema.arrow import arrow_type
-from omnigraph.validation.input.casts import cast_scalars, cast_whole, likely_times
+from omnigraph.validation.input.casts import bisected, cast_scalars, cast_whole, likely_times
 from omnigraph.validation.json_encoding import BLOB_PREFIX
+from omnigraph.validation.violations import Reason
 
 Mask = npt.NDArray[np.bool_]
 
 # From here on not every integer is a float of that width.
 _EXACT_BELOW: Final = {ct.Scalar.F32: 2.0**24, ct.Scalar.F64: 2.0**53}
+_INTEGER: Final = r"^-?(?:0|[1-9][0-9]*)$"
+_NUMBER: Final = r"^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?$"
 _CANNOT_BUILD: Final = (pa.ArrowException, ValueError, TypeError, OverflowError)
 
 
@@ -39,6 +44,126 @@ class Column:
 
     values: pa.Array
     doubted: Mask | None = None
+
+
+class Spelling(Enum):
+    """How a value is written in a JSON text that has no escapes."""
+
+    QUOTED = "text"
+    LISTED = "list"
+    BARE = "bare"
+
+
+def spelling_of(kind: ct.PropertyType) -> Spelling | None:
+    """How every value of a property is written; None if that differs between its items."""
+    match kind:
+        case ct.ScalarType():
+            return _spelling_of_scalar(kind.scalar)
+        case ct.EnumType():
+            return Spelling.QUOTED
+        case ct.ListType():
+            bare = _spelling_of_scalar(kind.item) is Spelling.BARE
+            return Spelling.LISTED if bare else None
+        case ct.VectorType():
+            return Spelling.LISTED
+        case _:
+            assert_never(kind)
+
+
+def _spelling_of_scalar(scalar: ct.Scalar) -> Spelling:
+    match scalar:
+        case ct.Scalar.STRING | ct.Scalar.BLOB | ct.Scalar.DATE | ct.Scalar.DATETIME:
+            return Spelling.QUOTED
+        case ct.Scalar.BOOL | ct.Scalar.F32 | ct.Scalar.F64:
+            return Spelling.BARE
+        case ct.Scalar.I32 | ct.Scalar.I64 | ct.Scalar.U32 | ct.Scalar.U64:
+            return Spelling.BARE
+        case _:
+            assert_never(scalar)
+
+
+def spelled_column(texts: pa.StringArray, kind: ct.PropertyType) -> Column:
+    """The column of values that are written in the one way that `spelling_of` names.
+
+    The texts have no quotes or brackets around them, and none is null.
+    """
+    match kind:
+        case ct.ScalarType(scalar=ct.Scalar.BLOB):
+            return _blobs(texts.to_pylist())
+        case ct.ScalarType(scalar=(ct.Scalar.DATE | ct.Scalar.DATETIME) as scalar):
+            return dates(texts, scalar)
+        case ct.ScalarType(scalar=ct.Scalar.STRING) | ct.EnumType():
+            return Column(values=texts)
+        case ct.ScalarType():
+            return _bare_scalars(texts, kind.scalar)
+        case ct.ListType():
+            return _bare_lists(texts, kind.item)
+        case ct.VectorType():
+            return _bare_lists(texts, ct.Scalar.F32)
+        case _:
+            assert_never(kind)
+
+
+def _bare_scalars(texts: pa.StringArray, scalar: ct.Scalar) -> Column:
+    """Texts of numbers, `true` and `false`; the text `null` is null."""
+    target = arrow_type(ct.ScalarType(scalar=scalar))
+    if scalar in ct.INTEGERS and (numbers := _canonical_integers(texts, target)) is not None:
+        return Column(values=numbers)
+    proper = pc.match_substring_regex(texts, pattern=_grammar(scalar))
+    doubted = np.zeros(len(texts), np.bool_)
+    if not pc.all(proper).as_py():
+        doubted = _mask(pc.invert(pc.or_(proper, pc.equal(texts, "null"))))
+        texts = pc.if_else(proper, texts, None)
+    if scalar is ct.Scalar.BOOL:
+        return Column(values=pc.equal(texts, "true"), doubted=doubted)
+    if scalar in ct.FLOATS:
+        return _spelled_floats(texts, scalar, doubted)
+    cast = bisected(texts, target, lambda part: part.cast(target), reason=Reason.DOES_NOT_FIT)
+    for fault in cast.faults:
+        doubted[list(fault.rows)] = True
+    return Column(values=cast.values, doubted=doubted)
+
+
+def _canonical_integers(texts: pa.StringArray, target: pa.DataType) -> pa.Array | None:
+    """The integers, if every text is what Arrow writes for one: cheaper than a pattern."""
+    try:
+        numbers = texts.cast(target)
+    except pa.ArrowInvalid:
+        return None
+    return numbers if numbers.cast(pa.string()).equals(texts) else None
+
+
+def _grammar(scalar: ct.Scalar) -> str:
+    if scalar is ct.Scalar.BOOL:
+        return "^(?:true|false)$"
+    return _NUMBER if scalar in ct.FLOATS else _INTEGER
+
+
+def _spelled_floats(texts: pa.StringArray, scalar: ct.Scalar, doubted: Mask) -> Column:
+    values = texts.cast(pa.float64())
+    # An integer has no negative zero, and beyond the largest float there is none.
+    large = large_floats(values, scalar)
+    if large.any():
+        whole = _mask(pc.invert(pc.match_substring_regex(texts, pattern="[.eE]")))
+        doubted |= large & (whole | ~_mask(pc.is_finite(values)))
+    doubted |= _mask(pc.equal(texts, "-0"))
+    return Column(values=values, doubted=doubted)
+
+
+def _bare_lists(texts: pa.StringArray, item: ct.Scalar) -> Column:
+    """Texts of values with commas between them; the list of an empty text is empty."""
+    lists = pc.split_pattern(texts, pattern=",")
+    empty = _mask(pc.equal(pc.ascii_trim(texts, characters=" "), ""))
+    lengths = np.where(empty, 0, pc.list_value_length(lists).to_numpy())
+    if empty.any():
+        lists = lists.filter(pa.array(~empty))
+    items = _bare_scalars(pc.ascii_trim(pc.list_flatten(lists), characters=" "), item)
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    doubted = np.zeros(len(texts), np.bool_)
+    if items.doubted is not None:
+        doubted[np.repeat(np.arange(len(texts)), lengths)[items.doubted]] = True
+    values = pa.ListArray.from_arrays(pa.array(offsets), items.values)
+    return Column(values=values, doubted=doubted)
 
 
 def typed_column(values: Sequence[Any], kind: ct.PropertyType) -> Column | None:
