@@ -29,7 +29,7 @@ WIRE = wire_of(CATALOG)
 
 FITTING = {
     "id": ['"a"', '"é"', '"n1"'],
-    "text": ['""', '"é 😀"', '"x:y,{}[]"', '"null"'],
+    "text": ['""', '"é 😀"', '"x:y,{}[]"', '"null"', r'"\"a\\\""', r'"\\"', r'"\u00e9\n"'],
     "blob": ['"base64:AAEC"', '"base64:"'],
     "yes": ["true", "false"],
     "i32": ["5", "-5", "0", "1000"],
@@ -96,6 +96,17 @@ ODD = [
         "5\r",
     ),
     '5}} {"type":"All","data":{"i32":5',
+    *(
+        r'"\x"',
+        r'"\u12"',
+        r'"a\"',
+        r'"a\\"',
+        r'"a\\"b"',
+        r'"\ud83d\ude00"',
+        r'"\/"',
+        "5\\",
+        r"\"x\"",
+    ),
 ]
 """Texts that are no value, none of most columns, or one that is better read alone."""
 
@@ -235,7 +246,9 @@ def test_a_shape_names_the_columns_that_are_mentioned(data: bytes, mentioned: se
         b'{"type":"All","data":{"text":"a"}} ',
         b' {"type":"All","data":{"text":"a"}}',
         b'{"type":"All","data":{"text":"a"}}{"type":"Bare"}',
-        b'{"type":"All","data":{"text":"a\\u0062"}}',
+        b'{"type":"All","data":{"te\\u0078t":"a"}}',
+        b'{"type":"All","data":{"text":"a\\"}}',
+        b'{"type":"\\u0041ll"}',
         b'{"t\\u0079pe":"All"}',
         b'{"edge":"Plain","from":"a","to":"b","src":"a"}',
         b'{"edge":"lInK","from":"a","to":"b"}',

@@ -7,9 +7,9 @@ object is made for a line, and nearly all of the time is spent without the inter
 
 Why a line that has a shape is a record of its type with these values: the line that the shape was
 learned from is one JSON object whose names are known and occur once. Another line of the shape
-differs only in its values. A value between quotes has no quote, no backslash and no control
-character, and is valid UTF-8, so it is a JSON string that means itself. Every other value is
-compared with the grammar of its column's type.
+differs only in its values. A value between quotes is valid UTF-8 and has no control character and
+no quote that is not escaped, so it is a JSON string; if it has escapes, it is decoded as such.
+Every other value is compared with the grammar of its column's type.
 
 Invariants:
 - A row means what the slow reading would make of its line. A line without a row is not refused: it
@@ -33,7 +33,13 @@ import pyarrow as pa
 from omnigraph.load.formats import json_record
 from omnigraph.load.formats.json_record import DecodedRows, WireColumn, WireType
 from omnigraph.load.formats.splits import BlockLines
-from omnigraph.load.formats.values import Mask, Spelling, spelled_column, spelling_of
+from omnigraph.load.formats.values import (
+    Mask,
+    Spelling,
+    spelled_column,
+    spelling_of,
+    unescape,
+)
 from omnigraph.names import ID_COLUMN
 
 Indexes: TypeAlias = npt.NDArray[np.int64]
@@ -46,10 +52,12 @@ _RARE_MAX: Final = 3
 _RARE_SHARE: Final = 1 / 64
 # Lines to learn from are taken from all over the block, because neighbours are often alike.
 _STRIDE: Final = 0.618
+# In a longer block most bytes are in a few lines, and quotes take eight times their size.
+_BYTES_MAX: Final = 8 << 20
 
 _NEWLINE, _BACKSLASH, _SPACE, _QUOTE = b'\n\\ "'
 _NULL: Final = b"null"
-_TEXT: Final = rb'"(?P<text>[^"\\]*)"'
+_TEXT: Final = rb'"(?P<text>[^"\\]*(?:\\.[^"\\]*)*)"'
 _LIST: Final = rb'\[(?P<list>[^"\\\[\]{}]*)\]'
 _BARE: Final = rb"(?P<bare>[-+.\w]+)"
 _NAME: Final = rb'"(?P<name>[^"\\]*)" *: *'
@@ -225,7 +233,7 @@ def _is_rare(match: _Match, lines: BlockLines) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Quotes:
-    """Where the quotes of a block are; each line has `count` of them, from index `first` on."""
+    """Where quotes without escape are; each line has `count` of them, from index `first` on."""
 
     places: Indexes
     first: Indexes
@@ -234,21 +242,33 @@ class _Quotes:
 
 def _quotes(lines: BlockLines) -> _Quotes:
     places = np.flatnonzero(lines.codes == _QUOTE)
+    if lines.has_backslashes:
+        places = places[~_escaped(lines.codes, places)]
     first = np.searchsorted(places, lines.starts)
     return _Quotes(places=places, first=first, count=np.diff(first, append=len(places)))
 
 
+def _escaped(codes: npt.NDArray[np.uint8], places: Indexes) -> Mask:
+    """Which bytes follow an odd number of backslashes."""
+    backslashes = np.flatnonzero(codes == _BACKSLASH)
+    begins = np.diff(backslashes, prepend=-2) > 1
+    run_starts = np.maximum.accumulate(np.where(begins, backslashes, 0))
+    escaped: Mask = codes[places - 1] == _BACKSLASH
+    runs = np.searchsorted(backslashes, places[escaped] - 1)
+    escaped[escaped] = (places[escaped] - run_starts[runs]) % 2 == 1
+    return escaped
+
+
 def _plain_lines(lines: BlockLines) -> Mask:
-    """The lines of UTF-8 without control characters and backslashes."""
-    if not lines.data.isascii() and not _is_utf8(lines.data):
+    """The lines of UTF-8 without control characters."""
+    is_short = len(lines.data) <= _BYTES_MAX
+    if not is_short or not (lines.data.isascii() or _is_utf8(lines.data)):
         return np.zeros(len(lines), np.bool_)
     plain = np.ones(len(lines), np.bool_)
     controls = lines.codes < _SPACE
     if np.count_nonzero(controls) > len(lines):
         odd = np.flatnonzero(controls & (lines.codes != _NEWLINE))
         plain[np.searchsorted(lines.ends, odd)] = False
-    if b"\\" in lines.data:
-        plain[np.searchsorted(lines.ends, np.flatnonzero(lines.codes == _BACKSLASH))] = False
     return plain
 
 
@@ -325,7 +345,11 @@ def _rows(match: _Match, lines: BlockLines) -> DecodedRows:
     columns = {ID_COLUMN: pa.nulls(len(match.lines), pa.string())}
     certain = np.ones(len(match.lines), np.bool_)
     for wired, span in zip(match.shape.columns, match.spans, strict=True):
-        column = spelled_column(_texts(lines, span), wired.kind)
+        texts = _texts(lines, span)
+        if lines.has_backslashes and spelling_of(wired.kind) is Spelling.QUOTED:
+            texts, broken = unescape(texts)
+            certain &= ~broken
+        column = spelled_column(texts, wired.kind)
         columns[wired.name] = column.values
         if column.doubted is not None:
             certain &= ~column.doubted

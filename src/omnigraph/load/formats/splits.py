@@ -167,6 +167,7 @@ class BlockLines(Sequence[bytes]):
         self.ends: Final = np.flatnonzero(self.codes == _NEWLINE)
         self.starts: Final = np.zeros_like(self.ends)
         self.starts[1:] = self.ends[:-1] + 1
+        self.has_backslashes: Final = b"\\" in data
 
     def __len__(self) -> int:
         return len(self.ends)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, assert_never
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -35,6 +36,7 @@ Mask = npt.NDArray[np.bool_]
 _EXACT_BELOW: Final = {ct.Scalar.F32: 2.0**24, ct.Scalar.F64: 2.0**53}
 _INTEGER: Final = r"^-?(?:0|[1-9][0-9]*)$"
 _NUMBER: Final = r"^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?$"
+_STRINGS: Final = msgspec.json.Decoder(list[str])
 _CANNOT_BUILD: Final = (pa.ArrowException, ValueError, TypeError, OverflowError)
 
 
@@ -102,6 +104,20 @@ def spelled_column(texts: pa.StringArray, kind: ct.PropertyType) -> Column:
             return _bare_lists(texts, ct.Scalar.F32)
         case _:
             assert_never(kind)
+
+
+def unescape(texts: pa.StringArray) -> tuple[pa.StringArray, Mask]:
+    """Contents of JSON strings as the texts that they mean, and which of them are doubted."""
+    escaped = pc.match_substring(texts, pattern="\\")
+    mask = _mask(escaped)
+    if not mask.any():
+        return texts, mask
+    quoted = '","'.join(texts.filter(escaped).to_pylist())
+    try:
+        meant = pa.array(_STRINGS.decode(f'["{quoted}"]'), pa.string())
+        return pc.replace_with_mask(texts, escaped, meant), np.zeros(len(texts), np.bool_)
+    except (msgspec.MsgspecError, *_CANNOT_BUILD):
+        return texts, mask
 
 
 def _bare_scalars(texts: pa.StringArray, scalar: ct.Scalar) -> Column:
