@@ -44,7 +44,7 @@ FITTING = {
     "numbers": ["[]", "[1]", "[1,null, 2]", "[ ]"],
     "bigs": ["[18446744073709551615]", "[0,1]"],
     "floats": ["[0.5, 1]", "[null]", "[-0.0]"],
-    "vector": ["[1,0.5]", "[-1.5e3, 0]"],
+    "vector": ["[1,0.5]", "[-1.5e3, 0]", "[ 2 , 3e0 ]"],
 }
 """Texts of values for every column whose values have slots in shapes."""
 
@@ -137,13 +137,39 @@ def test_an_odd_value_among_regular_ones_means_what_it_means_alone(
 
 
 @pytest.mark.parametrize("column", FITTING)
-def test_regular_values_are_read_by_shape(column: str) -> None:
+def test_regular_values_are_read_by_shape(tmp_path: Path, column: str) -> None:
     lines = [record(column, value) for value in FITTING[column] * 3]
 
     rows, others = ShapeReader(WIRE).read(BlockLines(b"\n".join(lines)))
 
     assert others.tolist() == []
     assert [part.lines.tolist() for part in rows] == [list(range(len(lines)))]
+    require_agreement(tmp_path, lines, [expected(line) for line in lines])
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("i32", ["1", "2147483648", "-2147483649", "-0", "7"]),
+        ("u64", ["1", "18446744073709551616", "-1", "-0", "18446744073709551615"]),
+        ("f32", ["1", "16777217", "16777217.0", "-0", "-0.0", "3.5e38", "0"]),
+        ("f64", ["1", "9007199254740993", "9007199254740993.0", "-0", "-0.0", "1e400", "-1e400"]),
+        ("numbers", ["[1,2]", "[2147483648,1]", "[-0,1]", "[3]"]),
+        ("numbers", ["[1, 2]", "[2147483648, 1]", "[-0, 1]", "[3]"]),
+        ("floats", ["[1,2]", "[16777217,0]", "[-0,1]", "[-0.0,1]", "[1e400,1]", "[16777217.0]"]),
+        (
+            "vector",
+            ["[1, 2]", "[16777217, 0]", "[-0, 1]", "[-0.0, 1]", "[1e400, 1]", "[3.5e38, 1]"],
+        ),
+        ("vector", ["[1,2]", "[1]", "[1,2,3]"]),
+    ],
+)
+def test_numbers_that_are_spelled_well_may_still_have_to_be_read_alone(
+    tmp_path: Path, column: str, values: list[str]
+) -> None:
+    lines = [record(column, value) for value in values]
+
+    require_agreement(tmp_path, lines, [expected(line) for line in lines])
 
 
 @pytest.mark.random
@@ -285,7 +311,7 @@ def test_a_shape_that_is_not_learned_at_once_is_learned_later() -> None:
     assert blocks[-1][1].tolist() == list(range(0, 1000, 2))
 
 
-def test_lines_that_are_all_different_are_not_all_tried() -> None:
+def test_lines_that_are_all_different_are_left_to_another_reading() -> None:
     names = [f"p{number}" for number in range(9)]
     catalog = compiled("node Wide { " + " ".join(f"{name}: I32?" for name in names) + " }")
     chance = random.Random(1)
@@ -298,7 +324,7 @@ def test_lines_that_are_all_different_are_not_all_tried() -> None:
 
     _, others = ShapeReader(wire_of(catalog)).read(BlockLines("\n".join(lines).encode()))
 
-    assert 900 < len(others) < 1000
+    assert len(others) == 1000
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ Invariants:
 - A row means what the slow reading would make of its line. A line without a row is not refused: it
   is read in another way.
 - A shape says which columns its records mention, so null is distinguished from absent.
-- What is learned is bounded: a shape that few lines of a block have is forgotten.
+- What is learned is bounded: a shape that few lines of a block have is not used, and forgotten.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class ShapeReader:
     def read(self, lines: BlockLines) -> tuple[tuple[DecodedRows, ...], Indexes]:
         """The rows of one type each, and the indexes of the lines that are in none of them."""
         matches = self._matches(lines)
-        self._known = [match.shape for match in matches if not _is_rare(match, lines)]
+        self._known = [match.shape for match in matches]
         by_type: dict[str, list[DecodedRows]] = defaultdict(list)
         others = np.ones(len(lines), np.bool_)
         for match in matches:
@@ -209,26 +209,27 @@ class ShapeReader:
             return matches
         quotes = _quotes(lines)
         rare = 0
-        for shape in self._known:
+        for shape in self._shapes(lines, unread):
             match = _match(shape, lines, quotes, np.flatnonzero(unread))
-            if len(match.lines):
+            if len(match.lines) > len(lines) * _RARE_SHARE:
                 matches.append(match)
                 unread[match.lines] = False
-        for number in range(_LEARNED_MAX):
-            rest = np.flatnonzero(unread)
-            if not len(rest) or rare == _RARE_MAX:
-                break
-            learned = shape_of(lines[rest[int(number * _STRIDE % 1 * len(rest))]], self._wire)
-            if learned is not None:
-                match = _match(learned, lines, quotes, rest)
-                matches.append(match)
-                unread[match.lines] = False
-                rare += _is_rare(match, lines)
+            elif shape not in self._known:
+                rare += 1
+                if rare == _RARE_MAX:
+                    break
         return matches
 
-
-def _is_rare(match: _Match, lines: BlockLines) -> bool:
-    return len(match.lines) < len(lines) * _RARE_SHARE
+    def _shapes(self, lines: BlockLines, unread: Mask) -> Iterator[Shape]:
+        """Known shapes, then those of lines that are still unread when the next one is needed."""
+        yield from self._known
+        for number in range(_LEARNED_MAX):
+            rest = np.flatnonzero(unread)
+            if not len(rest):
+                return
+            learned = shape_of(lines[rest[int(number * _STRIDE % 1 * len(rest))]], self._wire)
+            if learned is not None:
+                yield learned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,8 +34,8 @@ Mask = npt.NDArray[np.bool_]
 
 # From here on not every integer is a float of that width.
 _EXACT_BELOW: Final = {ct.Scalar.F32: 2.0**24, ct.Scalar.F64: 2.0**53}
-_INTEGER: Final = r"^-?(?:0|[1-9][0-9]*)$"
-_NUMBER: Final = r"^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?$"
+_INTEGER: Final = "-?(?:0|[1-9][0-9]*)"
+_NUMBER: Final = rf"{_INTEGER}(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 _STRINGS: Final = msgspec.json.Decoder(list[str])
 _CANNOT_BUILD: Final = (pa.ArrowException, ValueError, TypeError, OverflowError)
 
@@ -125,16 +125,25 @@ def _bare_scalars(texts: pa.StringArray, scalar: ct.Scalar) -> Column:
     target = arrow_type(ct.ScalarType(scalar=scalar))
     if scalar in ct.INTEGERS and (numbers := _canonical_integers(texts, target)) is not None:
         return Column(values=numbers)
-    proper = pc.match_substring_regex(texts, pattern=_grammar(scalar))
-    doubted = np.zeros(len(texts), np.bool_)
-    if not pc.all(proper).as_py():
-        doubted = _mask(pc.invert(pc.or_(proper, pc.equal(texts, "null"))))
-        texts = pc.if_else(proper, texts, None)
+    proper = pc.match_substring_regex(texts, pattern=f"^{_grammar(scalar)}$")
+    if pc.all(proper).as_py():
+        return _proper_scalars(texts, scalar)
+    column = _proper_scalars(pc.if_else(proper, texts, None), scalar)
+    odd = _mask(pc.invert(pc.or_(proper, pc.equal(texts, "null"))))
+    return Column(
+        values=column.values, doubted=odd if column.doubted is None else odd | column.doubted
+    )
+
+
+def _proper_scalars(texts: pa.StringArray, scalar: ct.Scalar) -> Column:
+    """Texts that match the grammar of the type, or are null."""
     if scalar is ct.Scalar.BOOL:
-        return Column(values=pc.equal(texts, "true"), doubted=doubted)
+        return Column(values=pc.equal(texts, "true"))
     if scalar in ct.FLOATS:
-        return _spelled_floats(texts, scalar, doubted)
+        return _spelled_floats(texts, scalar)
+    target = arrow_type(ct.ScalarType(scalar=scalar))
     cast = bisected(texts, target, lambda part: part.cast(target), reason=Reason.DOES_NOT_FIT)
+    doubted = np.zeros(len(texts), np.bool_)
     for fault in cast.faults:
         doubted[list(fault.rows)] = True
     return Column(values=cast.values, doubted=doubted)
@@ -151,33 +160,50 @@ def _canonical_integers(texts: pa.StringArray, target: pa.DataType) -> pa.Array 
 
 def _grammar(scalar: ct.Scalar) -> str:
     if scalar is ct.Scalar.BOOL:
-        return "^(?:true|false)$"
+        return "(?:true|false)"
     return _NUMBER if scalar in ct.FLOATS else _INTEGER
 
 
-def _spelled_floats(texts: pa.StringArray, scalar: ct.Scalar, doubted: Mask) -> Column:
+def _spelled_floats(texts: pa.StringArray, scalar: ct.Scalar) -> Column:
     values = texts.cast(pa.float64())
-    # An integer has no negative zero, and beyond the largest float there is none.
+    plain = values.to_numpy(zero_copy_only=False)
+    doubted: Mask = np.isinf(plain)
     large = large_floats(values, scalar)
     if large.any():
-        whole = _mask(pc.invert(pc.match_substring_regex(texts, pattern="[.eE]")))
-        doubted |= large & (whole | ~_mask(pc.is_finite(values)))
-    doubted |= _mask(pc.equal(texts, "-0"))
+        doubted |= large & ~_mask(pc.match_substring_regex(texts, pattern="[.eE]"))
+    # An integer has no negative zero.
+    negative_zeros = (plain == 0) & np.signbit(plain)
+    if negative_zeros.any():
+        doubted |= _mask(pc.equal(texts, "-0"))
     return Column(values=values, doubted=doubted)
 
 
 def _bare_lists(texts: pa.StringArray, item: ct.Scalar) -> Column:
     """Texts of values with commas between them; the list of an empty text is empty."""
+    # Programs put the same space after every comma, or none.
+    comma = ", " if ", " in texts[0].as_py() else ","
+    same = f"^{_grammar(item)}(?:{comma}{_grammar(item)})*$"
+    if pc.all(pc.match_substring_regex(texts, pattern=same)).as_py():
+        lists = pc.split_pattern(texts, pattern=comma)
+        return _list_column(_proper_scalars(pc.list_flatten(lists), item), _lengths(lists))
     lists = pc.split_pattern(texts, pattern=",")
     empty = _mask(pc.equal(pc.ascii_trim(texts, characters=" "), ""))
-    lengths = np.where(empty, 0, pc.list_value_length(lists).to_numpy())
-    if empty.any():
-        lists = lists.filter(pa.array(~empty))
-    items = _bare_scalars(pc.ascii_trim(pc.list_flatten(lists), characters=" "), item)
+    lengths = np.where(empty, 0, _lengths(lists))
+    items = pc.list_flatten(lists.filter(pa.array(~empty)))
+    return _list_column(_bare_scalars(pc.ascii_trim(items, characters=" "), item), lengths)
+
+
+def _lengths(lists: pa.ListArray) -> npt.NDArray[np.int64]:
+    lengths: npt.NDArray[np.int64] = pc.list_value_length(lists).to_numpy().astype(np.int64)
+    return lengths
+
+
+def _list_column(items: Column, lengths: npt.NDArray[np.int64]) -> Column:
+    """Lists of items, each of which is doubted where an item is."""
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    doubted = np.zeros(len(texts), np.bool_)
+    doubted = np.zeros(len(lengths), np.bool_)
     if items.doubted is not None:
-        doubted[np.repeat(np.arange(len(texts)), lengths)[items.doubted]] = True
+        doubted[np.repeat(np.arange(len(lengths)), lengths)[items.doubted]] = True
     values = pa.ListArray.from_arrays(pa.array(offsets), items.values)
     return Column(values=values, doubted=doubted)
 
