@@ -151,6 +151,8 @@ def test_regular_values_are_read_by_shape(tmp_path: Path, column: str) -> None:
     ("column", "values"),
     [
         ("i32", ["1", "2147483648", "-2147483649", "-0", "7"]),
+        ("i32", ["1", "007"]),
+        ("i64", ["1", "0x1F"]),
         ("u64", ["1", "18446744073709551616", "-1", "-0", "18446744073709551615"]),
         ("f32", ["1", "16777217", "16777217.0", "-0", "-0.0", "3.5e38", "0"]),
         ("f64", ["1", "9007199254740993", "9007199254740993.0", "-0", "-0.0", "1e400", "-1e400"]),
@@ -164,10 +166,17 @@ def test_regular_values_are_read_by_shape(tmp_path: Path, column: str) -> None:
         ("vector", ["[1,2]", "[1]", "[1,2,3]"]),
     ],
 )
-def test_numbers_that_are_spelled_well_may_still_have_to_be_read_alone(
+def test_numbers_that_arrow_can_read_may_still_have_to_be_read_alone(
     tmp_path: Path, column: str, values: list[str]
 ) -> None:
     lines = [record(column, value) for value in values]
+
+    require_agreement(tmp_path, lines, [expected(line) for line in lines])
+
+
+def test_literals_do_not_overlap(tmp_path: Path) -> None:
+    lines = [b'{"type":"All","data":{"i32": %s , "text":"x"}}' % value for value in (b"5", b"6")]
+    lines.append(b'{"type":"All","data":{"i32": , "text":"x"}}')
 
     require_agreement(tmp_path, lines, [expected(line) for line in lines])
 

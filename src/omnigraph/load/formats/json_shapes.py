@@ -286,7 +286,8 @@ def _match(shape: Shape, lines: BlockLines, quotes: _Quotes, chosen: Indexes) ->
     """Compare the literals from left to right, in all chosen lines.
 
     All quotes of a shape are in its literals. So a line has the same number of them, its quotes say
-    where each literal has to be, and there are none between literals.
+    where each literal has to be, and there are none between literals. The last literal has the end
+    of the line, so nothing follows it.
     """
     chosen = chosen[quotes.count[chosen] == sum(literal.count(b'"') for literal in shape.literals)]
     behind = starts = lines.starts[chosen]
@@ -299,8 +300,6 @@ def _match(shape: Shape, lines: BlockLines, quotes: _Quotes, chosen: Indexes) ->
             spans.append((behind, starts))
         same = _same(lines, starts, literal) & (behind <= starts)
         behind, first = starts + len(literal), first + literal.count(b'"')
-        if number == len(shape.columns):
-            same &= behind == ends
         if not same.all():
             chosen, behind, first, ends = chosen[same], behind[same], first[same], ends[same]
             spans = [(start[same], end[same]) for start, end in spans]
