@@ -3,7 +3,7 @@
 Programs write all records of a type with the same names in the same order. The shape of such
 records is what they share: literal bytes, with values between them. A shape is learned from one
 line. Then the literals are compared and the values are cut out in all lines together: no Python
-object is made for a line, and nearly all of the time is spent without the interpreter's lock.
+object is made for a line, and the work is done by NumPy and Arrow, block by block.
 
 Why a line that has a shape is a record of its type with these values: the line that the shape was
 learned from is one JSON object whose names are known and occur once. Another line of the shape
