@@ -168,8 +168,8 @@ class Graph(Reads):
 
         Args:
             tables: Rows by type name: Arrow, pandas, polars, or a list of dicts.
-            mode: `append` refuses ids that exist, `merge` replaces them, `overwrite` replaces the
-                whole content of the types named.
+            mode: `append` refuses ids that exist, `merge` and `replace` replace their rows,
+                `overwrite` replaces the whole content of the types named.
             dry_run: Validate and count what would change; nothing is written.
             actor: Author of the commit; the user of this process by default.
             operation_id: A ULID that makes the call idempotent: the same id writes only once.

@@ -130,7 +130,7 @@ def test_a_merge_with_an_order_keeps_the_greatest(graph: str, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("options", "code", "complaint"),
     [
-        (["--mode", "replace"], 5, 'expected "append", "merge" or "overwrite"'),
+        (["--mode", "upsert"], 5, 'expected "append", "merge", "replace" or "overwrite"'),
         (["--branch", "dev"], 3, "no branch 'dev'"),
         (["--from", "main"], 5, "Add `--branch NAME`"),
         (["--max-rejected", "3"], 5, "any rejected record fails this load"),

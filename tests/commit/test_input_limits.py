@@ -445,7 +445,7 @@ def test_a_value_comes_back_as_it_went_in(
     assert same(found, expected)
 
 
-@pytest.mark.parametrize("mode", ["append", "merge", "overwrite"])
+@pytest.mark.parametrize("mode", ["append", "merge", "replace", "overwrite"])
 @pytest.mark.parametrize("content", cases(hostile.BLOBS))
 def test_a_blob_comes_back_as_it_went_in(
     tmp_path: Path, content: bytes | None, mode: omnigraph.Mode
@@ -465,7 +465,7 @@ def test_a_blob_comes_back_as_it_went_in(
         assert blob.readall() == content
 
 
-@pytest.mark.parametrize("mode", ["append", "merge", "overwrite"])
+@pytest.mark.parametrize("mode", ["append", "merge", "replace", "overwrite"])
 @pytest.mark.parametrize(
     ("properties", "row"),
     [

@@ -87,6 +87,24 @@ def test_merge_replaces_and_inserts(graph: Graph) -> None:
     assert (counts.inserted, counts.updated, counts.deleted) == (1, 1, 0)
 
 
+def test_replace_inserts_and_replaces_whole_rows(graph_root: str) -> None:
+    graph = omnigraph.init(
+        graph_root, schema="node P { name: String @key  age: I32?  nick: String? }"
+    )
+    graph.write({"P": [{"name": "ann", "age": 1, "nick": "a"}, {"name": "bob", "age": 2}]})
+
+    result = graph.write({"P": [{"name": "ann", "age": 7}, {"name": "cyd"}]}, mode="replace")
+
+    counts = result.tables["node:P"]
+    assert (counts.inserted, counts.updated, counts.deleted) == (1, 1, 0)
+    rows = graph.scan("P", columns=["name", "age", "nick"]).read_all().sort_by("name")
+    assert rows.to_pylist() == [
+        {"name": "ann", "age": 7, "nick": None},
+        {"name": "bob", "age": 2, "nick": None},
+        {"name": "cyd", "age": None, "nick": None},
+    ]
+
+
 def test_overwrite_replaces_the_types_named_and_no_others(graph: Graph) -> None:
     graph.write({"Account": [account("a", 1), account("b", 2)], "Note": [{"text": "kept"}]})
     graph.write({"Account": [account("c", 3)]}, mode="overwrite")
@@ -268,7 +286,9 @@ def test_a_reading_handle_cannot_write(graph: Graph) -> None:
 
 
 def test_an_unknown_mode_is_refused(graph: Graph) -> None:
-    with pytest.raises(InvalidInputError, match='expected "append", "merge" or "overwrite"'):
+    with pytest.raises(
+        InvalidInputError, match='expected "append", "merge", "replace" or "overwrite"'
+    ):
         graph.write({}, mode="upsert")  # type: ignore[arg-type]
 
 

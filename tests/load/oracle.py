@@ -139,7 +139,7 @@ class _Reasoning:
         for number, row in self.alive[table].items():
             groups.setdefault(row["id"], []).append(number)
         for numbers in groups.values():
-            if self.case.mode == "merge":
+            if self.case.mode in {"merge", "replace"}:
                 winner, reason = self.winner(table, numbers), "superseded"
             else:
                 winner, reason = numbers[0], "duplicate_id"

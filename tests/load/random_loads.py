@@ -72,7 +72,7 @@ def published_graphs(draw: st.DrawFn) -> dict[str, Table]:
 def loads(
     draw: st.DrawFn, records: st.SearchStrategy[Record] | None = None, records_max: int = 30
 ) -> Case:
-    modes: list[Mode] = ["append", "merge", "overwrite"]
+    modes: list[Mode] = ["append", "merge", "replace", "overwrite"]
     mode = draw(st.sampled_from(modes))
     few = draw(st.sampled_from([0, 0, 15]))
     drawn = st.lists(good_records() if records is None else records, min_size=few)
@@ -81,5 +81,5 @@ def loads(
         published=draw(published_graphs()),
         mode=mode,
         records=(*ground, *draw(drawn))[:records_max],
-        order_by=draw(st.sampled_from([None, "at"])) if mode == "merge" else None,
+        order_by=draw(st.sampled_from([None, "at"])) if mode in {"merge", "replace"} else None,
     )

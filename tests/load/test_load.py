@@ -485,7 +485,7 @@ def in_options(wish: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("wish", "complaint"),
     [
-        ({"mode": "replace"}, 'expected "append", "merge" or "overwrite"'),
+        ({"mode": "upsert"}, 'expected "append", "merge", "replace" or "overwrite"'),
         ({"on_error": "ignore"}, 'expected "fail" or "quarantine"'),
         ({"engine": "ray"}, 'expected "auto", "local" or "spark"'),
         ({"max_rejected": 3}, "any rejected record fails this load"),

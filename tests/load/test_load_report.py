@@ -90,14 +90,14 @@ def keyed_faults(mode: str) -> dict[str, list[Any]]:
     }
     if mode == "append":
         faults["id_exists"] = [person("old1"), person("old2")]
-    if mode != "merge":
+    if mode not in {"merge", "replace"}:
         faults["duplicate_id"] = [person("p0"), person("p1"), person("p1")]
     return faults
 
 
 def superseded(mode: str) -> list[Any]:
-    """Records of a merge that a later one replaces, to stand before the good ones."""
-    if mode != "merge":
+    """Records of an upsert that a later one replaces, to stand before the good ones."""
+    if mode not in {"merge", "replace"}:
         return []
     return [person("p3", age=1), person("p3", age=2), person("p4", age=1)]
 
@@ -109,7 +109,7 @@ def graph(graph_root: str) -> Graph:
     return graph
 
 
-@pytest.mark.parametrize("mode", ["append", "merge", "overwrite"])
+@pytest.mark.parametrize("mode", ["append", "merge", "replace", "overwrite"])
 def test_the_ledger_tells_the_truth_about_every_kind_of_bad_record(
     graph: Graph, tmp_path: Path, mode: omnigraph.Mode, monkeypatch: pytest.MonkeyPatch
 ) -> None:

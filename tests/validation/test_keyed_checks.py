@@ -38,7 +38,7 @@ def test_append_refuses_an_id_that_exists() -> None:
     assert write.report.kept[0].id == "ann"
 
 
-@pytest.mark.parametrize("mode", [WriteMode.MERGE, WriteMode.OVERWRITE])
+@pytest.mark.parametrize("mode", [WriteMode.MERGE, WriteMode.REPLACE, WriteMode.OVERWRITE])
 def test_other_modes_replace_an_id_that_exists(mode: WriteMode) -> None:
     assert checked({"Person": [person("ann", nick="a")]}, rows=ANN, mode=mode).report.ok
 

@@ -254,7 +254,7 @@ def draw_bucket(chance: random.Random) -> Bucket:
             mode=mode,
             counts=counts,
             overwritten=some_tables if mode is WriteMode.OVERWRITE else nothing,
-            tracked=some_tables if mode is WriteMode.MERGE else nothing,
+            tracked=some_tables if mode.upserts else nothing,
         ),
         chance.random() < 0.5,
         {one_role: draw_entries(chance, pool) for one_role in roles},
@@ -340,7 +340,7 @@ class PlainBucket:
 
     def ids(self, one_role: Role, stage: Stage) -> None:
         table = one_role.table_key
-        merges = self.plan.mode is WriteMode.MERGE
+        merges = self.plan.mode.upserts
         by_key: dict[Key, list[Entry]] = defaultdict(list)
         for entry in self.entries[one_role]:
             by_key[entry.key].append(entry)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from omnigraph.load.report import Progress
     from omnigraph.runner.session import SparkTarget
 
-Mode: TypeAlias = Literal["append", "merge", "overwrite"]
+Mode: TypeAlias = Literal["append", "merge", "replace", "overwrite"]
 """What a write does with rows that exist."""
 
 Durability: TypeAlias = Literal["commit", "os"]

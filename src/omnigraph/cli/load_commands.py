@@ -33,7 +33,7 @@ Files = Annotated[
     list[str],
     typer.Argument(metavar="FILE...", help="Files, glob patterns or directories to load."),
 ]
-ModeOption = Annotated[str, typer.Option("--mode", help="append, merge or overwrite.")]
+ModeOption = Annotated[str, typer.Option("--mode", help="append, merge, replace or overwrite.")]
 Branch = Annotated[str | None, typer.Option("--branch", help="Branch to use.")]
 Base = Annotated[
     str | None, typer.Option("--from", metavar="REF", help="Create the branch from REF first.")
@@ -69,7 +69,9 @@ Mapped = Annotated[
 OrderBy = Annotated[
     str | None,
     typer.Option(
-        "--order-by", metavar="PROP", help="With merge: on duplicates, keep the highest PROP."
+        "--order-by",
+        metavar="PROP",
+        help="With merge or replace: on duplicates, keep the highest PROP.",
     ),
 ]
 DryRun = Annotated[

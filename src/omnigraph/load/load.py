@@ -484,13 +484,13 @@ def _ceiling(max_bad: int | str | None, on_error: FaultPolicy) -> Ceiling:
 
 
 def _require_order(column: str | None, mode: WriteMode, catalog: Catalog) -> None:
-    """An ordering column decides between records of one id, which only a merge has."""
+    """An ordering column decides between records of one id, which merge and replace accept."""
     if column is None:
         return
-    if mode is not WriteMode.MERGE:
+    if not mode.upserts:
         raise InvalidInputError(
             f"an ordering column was given, but {mode.value} keeps the first record of an id",
-            next_step="Add `--mode merge`, or leave `--order-by` out.",
+            next_step="Add `--mode merge` or `--mode replace`, or omit `--order-by`.",
         )
     types: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
     ordered_types = [declared for declared in types if column in declared.properties]

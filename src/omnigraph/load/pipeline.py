@@ -387,7 +387,7 @@ class _Load:
         self, entry: TableEntry, pieces: Sequence[PieceRows], *, is_overwritten: bool
     ) -> StagedChange:
         objects = self._job.objects
-        if self._job.mode is WriteMode.MERGE and entry.row_count:
+        if self._job.mode.upserts and entry.row_count:
             return self._merge(entry, pieces)
         if self._spool is None:
             fragments = tuple(fragment for piece in pieces for fragment in piece.fragments())

@@ -335,7 +335,7 @@ class _Preparation:
                 )
                 self._appended[entry.table_key] = staged
                 return staged
-            case WriteMode.MERGE:
+            case WriteMode.MERGE | WriteMode.REPLACE:
                 return stage_merge(self._root, entry, rows)
             case WriteMode.OVERWRITE:
                 return stage_overwrite(self._root, entry, rows)
@@ -356,7 +356,7 @@ def _expected_counts(
     match mode:
         case WriteMode.APPEND:
             return TableCounts(inserted=rows.num_rows, updated=0, deleted=0)
-        case WriteMode.MERGE:
+        case WriteMode.MERGE | WriteMode.REPLACE:
             ids = rows.column(names.ID_COLUMN).combine_chunks()
             return merged_counts(pinned, table_key, ids)
         case WriteMode.OVERWRITE:

@@ -186,7 +186,7 @@ def check_merged(
             table.table_key: table.upserts.columns(_keyed_columns(rules[table.table_key]))
             for table in tables
         },
-        mode=WriteMode.MERGE,
+        mode=WriteMode.REPLACE,
         deleted={table.table_key: table.deleted for table in tables if len(table.deleted)},
         cascades=False,
     )

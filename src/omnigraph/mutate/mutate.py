@@ -110,7 +110,7 @@ def _check(
     ]
     write = ProposedWrite(
         tables={key: table.rows for key, table in tables.items()},
-        mode=WriteMode.MERGE,
+        mode=WriteMode.REPLACE,
         deleted={key: table.deleted for key, table in tables.items() if len(table.deleted)},
         cascades=False,
     )

@@ -322,5 +322,12 @@ class WriteMode(enum.StrEnum):
     """New rows only; an id that exists is refused."""
     MERGE = "merge"
     """A row replaces the one with the same id as a whole, or is added."""
+    REPLACE = "replace"
+    """A row replaces the one with the same id as a whole, or is added."""
     OVERWRITE = "overwrite"
     """The rows become the whole content of their type; types not in the write stay."""
+
+    @property
+    def upserts(self) -> bool:
+        """Whether a row whose id is published takes the place of the published row."""
+        return self in {WriteMode.MERGE, WriteMode.REPLACE}

@@ -345,7 +345,7 @@ class KeyPlan:
     @property
     def supersedes(self) -> bool:
         """Whether a row replaces an earlier one with its id."""
-        return self.mode is constraints.WriteMode.MERGE and not self.refuses_repeats
+        return self.mode.upserts and not self.refuses_repeats
 
 
 REPLACED: Final = 1

@@ -18,7 +18,7 @@ import numpy as np
 
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph.validation import constraints
-from omnigraph.validation.constraints import EndpointExists, TypeRules, WriteMode
+from omnigraph.validation.constraints import EndpointExists, TypeRules
 from omnigraph.validation.keyed_bucket import SPLIT_BITS, Finding, KeyPlan, RoleKind, Stage, is_node
 from omnigraph.validation.violations import Reason
 
@@ -209,7 +209,7 @@ class _Disturbed:
 
     def _may_uncover(self, table_key: str) -> bool:
         """The pinned row of a refused merge row is kept, and may conflict with others."""
-        return self._keys.mode is WriteMode.MERGE and table_key in self._keys.tracked
+        return self._keys.mode.upserts and table_key in self._keys.tracked
 
     def _has_tuples(self, table_key: str) -> bool:
         return any(

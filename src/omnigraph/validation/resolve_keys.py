@@ -205,7 +205,7 @@ class KeyedWrite:
 
     def _tracked(self) -> frozenset[str]:
         """Tables whose replaced rows must be known, because a rule depends on them."""
-        if self.mode is not WriteMode.MERGE:
+        if not self.mode.upserts:
             return frozenset()
         return frozenset(
             key

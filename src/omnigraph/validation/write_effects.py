@@ -65,12 +65,12 @@ def deletions(
 ) -> dict[str, pa.StringArray]:
     """The ids to delete per table before the rows are written.
 
-    A merge replaces the rows it brings and needs no delete of them.
+    An upsert replaces the rows it brings and needs no delete of them.
     """
     effective = {}
     for key, ids in deleted.items():
         left = ids
-        if write.mode is WriteMode.MERGE and key in write.tables:
+        if write.mode.upserts and key in write.tables:
             left = ids.filter(pc.invert(pc.is_in(ids, _ids(write.tables[key]))))
         if len(left):
             effective[key] = left
