@@ -108,7 +108,7 @@ def loaded(
     *,
     type_name: str | None = None,
     columns: Mapping[str, str] | None = None,
-    **more: int,
+    **more: Any,
 ) -> Outcome:
     """Write a file and parse it as one split."""
     file = written(path, content, type_name=type_name, columns=columns or {})

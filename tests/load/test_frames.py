@@ -190,7 +190,7 @@ def parquet(path: Path, table: pa.Table, **more: Any) -> SourceFile:
     return SourceFile(path=str(path), format=FileFormat.PARQUET, size=path.stat().st_size, **more)
 
 
-def outcomes(file: SourceFile, **more: int) -> list[Outcome]:
+def outcomes(file: SourceFile, **more: Any) -> list[Outcome]:
     new_ids = id_source(counting_ids())
     return [
         outcome(parse_split(split, CATALOG, new_ids=new_ids, **more))

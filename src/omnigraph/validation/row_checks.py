@@ -19,6 +19,7 @@ import pyarrow.types as pat
 from omnigraph.names import ID_COLUMN
 from omnigraph.schema.catalog import Number
 from omnigraph.validation import constraints
+from omnigraph.validation.input.mentions import Mentions
 from omnigraph.validation.violations import BadRows, bad_rows, shown_scalar
 
 _CONTROL: Final = r"\p{Cc}"
@@ -29,15 +30,20 @@ def check_rows(
     rules: constraints.TypeRules,
     *,
     unreadable: Mapping[str, pa.Int64Array] | None = None,
+    mentions: Mentions | None = None,
 ) -> tuple[BadRows, ...]:
     """Every row that breaks a row rule.
 
     `unreadable` names cells that are null because they were refused already: they are not reported
-    a second time as missing.
+    a second time as missing. `mentions` are those of partial records: a value that such a record
+    does not mention is not missing if the record has an id, because a published row may have it.
     """
     findings = []
     for rule in rules.row_rules:
-        bad = pc.indices_nonzero(_broken(rule, rows)).cast(pa.int64())
+        broken = _broken(rule, rows)
+        if mentions is not None and isinstance(rule, constraints.Required):
+            broken = pc.and_(broken, _is_final(rule, rows, mentions))
+        bad = pc.indices_nonzero(broken).cast(pa.int64())
         refused = (unreadable or {}).get(rule.column)
         if refused is not None and len(bad):
             bad = bad.filter(pc.invert(pc.is_in(bad, refused)))
@@ -72,6 +78,16 @@ def _broken(
         case _:
             assert_never(rule)
     return broken
+
+
+def _is_final(
+    rule: constraints.Required, rows: pa.Table | pa.RecordBatch, mentions: Mentions
+) -> pa.BooleanArray:
+    """The rows whose value is missing whatever is published."""
+    final = mentions.mask(rule.column, rows.num_rows)
+    if rule.unless_present is not None:
+        final = pc.and_(final, mentions.mask(rule.unless_present, rows.num_rows))
+    return pc.or_(final, rows.column(ID_COLUMN).is_null())
 
 
 def _improper(

@@ -43,13 +43,16 @@ def parse_batches(
     *,
     new_ids: NewIds,
     first_place: int = 0,
+    partial: bool = False,
 ) -> Iterator[Parsed]:
     """Read batches of a frame; their columns are called like those of the type.
+
+    With `partial`, a column that the frame does not have is kept by published rows.
 
     Raises:
         InvalidInputError: the frame has a column that the type does not have.
     """
-    validator = RowValidator(declared=declared, rules=rules, new_ids=new_ids)
+    validator = RowValidator(declared=declared, rules=rules, new_ids=new_ids, partial=partial)
     where = f"the frame of {declared.name}"
     return _parse(batches, validator, columns={}, where=where, first_place=first_place)
 

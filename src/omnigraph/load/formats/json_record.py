@@ -214,11 +214,15 @@ class WireType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedRows:
-    """Rows of one type; `lines` are the indexes of their lines in the block, in order."""
+    """Rows of one type; `lines` are the indexes of their lines in the block, in order.
+
+    `present` has the rows that mention a column, for the columns that not all rows mention.
+    """
 
     wire: WireType
     columns: dict[str, pa.Array]
     lines: npt.NDArray[np.int64]
+    present: dict[str, pa.BooleanArray]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -410,7 +414,7 @@ class ClaimReader:
             return _refused(place, line, Reason.UNKNOWN_COLUMN, stray, claimed=claimed)
         row = with_blobs(declared, data)
         if isinstance(declared, ct.EdgeType):
-            row |= {column: record.get(name) for column, name in _ENDS.items()}
+            row |= {column: record[name] for column, name in _ENDS.items() if name in record}
         return Claim(place=place, claimed=claimed, raw=line, declared=declared, row=row)
 
     def _declared(

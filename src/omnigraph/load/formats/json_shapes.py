@@ -353,12 +353,14 @@ def _rows(match: _Match, lines: BlockLines) -> DecodedRows:
         columns[wired.name] = column.values
         if column.doubted is not None:
             certain &= ~column.doubted
+    for name in match.shape.mentioned - columns.keys():
+        columns[name] = pa.nulls(len(match.lines))
     chosen = match.lines
     if not certain.all():
         mask = pa.array(certain)
         columns = {name: values.filter(mask) for name, values in columns.items()}
         chosen = chosen[certain]
-    return DecodedRows(wire=match.shape.wire, columns=columns, lines=chosen)
+    return DecodedRows(wire=match.shape.wire, columns=columns, lines=chosen, present={})
 
 
 def _merge(parts: Sequence[DecodedRows]) -> DecodedRows:
@@ -370,4 +372,10 @@ def _merge(parts: Sequence[DecodedRows]) -> DecodedRows:
     tables = [pa.table(part.columns) for part in parts]
     rows = pa.concat_tables(tables, promote_options="default").take(pa.array(order))
     columns = {name: rows.column(name).combine_chunks() for name in rows.column_names}
-    return DecodedRows(wire=parts[0].wire, columns=columns, lines=lines[order])
+    present: dict[str, pa.BooleanArray] = {}
+    for name in columns:
+        mentions = [name in part.columns for part in parts]
+        if not all(mentions):
+            flags = np.repeat(mentions, [len(part.lines) for part in parts])
+            present[name] = pa.array(flags[order])
+    return DecodedRows(wire=parts[0].wire, columns=columns, lines=lines[order], present=present)

@@ -45,6 +45,7 @@ from omnigraph.names import ID_COLUMN
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.validation.constraints import rules_of
 from omnigraph.validation.input.intake import NewIds, table_key_of
+from omnigraph.validation.input.mentions import RowMask, mask_of
 from omnigraph.validation.violations import Reason
 
 # One bad line spoils the lines it is decoded with, so these are few.
@@ -115,10 +116,10 @@ def _decode_lines(lines: list[bytes], wire: json_record.Wire) -> _DecodedLines:
     uncertain = np.zeros(len(lines), np.bool_)
     uncertain[doubted] = True
     names = np.zeros(len(lines), np.int64)
-    columns = {key: _columns(group, names, uncertain) for key, group in groups.items()}
+    type_columns = {key: _columns(group, names, uncertain) for key, group in groups.items()}
     _doubt_repeated_names(data, lines, names, uncertain)
     return _DecodedLines(
-        rows=tuple(_certain(group, columns[key], uncertain) for key, group in groups.items()),
+        rows=tuple(_certain(group, type_columns[key], uncertain) for key, group in groups.items()),
         doubted=np.flatnonzero(uncertain),
         blank=looks.blank,
     )
@@ -215,9 +216,15 @@ def _group(
         group.lines.append(at)
 
 
-def _columns(
-    group: _Group, names: Indexes, uncertain: npt.NDArray[np.bool_]
-) -> dict[str, pa.Array]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Columns:
+    """The columns of a group, and which rows mention those that not all of them mention."""
+
+    values: dict[str, pa.Array]
+    present: dict[str, RowMask]
+
+
+def _columns(group: _Group, names: Indexes, uncertain: npt.NDArray[np.bool_]) -> _Columns:
     """The columns of a group; says how many names each of its lines has, and which are doubted."""
     lines = np.array(group.lines, np.int64)
     data = [record.data for record in group.records]
@@ -225,6 +232,7 @@ def _columns(
     inside = np.zeros(len(lines), np.int64)
     # The id is always there, because a table without columns has no rows.
     columns = {ID_COLUMN: pa.nulls(len(lines), pa.string())}
+    mentioned: dict[str, RowMask] = {}
     for wired in group.wire.columns:
         values = list(map(wired.value, data if wired.inside_data else group.records))
         if values[0] is UNSET and values.count(UNSET) == len(values):
@@ -232,12 +240,14 @@ def _columns(
         column, present = _column(wired, values)
         (inside if wired.inside_data else outside)[:] += 1 if present is None else present
         columns[wired.name] = column.values
+        if present is not None:
+            mentioned[wired.name] = mask_of(present)
         if column.doubted is not None:
             uncertain[lines[column.doubted]] = True
     for at in np.flatnonzero(inside == 0).tolist():
         outside[at] -= data[at] is group.wire.no_data
     names[lines] = outside + inside
-    return columns
+    return _Columns(values=columns, present=mentioned)
 
 
 def _column(
@@ -263,22 +273,22 @@ def _doubt_repeated_names(
     uncertain |= (names > 0) & (json_record.names_at_most(data) > names)
 
 
-def _certain(
-    group: _Group, columns: dict[str, pa.Array], uncertain: npt.NDArray[np.bool_]
-) -> DecodedRows:
+def _certain(group: _Group, columns: _Columns, uncertain: npt.NDArray[np.bool_]) -> DecodedRows:
     lines = np.array(group.lines, np.int64)
     kept = ~uncertain[lines]
+    values, present = columns.values, columns.present
     if not kept.all():
         mask = pa.array(kept)
-        columns = {name: column.filter(mask) for name, column in columns.items()}
-    return DecodedRows(wire=group.wire, columns=columns, lines=lines[kept])
+        values = {name: column.filter(mask) for name, column in values.items()}
+        present = {name: rows.filter(mask) for name, rows in present.items()}
+    return DecodedRows(wire=group.wire, columns=values, lines=lines[kept], present=present)
 
 
 def parse_lines(
-    split: Split, catalog: Catalog, *, new_ids: NewIds, block_bytes: int
+    split: Split, catalog: Catalog, *, new_ids: NewIds, block_bytes: int, partial: bool = False
 ) -> Iterator[Parsed]:
     """Everything the lines of a split hold."""
-    reader = _LineReader(catalog, new_ids)
+    reader = _LineReader(catalog, new_ids, partial=partial)
     lines = records = 0
     for line in read_lines(split, block_bytes=block_bytes):
         match line:
@@ -304,14 +314,17 @@ def _wire(catalog: Catalog) -> json_record.Wire:
 class _LineReader:
     """Reads blocks of lines of one schema."""
 
-    def __init__(self, catalog: Catalog, new_ids: NewIds) -> None:
+    def __init__(self, catalog: Catalog, new_ids: NewIds, *, partial: bool) -> None:
         self._wire = _wire(catalog)
         self._shapes = ShapeReader(self._wire)
         self._claims = json_record.ClaimReader(type_names(catalog))
         declared: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
         self._judges = {
             table_key_of(declared_type): RowValidator(
-                declared=declared_type, rules=rules_of(declared_type), new_ids=new_ids
+                declared=declared_type,
+                rules=rules_of(declared_type),
+                new_ids=new_ids,
+                partial=partial,
             )
             for declared_type in declared
         }
@@ -326,7 +339,9 @@ class _LineReader:
         doubted = [others[decoded.doubted]]
         for type_rows in (part for part in rows if len(part.lines)):
             places = (type_rows.lines + line_block.first).astype(np.uint32)
-            passed, bad = self._judges[type_rows.wire.table_key].passed(type_rows.columns, places)
+            passed, bad = self._judges[type_rows.wire.table_key].passed(
+                type_rows.columns, places, type_rows.present
+            )
             checked.append(ValidatedRows(rows=(passed,)))
             doubted.append(type_rows.lines[bad])
         refusals: list[Refusal] = []

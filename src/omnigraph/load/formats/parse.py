@@ -38,6 +38,7 @@ def parse_split(
     new_ids: NewIds,
     block_bytes: int = BLOCK_BYTES,
     block_rows: int = BLOCK_ROWS,
+    partial: bool = False,
 ) -> Iterator[Parsed]:
     """Read a split; what it holds comes in input order, type by type within a block.
 
@@ -47,6 +48,8 @@ def parse_split(
         new_ids: Makes ids for records that need one and have none.
         block_bytes: How much text is read at once.
         block_rows: How many Parquet rows are read at once.
+        partial: Records may omit properties, which their published rows then keep; the rows say
+            what they mention. Without it, what is omitted is null.
 
     Raises:
         NotFoundError: the file is not there.
@@ -55,11 +58,15 @@ def parse_split(
     """
     match split.file.format:
         case FileFormat.JSONL:
-            return parse_lines(split, catalog, new_ids=new_ids, block_bytes=block_bytes)
+            return parse_lines(
+                split, catalog, new_ids=new_ids, block_bytes=block_bytes, partial=partial
+            )
         case FileFormat.CSV | FileFormat.PARQUET:
             assert split.file.type_name is not None, "sources give such files a type"
             declared = type_named(split.file.type_name, catalog)
-            validator = RowValidator(declared=declared, rules=rules_of(declared), new_ids=new_ids)
+            validator = RowValidator(
+                declared=declared, rules=rules_of(declared), new_ids=new_ids, partial=partial
+            )
             if split.file.format is FileFormat.CSV:
                 return parse_csv(split, validator)
             return parse_parquet(split, validator, block_rows=block_rows)

@@ -21,6 +21,7 @@ from typing import Final, TypeAlias
 
 import pyarrow as pa
 
+from omnigraph.validation.input.mentions import Mentions
 from omnigraph.validation.json_encoding import BLOB_PREFIX
 from omnigraph.validation.violations import Reason, Violation
 
@@ -64,11 +65,16 @@ class Split:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedRows:
-    """Rows of one type that passed every check one row can pass alone, in input order."""
+    """Rows of one type that passed every check one row can pass alone, in input order.
+
+    `mentions` says what partial records mention; None if every row mentions every column, and for
+    an input that is not read as partial records.
+    """
 
     table_key: str
     rows: pa.Table
     places: pa.UInt32Array
+    mentions: Mentions | None = None
 
 
 REFUSED_SCHEMA: Final = pa.schema(

@@ -19,7 +19,8 @@ from omnigraph.load.formats.records import Parsed, ParsedRows, Refusal, refusal_
 from omnigraph.names import ID_COLUMN
 from omnigraph.schema.catalog import EdgeType, NodeType
 from omnigraph.validation.constraints import ProperId, TypeRules
-from omnigraph.validation.input.intake import NewIds, take_in
+from omnigraph.validation.input.intake import NewIds, TakenIn, take_in
+from omnigraph.validation.input.mentions import RowMask, concat_mentions
 from omnigraph.validation.row_checks import check_rows
 from omnigraph.validation.violations import KEPT_MAX, BadRows, Violation
 
@@ -42,27 +43,33 @@ class ValidatedRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowValidator:
-    """Validates the rows of one type."""
+    """Validates the rows of one type; with `partial`, as records that omit what they keep."""
 
     declared: NodeType | EdgeType
     rules: TypeRules
     new_ids: NewIds
+    partial: bool = False
 
     def passed(
-        self, columns: Mapping[str, pa.Array], places: Places
+        self,
+        columns: Mapping[str, pa.Array],
+        places: Places,
+        present: Mapping[str, RowMask] | None = None,
     ) -> tuple[ParsedRows, Positions]:
-        """The rows without fault, and the positions of the others."""
+        """The rows without fault, and the positions of the others.
+
+        `present` has the rows that mention a column, for the columns that not all rows mention.
+        """
         given_ids = columns.get(ID_COLUMN)
         ids_are_new = given_ids is None or given_ids.null_count == len(given_ids)
-        table, findings = self._findings(
-            pa.table(dict(columns)), self._rules_of_new_ids if ids_are_new else self.rules
-        )
+        rules = self._rules_of_new_ids if ids_are_new else self.rules
+        taken, findings = self._findings(pa.table(dict(columns)), rules, present)
         bad = np.unique(np.concatenate([_NONE, *(finding.rows.to_numpy() for finding in findings)]))
+        good = None
         if len(bad):
-            good = np.ones(len(table), np.bool_)
+            good = np.ones(len(places), np.bool_)
             good[bad] = False
-            table, places = table.filter(pa.array(good)), places[good]
-        return self._parse(table, places), bad
+        return self._parse(taken, places, good), bad
 
     def claims(self, claims: Sequence[Claim]) -> ValidatedRows:
         """Validate records in words."""
@@ -99,14 +106,14 @@ class RowValidator:
         raws: Sequence[bytes],
         names: Sequence[str],
     ) -> ValidatedRows:
-        table, findings = self._findings(rows, self.rules)
+        taken, findings = self._findings(rows, self.rules)
         first: list[Violation | None] = [None] * len(places)
         for violation in (violation for finding in findings for violation in finding.kept):
             assert violation.row is not None, "the names of columns were looked at before"
             first[violation.row] = first[violation.row] or violation
         good = np.array([violation is None for violation in first], np.bool_)
         return ValidatedRows(
-            rows=(self._parse(table.filter(pa.array(good)), np.array(places, np.uint32)[good]),),
+            rows=(self._parse(taken, np.array(places, np.uint32), good),),
             refusals=tuple(
                 refusal_of(place, name, violation, raw)
                 for place, name, violation, raw in zip(places, names, first, raws, strict=True)
@@ -122,14 +129,31 @@ class RowValidator:
         rules = tuple(rule for rule in self.rules.row_rules if not isinstance(rule, ProperId))
         return replace(self.rules, row_rules=rules)
 
-    def _findings(self, source: object, rules: TypeRules) -> tuple[pa.Table, Sequence[BadRows]]:
-        taken = take_in(self.declared, source, new_ids=self.new_ids)
-        broken = check_rows(taken.table, rules, unreadable=taken.unreadable)
-        return taken.table, (*taken.findings, *broken)
+    def _findings(
+        self, source: object, rules: TypeRules, present: Mapping[str, RowMask] | None = None
+    ) -> tuple[TakenIn, Sequence[BadRows]]:
+        taken = take_in(
+            self.declared, source, new_ids=self.new_ids, partial=self.partial, present=present
+        )
+        broken = check_rows(
+            taken.table, rules, unreadable=taken.unreadable, mentions=taken.mentions
+        )
+        return taken, (*taken.findings, *broken)
 
-    def _parse(self, table: pa.Table, places: Places) -> ParsedRows:
+    def _parse(
+        self, taken: TakenIn, places: Places, good: npt.NDArray[np.bool_] | None
+    ) -> ParsedRows:
+        """The rows that a mask selects, or all of them."""
+        rows, mentions = taken.table, taken.mentions
+        if good is not None:
+            mask = pa.array(good)
+            rows, places = rows.filter(mask), places[good]
+            mentions = None if mentions is None else mentions.filter(mask)
         return ParsedRows(
-            table_key=self.rules.table_key, rows=table, places=pa.array(places, pa.uint32())
+            table_key=self.rules.table_key,
+            rows=rows,
+            places=pa.array(places, pa.uint32()),
+            mentions=mentions,
         )
 
 
@@ -156,8 +180,12 @@ def _merge(parts: Sequence[ParsedRows]) -> ParsedRows:
     places = np.concatenate([part.places.to_numpy() for part in parts])
     order = np.argsort(places)
     rows = pa.concat_tables([part.rows for part in parts]).take(pa.array(order))
+    mentions = concat_mentions([(part.mentions, len(part.rows)) for part in parts])
     return ParsedRows(
-        table_key=parts[0].table_key, rows=rows, places=pa.array(places[order], pa.uint32())
+        table_key=parts[0].table_key,
+        rows=rows,
+        places=pa.array(places[order], pa.uint32()),
+        mentions=None if mentions is None else mentions.take(pa.array(order)),
     )
 
 

@@ -14,7 +14,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias, assert_never
 
 import numpy as np
@@ -27,6 +27,7 @@ from omnigraph.language.diagnostics import shown
 from omnigraph.schema import catalog as ct
 from omnigraph.schema.arrow import arrow_type
 from omnigraph.validation.input.casts import Cast, Fault, cast_scalars, refused, unwrapped
+from omnigraph.validation.input.mentions import RowMask, mask_of
 from omnigraph.validation.violations import Reason
 
 RawColumn: TypeAlias = pa.ChunkedArray | Sequence[object]
@@ -40,6 +41,8 @@ class RawRows:
     row_count: int
     repeated: tuple[str, ...] = ()
     """Column names that occur more than once; the first occurrence is in `columns`."""
+    present: Mapping[str, RowMask] = field(default_factory=dict)
+    """The rows that mention a column, for the columns that not all of them mention."""
 
 
 def read_source(source: object, *, type_name: str) -> RawRows:
@@ -132,6 +135,7 @@ def _require_sound(table: pa.Table) -> None:
 
 def _from_mappings(rows: Sequence[object], type_name: str) -> RawRows:
     names: dict[object, None] = {}
+    members = 0
     for position, row in enumerate(rows):
         if not isinstance(row, Mapping):
             raise InvalidInputError(
@@ -139,14 +143,18 @@ def _from_mappings(rows: Sequence[object], type_name: str) -> RawRows:
                 "expected a mapping from column name to value"
             )
         names.update(dict.fromkeys(row))
+        members += len(row)
     columns: dict[str, RawColumn] = {}
+    present: dict[str, RowMask] = {}
     for name in names:
         if not isinstance(name, str):
             raise InvalidInputError(
                 f"the input for {type_name} has the column name {shown(name)}, expected a string"
             )
         columns[name] = [row.get(name) for row in rows if isinstance(row, Mapping)]
-    return RawRows(columns=columns, row_count=len(rows))
+        if members < len(names) * len(rows):
+            present[name] = mask_of([name in row for row in rows if isinstance(row, Mapping)])
+    return RawRows(columns=columns, row_count=len(rows), present=present)
 
 
 def _refused(source: object, type_name: str, why: str) -> InvalidInputError:

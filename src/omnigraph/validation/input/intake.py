@@ -7,7 +7,8 @@ Invariants:
 
 - Every input row is in the table at its own position; a value that cannot be converted is null and
   has a finding.
-- Keyed nodes get the id that their key gives, whatever id the caller gave.
+- Keyed nodes get the id that their key gives, whatever id the caller gave. Only a partial record
+  that does not mention its whole key is named by the caller's id.
 - An ambiguous type name is refused.
 """
 
@@ -32,6 +33,7 @@ from omnigraph.schema.arrow import edge_schema, node_schema
 from omnigraph.validation.constraints import type_text
 from omnigraph.validation.input.casts import Fault
 from omnigraph.validation.input.columns import RawColumn, RawRows, cast_column, read_source
+from omnigraph.validation.input.mentions import Mentions, RowMask, mentions_of
 from omnigraph.validation.violations import (
     BadRows,
     Reason,
@@ -55,16 +57,34 @@ class TakenIn:
     """An input in the shape of its table, and what was wrong with it.
 
     `unreadable` lists, per column, the positions whose cell is null because of a finding.
+    `mentions` says what partial records mention; rows that got a new id mention everything.
     """
 
     table_key: str
     table: pa.Table
     findings: tuple[BadRows, ...]
     unreadable: Mapping[str, pa.Int64Array]
+    mentions: Mentions | None = None
 
 
-def take_in(declared: ct.NodeType | ct.EdgeType, source: object, *, new_ids: NewIds) -> TakenIn:
-    """Read the rows of one type: columns by name, safe casts only, ids derived or completed."""
+def take_in(
+    declared: ct.NodeType | ct.EdgeType,
+    source: object,
+    *,
+    new_ids: NewIds,
+    partial: bool = False,
+    present: Mapping[str, RowMask] | None = None,
+) -> TakenIn:
+    """Read the rows of one type: columns by name, safe casts only, ids derived or completed.
+
+    Args:
+        declared: The type.
+        source: The rows.
+        new_ids: Makes ids for rows that need one and have none.
+        partial: Rows may be records of published rows that do not mention every property. A node
+            with a key can then be named by its id instead.
+        present: The rows of a table that mention a column, for columns that not all do.
+    """
     key = table_key_of(declared)
     raw = read_source(source, type_name=declared.name)
     schema = node_schema(declared) if isinstance(declared, ct.NodeType) else edge_schema(declared)
@@ -78,7 +98,11 @@ def take_in(declared: ct.NodeType | ct.EdgeType, source: object, *, new_ids: New
         else:
             columns[name] = pa.chunked_array([pa.nulls(raw.row_count, schema.field(name).type)])
     given_ids = columns[ID_COLUMN]
-    columns[ID_COLUMN] = _ids(declared, columns, new_ids, faults.get(ID_COLUMN, []))
+    mentions = _mentions(wanted, raw, present or raw.present) if partial else None
+    ids = _ids(declared, columns, new_ids, faults.get(ID_COLUMN, []), mentions)
+    columns[ID_COLUMN] = ids.values
+    if mentions is not None and ids.generated is not None:
+        mentions = mentions.completed(ids.generated)
     # The schema says "not null"; a table with findings may break that and is never written.
     table = pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
     return TakenIn(
@@ -94,7 +118,28 @@ def take_in(declared: ct.NodeType | ct.EdgeType, source: object, *, new_ids: New
             for name, column_faults in faults.items()
             if column_faults
         },
+        mentions=mentions,
     )
+
+
+def _mentions(
+    wanted: Mapping[str, ct.PropertyType], raw: RawRows, present: Mapping[str, RowMask]
+) -> Mentions | None:
+    """What the rows mention; an input without rows mentions everything."""
+    if not raw.row_count:
+        return None
+    properties = wanted.keys() - {ID_COLUMN}
+    masks = {name: mask for name, mask in present.items() if name in properties}
+    return mentions_of(properties - raw.columns.keys(), masks)
+
+
+def key_findings(declared: ct.NodeType | ct.EdgeType, rows: pa.Table) -> list[BadRows]:
+    """The nodes whose id is not the one that their key gives."""
+    if not isinstance(declared, ct.NodeType) or declared.key is None:
+        return []
+    columns = {name: rows.column(name) for name in declared.key.properties}
+    derived_ids = _derived_ids(declared, columns)
+    return _id_findings(table_key_of(declared), rows.column(ID_COLUMN), derived_ids)
 
 
 def id_source(new_id: Callable[[], str]) -> NewIds:
@@ -123,20 +168,46 @@ def _wanted(declared: ct.NodeType | ct.EdgeType) -> dict[str, ct.PropertyType]:
     return {**dict.fromkeys(fixed, _ID), **kinds}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ids:
+    """An id per row, and which rows were given a new one, if any type of row is."""
+
+    values: pa.ChunkedArray
+    generated: RowMask | None = None
+
+
 def _ids(
     declared: ct.NodeType | ct.EdgeType,
     columns: Mapping[str, pa.ChunkedArray],
     new_ids: NewIds,
     unreadable: list[Fault],
-) -> pa.ChunkedArray:
+    mentions: Mentions | None,
+) -> _Ids:
     if isinstance(declared, ct.NodeType) and declared.key is not None:
-        return _derived_ids(declared, columns)
+        ids = _derived_ids(declared, columns)
+        return _Ids(values=_named_by_id(ids, columns[ID_COLUMN], declared.key, mentions))
     given_ids = _contiguous(columns[ID_COLUMN])
     absent = given_ids.is_null()
     if unreadable:
         absent = pc.and_(absent, pc.invert(_mask(len(given_ids), _positions(unreadable))))
     fresh = new_ids(pc.sum(absent).as_py() or 0)
-    return pa.chunked_array([pc.replace_with_mask(given_ids, absent, fresh)])
+    completed_ids = pa.chunked_array([pc.replace_with_mask(given_ids, absent, fresh)])
+    return _Ids(values=completed_ids, generated=absent)
+
+
+def _named_by_id(
+    derived_ids: pa.ChunkedArray,
+    given_ids: pa.ChunkedArray,
+    key: ct.Key,
+    mentions: Mentions | None,
+) -> pa.ChunkedArray:
+    """The given ids of records that do not mention their whole key, and derived ids elsewhere."""
+    if mentions is None or mentions.open_columns.isdisjoint(key.properties):
+        return derived_ids
+    has_key = pa.repeat(pa.scalar(value=True), len(derived_ids))
+    for name in key.properties:
+        has_key = pc.and_(has_key, mentions.mask(name, len(derived_ids)))
+    return pc.if_else(has_key, derived_ids, given_ids)
 
 
 def _derived_ids(node: ct.NodeType, columns: Mapping[str, pa.ChunkedArray]) -> pa.ChunkedArray:
