@@ -168,8 +168,9 @@ class Graph(Reads):
 
         Args:
             tables: Rows by type name: Arrow, pandas, polars, or a list of dicts.
-            mode: `append` refuses ids that exist, `merge` and `replace` replace their rows,
-                `overwrite` replaces the whole content of the types named.
+            mode: `append` refuses ids that exist. `merge` updates their rows and keeps what a
+                record does not mention; None clears. `replace` replaces their whole rows,
+                `overwrite` the whole content of the types named.
             dry_run: Validate and count what would change; nothing is written.
             actor: Author of the commit; the user of this process by default.
             operation_id: A ULID that makes the call idempotent: the same id writes only once.
@@ -219,7 +220,7 @@ class Graph(Reads):
         Args:
             source: A path, a pattern, a directory or a list of these, or a mapping from type name
                 to frame: Arrow, pandas, polars, Spark.
-            mode: As in `write`.
+            mode: As in `write`, but `merge` replaces whole rows as `replace` does.
             type: The type of all records, for inputs that do not name it.
             on_error: `fail` writes nothing if a record is rejected; `quarantine` sets rejected
                 records aside and publishes the others.

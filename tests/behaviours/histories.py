@@ -58,7 +58,7 @@ def owns(name: str, source: str, target: str) -> Row:
 
 def put(graph: Graph, **rows: list[Row]) -> str:
     """Insert or replace rows by type name, as one commit; returns its id."""
-    commit_id = graph.write(rows, mode="merge").commit_id
+    commit_id = graph.write(rows, mode="replace").commit_id
     assert commit_id is not None
     return commit_id
 

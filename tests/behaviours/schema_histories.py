@@ -144,7 +144,7 @@ def _deleted(rng: random.Random, catalog: Catalog, content: Content) -> Iterator
 
 def _replaced(rng: random.Random, catalog: Catalog, content: Content) -> Iterator[Batch]:
     """Another row in the place of one of its id, for some types."""
-    batch = Batch(mode="merge")
+    batch = Batch(mode="replace")
     for key, declared in catalog.tables().items():
         if not content[key] or rng.random() < 0.4:
             continue

@@ -10,6 +10,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph.load.write import ValidatedWrite, validate
 from omnigraph.names import LANCE_COLUMNS, edge_table_key, node_table_key
@@ -71,6 +72,13 @@ class MemoryTables:
 
     def rows_at(self, table_key: str, addresses: np.ndarray, columns: Sequence[str]) -> pa.Table:
         return self.tables[table_key].select(list(columns)).take(pa.array(addresses))
+
+    def take(
+        self, table_key: str, ids: pa.StringArray, columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        rows = self.tables[table_key]
+        chosen = rows.filter(pc.is_in(rows.column("id"), ids))
+        yield from chosen.select(list(columns)).to_batches()
 
     def row_count(self, table_key: str) -> int:
         return int(self.tables[table_key].num_rows)

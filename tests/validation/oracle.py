@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from omnigraph.validation.constraints import WriteMode
@@ -28,12 +28,16 @@ ENDS = {
     "edge:T": ("node:B", "node:A"),
 }
 COUNTS: dict[str, tuple[int, int | None]] = {"edge:R": (1, 2), "edge:T": (2, None)}
+OPTIONAL = {"node:A": ("tag",), "node:B": ("x", "y"), "edge:R": ("w",)}
 UNIQUES = {"node:A": ("tag",), "node:B": ("x", "y"), "edge:R": ("w",), "edge:S": ("src", "dst")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A published graph and a write against it; rows of the write keep their input order."""
+    """A published graph and a write against it; rows of the write keep their input order.
+
+    Rows of a merge may omit what they keep.
+    """
 
     pinned: Mapping[str, Table]
     mode: WriteMode
@@ -50,7 +54,16 @@ class Expected:
 
 
 def expect(case: Case) -> Expected:
+    if case.mode is WriteMode.MERGE:
+        rows = {key: [_complete(key, row, case) for row in rows] for key, rows in case.rows.items()}
+        case = replace(case, rows=rows)
     return _Reasoning(case).run()
+
+
+def _complete(key: str, row: Row, case: Case) -> Row:
+    """A row with what it does not mention from the published row, unless that is deleted."""
+    kept = {} if row["id"] in case.deleted.get(key, []) else case.pinned[key].get(row["id"], {})
+    return {**dict.fromkeys(OPTIONAL.get(key, ())), **kept, **row}
 
 
 class _Reasoning:

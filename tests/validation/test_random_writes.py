@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from omnigraph.validation.constraints import WriteMode
 from tests.drawing import drawn
 from tests.schema.compiling import compiled
 from tests.validation.graphs import MemoryTables, counting_ids, published
-from tests.validation.oracle import ENDS, NODES, SCHEMA, Case, Row, Table, expect
+from tests.validation.oracle import ENDS, NODES, OPTIONAL, SCHEMA, Case, Row, Table, expect
 
 pytestmark = pytest.mark.random
 
@@ -56,7 +57,7 @@ def cases(draw: st.DrawFn) -> Case:
     for key in (*NODES, *ENDS):
         rows = {row["id"]: row for row in draw(rows_of(key))}
         pinned[key] = {name: row for name, row in rows.items() if _stands(key, row, pinned)}
-    return Case(
+    case = Case(
         pinned=pinned,
         mode=draw(st.sampled_from(WriteMode)),
         rows={key: draw(rows_of(key)) for key in (*NODES, *ENDS) if draw(st.booleans())},
@@ -66,6 +67,22 @@ def cases(draw: st.DrawFn) -> Case:
             if draw(st.integers(0, 2)) == 0
         },
     )
+    if case.mode is not WriteMode.MERGE:
+        return case
+    partial_rows = {
+        key: [draw(records(key, row, case)) for row in key_rows]
+        for key, key_rows in case.rows.items()
+    }
+    return replace(case, rows=partial_rows)
+
+
+@st.composite
+def records(draw: st.DrawFn, key: str, row: Row, case: Case) -> Row:
+    """A row of a merge without some of what its published row has, or of what may be missing."""
+    kept = row["id"] in case.pinned[key] and row["id"] not in case.deleted.get(key, [])
+    omissible = row.keys() - {"id"} if kept else set(OPTIONAL.get(key, ()))
+    omitted = draw(st.sets(st.sampled_from(sorted(omissible)))) if omissible else set()
+    return {name: value for name, value in row.items() if name not in omitted}
 
 
 def _stands(key: str, row: Row, pinned: dict[str, Table]) -> bool:

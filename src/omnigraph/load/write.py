@@ -4,8 +4,9 @@
 write.
 
 Invariants:
-- A published write was validated against exactly the pins it was published on. After a lost race it
-  is validated again on the new pins; rows that were already staged as an append are used again.
+- A published write was completed from and validated against exactly the pins it was published on.
+  After a lost race both are repeated on the new pins; rows that were already staged as an append
+  are used again.
 - Validation writes nothing and does not raise for invalid rows. The tables may be written if and
   only if the report has no violations. Input that cannot be interpreted, such as an unknown type,
   raises.
@@ -14,8 +15,8 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, assert_never
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, assert_never
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,7 +27,9 @@ from omnigraph.commit.fork_on_write import writable_entry
 from omnigraph.commit.phases import Prepared, Unchanged, Verb, WriteRequest
 from omnigraph.commit.protocol import commit_write
 from omnigraph.display.pages import Displayed, Page, change_page
-from omnigraph.errors import InvalidInputError, ValidationFailedError
+from omnigraph.errors import InputTooLargeError, InvalidInputError, ValidationFailedError
+from omnigraph.load.fill import check_filled, fill
+from omnigraph.runner.memory import rows_bytes_max
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.model import model_hash
 from omnigraph.storage.snapshot import Snapshot, TableEntry
@@ -39,7 +42,14 @@ from omnigraph.storage.staging.changes import (
     stage_overwrite,
 )
 from omnigraph.validation.constraints import WriteMode, table_rules
-from omnigraph.validation.input.intake import id_source, resolved_types, table_key_of, take_in
+from omnigraph.validation.input.intake import (
+    declared_types,
+    id_source,
+    resolved_types,
+    table_key_of,
+    take_in,
+)
+from omnigraph.validation.input.mentions import Mentions
 from omnigraph.validation.keyed_checks import check_keyed
 from omnigraph.validation.lookups import PinnedTables, SnapshotTables, count_existing
 from omnigraph.validation.row_checks import check_rows
@@ -51,6 +61,9 @@ if TYPE_CHECKING:
     from omnigraph.commit.sidecar import WriterKind
     from omnigraph.storage.manifest.state import BranchRef, ManifestState
     from omnigraph.storage.objects.store import Objects
+
+_COPIES_OF_A_MERGE: Final = 3
+"""Rows as they came, what published rows keep, and both together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,11 +89,21 @@ class TakenWrite:
     """A caller's rows in their final shape, and the violations that do not depend on the graph.
 
     It can be checked against one state of the graph after the other: a caller's stream is read
-    once, and generated ids do not change.
+    once, and generated ids do not change. `partial` has the tables with records that do not mention
+    every property; they are completed and checked against the graph.
     """
 
     proposed: ProposedWrite
     findings: tuple[BadRows, ...]
+    partial: Mapping[str, _PartialRecords]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PartialRecords:
+    """What the records of one table mention, and which of their cells could not be read."""
+
+    mentions: Mentions
+    unreadable: Mapping[str, pa.Int64Array]
 
 
 def validate(
@@ -114,11 +137,17 @@ def take_write(
     rules = table_rules(catalog)
     findings: list[BadRows] = []
     tables: dict[str, pa.Table] = {}
+    partial: dict[str, _PartialRecords] = {}
+    merges = mode is WriteMode.MERGE
     for declared, source in resolved_types(inputs, catalog):
-        taken = take_in(declared, source, new_ids=id_source(new_id))
-        tables[taken.table_key] = taken.table
+        taken = take_in(declared, source, new_ids=id_source(new_id), partial=merges)
+        key = taken.table_key
+        tables[key] = taken.table
         findings += taken.findings
-        findings += check_rows(taken.table, rules[taken.table_key], unreadable=taken.unreadable)
+        if taken.mentions is None:
+            findings += check_rows(taken.table, rules[key], unreadable=taken.unreadable)
+        else:
+            partial[key] = _PartialRecords(mentions=taken.mentions, unreadable=taken.unreadable)
     write = ProposedWrite(
         tables=tables,
         mode=mode,
@@ -127,22 +156,63 @@ def take_write(
             for declared, ids in resolved_types(deleted, catalog)
         },
     )
-    return TakenWrite(proposed=write, findings=tuple(findings))
+    return TakenWrite(proposed=write, findings=tuple(findings), partial=partial)
 
 
 def check_write(taken: TakenWrite, catalog: Catalog, pinned: PinnedTables) -> ValidatedWrite:
-    """Check the input against the pinned graph."""
-    invalid = _bad_rows(taken.findings)
-    keyed = check_keyed(taken.proposed, table_rules(catalog), pinned, invalid=invalid)
-    findings = (*taken.findings, *keyed.findings)
+    """Complete the input from the pinned graph, and check it against that graph."""
+    rules = table_rules(catalog)
+    declared = declared_types(catalog)
+    tables = dict(taken.proposed.tables)
+    findings = list(taken.findings)
+    for key, records in taken.partial.items():
+        deleted = taken.proposed.deleted.get(key)
+        tables[key] = _completed(key, tables[key], records.mentions, pinned, deleted=deleted)
+        findings += check_filled(
+            declared[key], rules[key], tables[key], unreadable=records.unreadable
+        )
+    write = replace(taken.proposed, tables=tables)
+    keyed = check_keyed(write, rules, pinned, invalid=_bad_rows(findings))
+    findings += keyed.findings
     return ValidatedWrite(
-        tables=taken.proposed.tables,
-        mode=taken.proposed.mode,
+        tables=tables,
+        mode=write.mode,
         deletions=keyed.deletions,
         report=report_of(findings),
         bad_rows=_bad_rows(findings),
         read_set=keyed.read_set,
     )
+
+
+def _completed(
+    table_key: str,
+    rows: pa.Table,
+    mentions: Mentions,
+    pinned: PinnedTables,
+    *,
+    deleted: pa.StringArray | None,
+) -> pa.Table:
+    """The rows with what they do not mention from the pinned rows that the write does not delete.
+
+    Raises:
+        InputTooLargeError: what is kept does not fit into memory.
+    """
+    ids = rows.column(names.ID_COLUMN).filter(mentions.incomplete(len(rows)))
+    ids = pc.unique(ids.drop_null())
+    if deleted is not None:
+        ids = ids.filter(pc.invert(pc.is_in(ids, deleted)))
+    if not len(ids) or not pinned.row_count(table_key):
+        return rows
+    columns = [name for name in rows.column_names if name in mentions.open_columns]
+    size, size_max = rows.nbytes, rows_bytes_max(copies=_COPIES_OF_A_MERGE)
+    batches: list[pa.RecordBatch] = []
+    for batch in pinned.take(table_key, ids, [names.ID_COLUMN, *columns]):
+        size += batch.nbytes
+        if size > size_max:
+            what = f"rows of {table_key} with what they keep"
+            raise InputTooLargeError(what, needed=size, allowed=size_max)
+        batches.append(batch)
+    return fill(rows, mentions, pa.Table.from_batches(batches)) if batches else rows
 
 
 def _id_array(ids: object, type_name: str) -> pa.StringArray:

@@ -23,12 +23,12 @@ import pyarrow.compute as pc
 
 from omnigraph import names
 from omnigraph.engine.access.conditions import one_of
-from omnigraph.errors import DamagedGraphError, InvalidInputError
+from omnigraph.errors import InvalidInputError
 from omnigraph.names import ID_COLUMN
-from omnigraph.schema.arrow import has_blob, table_schema
+from omnigraph.schema.arrow import table_schema
 from omnigraph.storage.lance.dataset_cache import cached_dataset
 from omnigraph.storage.lance.datasets import translated
-from omnigraph.storage.lance.tables import find_entry
+from omnigraph.storage.lance.tables import find_entry, take_rows
 
 if TYPE_CHECKING:
     from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
@@ -151,11 +151,6 @@ def without(ids: pa.StringArray, others: pa.StringArray) -> pa.StringArray:
 
 
 _BATCH_ROWS: Final = 1 << 17
-_WHOLE_ROWS: Final = 4_096
-_ROWS_WITH_BLOBS: Final = 32
-_WHOLE_BYTES: Final = 8 << 20
-# From this share of a table on, reading all of it costs less than taking some rows.
-_SCAN_SHARE: Final = 1 / 8
 _ADDRESS: Final = names.LANCE_COLUMNS[1]
 
 
@@ -190,23 +185,11 @@ class PinnedRows:
 
     def whole(self, table_key: str, addresses: np.ndarray, schema: pa.Schema) -> Iterator[pa.Table]:
         """The rows at these addresses with everything in them, blobs as their bytes."""
-        rows_read = 0
-        if len(addresses) >= self._row_count(table_key) * _SCAN_SHARE:
-            for rows, where in self._scan(table_key, None, schema):
-                kept_rows = rows.filter(pa.array(np.isin(where, addresses)))
-                rows_read += kept_rows.num_rows
-                yield kept_rows
-        else:
-            for start in range(0, len(addresses), _WHOLE_ROWS):
-                listed = ", ".join(map(str, addresses[start : start + _WHOLE_ROWS].tolist()))
-                for rows, _ in self._scan(table_key, f"{_ADDRESS} IN ({listed})", schema):
-                    rows_read += rows.num_rows
-                    yield rows
-        if rows_read != len(addresses):
-            raise DamagedGraphError(
-                f"{table_key} lists {len(addresses)} rows, of which {rows_read} can be read",
-                next_step=f"Run `omnigraph check {self._root}`.",
-            )
+        self._read.add(table_key)
+        entry = find_entry(self._root, self._snapshot, table_key)
+        dataset = self._dataset(table_key)
+        for batch in take_rows(self._root, entry, dataset, addresses, schema.names):
+            yield pa.Table.from_arrays(batch.columns, schema=schema)
 
     def existing(self, table_key: str, ids: pa.StringArray) -> pa.StringArray:
         """Those of the ids that a row has."""
@@ -224,23 +207,6 @@ class PinnedRows:
         for rows, _ in self.candidates(edge_key, columns, one_of(columns, nodes)):
             touched = rows.filter(touching(rows, columns, nodes))
             yield touched.column(names.ID_COLUMN).combine_chunks()
-
-    def _scan(
-        self, table_key: str, where: str | None, schema: pa.Schema
-    ) -> Iterator[tuple[pa.Table, np.ndarray]]:
-        with translated(self._root, f"read {table_key}"):
-            scanner = self._dataset(table_key).scanner(
-                columns=[*schema.names, _ADDRESS],
-                filter=where,
-                blob_handling="all_binary",
-                batch_size=_ROWS_WITH_BLOBS if any(map(has_blob, schema)) else _WHOLE_ROWS,
-                batch_size_bytes=_WHOLE_BYTES,
-                batch_readahead=2,
-                fragment_readahead=2,
-            )
-            for batch in scanner.to_batches():
-                *columns, addresses = batch.columns
-                yield pa.Table.from_arrays(columns, schema=schema), addresses.to_numpy()
 
     def _row_count(self, table_key: str) -> int:
         self._read.add(table_key)

@@ -321,7 +321,7 @@ class WriteMode(enum.StrEnum):
     APPEND = "append"
     """New rows only; an id that exists is refused."""
     MERGE = "merge"
-    """A row replaces the one with the same id as a whole, or is added."""
+    """A row updates the one with the same id, or is added; what it does not mention is kept."""
     REPLACE = "replace"
     """A row replaces the one with the same id as a whole, or is added."""
     OVERWRITE = "overwrite"

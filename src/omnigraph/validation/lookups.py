@@ -24,8 +24,9 @@ import pyarrow.types as pat
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError
 from omnigraph.runner.databases import open_database, silenced
-from omnigraph.storage.lance.dataset_cache import look_up
-from omnigraph.storage.lance.tables import grouped, plan_scan, rows_at, scan_fragments
+from omnigraph.storage.lance.dataset_cache import cached_dataset, look_up
+from omnigraph.storage.lance.tables import grouped, plan_scan, rows_at, scan_fragments, take_rows
+from omnigraph.storage.staging.edits import locate
 
 if TYPE_CHECKING:
     from omnigraph.storage.objects.location import Root
@@ -53,6 +54,12 @@ class PinnedTables(Protocol):
 
     def rows_at(self, table_key: str, addresses: np.ndarray, columns: Sequence[str]) -> pa.Table:
         """A few rows by their addresses, in the order of these."""
+        ...
+
+    def take(
+        self, table_key: str, ids: pa.StringArray, columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """Stream these columns of the rows with one of these ids, blobs as their bytes."""
         ...
 
     def row_count(self, table_key: str) -> int: ...
@@ -84,6 +91,15 @@ class SnapshotTables:
 
     def rows_at(self, table_key: str, addresses: np.ndarray, columns: Sequence[str]) -> pa.Table:
         return rows_at(self.root, self._entry(table_key), addresses, columns=columns)
+
+    def take(
+        self, table_key: str, ids: pa.StringArray, columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        entry = self._entry(table_key)
+        located = locate(self.root, entry, ids)
+        if len(located.ids):
+            dataset = cached_dataset(self.root, entry)
+            yield from take_rows(self.root, entry, dataset, located.addresses, columns)
 
     def row_count(self, table_key: str) -> int:
         return self._entry(table_key).row_count

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from omnigraph import names
@@ -188,6 +187,74 @@ def whole_rows(root: Root, entry: TableEntry, *, batch_rows: int) -> Iterator[pa
         yield from scanner.to_batches()
 
 
+_TAKEN_ROWS: Final = 4_096
+_TAKEN_ROWS_WITH_BLOBS: Final = 32
+_TAKEN_BYTES: Final = 8 << 20
+# From this share of a table on, reading all of it costs less than taking some rows.
+_SCAN_SHARE: Final = 1 / 8
+_ADDRESS: Final = names.LANCE_COLUMNS[1]
+
+
+def take_rows(
+    root: Root,
+    entry: TableEntry,
+    dataset: LanceDataset,
+    addresses: np.ndarray,
+    columns: Sequence[str],
+) -> Iterator[pa.RecordBatch]:
+    """Stream these columns of the rows at some addresses, in any order; blobs as their bytes."""
+    rows_read = 0
+    if len(addresses) >= entry.row_count * _SCAN_SHARE:
+        for batch in _addressed(root, entry, dataset, None, columns):
+            here = batch.column(_ADDRESS).to_numpy()
+            rows = batch.filter(pa.array(np.isin(here, addresses)))
+            rows_read += rows.num_rows
+            yield rows.select(list(columns))
+    else:
+        for start in range(0, len(addresses), _TAKEN_ROWS):
+            listed = ", ".join(map(str, addresses[start : start + _TAKEN_ROWS].tolist()))
+            where = f"{_ADDRESS} IN ({listed})"
+            for batch in _addressed(root, entry, dataset, where, columns):
+                rows_read += batch.num_rows
+                yield batch.select(list(columns))
+    if rows_read != len(addresses):
+        raise DamagedGraphError(
+            f"{entry.table_key} lists {len(addresses)} rows, of which {rows_read} can be read",
+            next_step=f"Run `omnigraph check {root}`.",
+        )
+
+
+def rows_at(
+    root: Root, entry: TableEntry, addresses: np.ndarray, *, columns: Sequence[str]
+) -> pa.Table:
+    """A few rows by their addresses, in the order of these."""
+    where = f"{_ADDRESS} IN ({', '.join(map(str, addresses.tolist()))})"
+    chosen = list(dict.fromkeys(columns))
+    batches = _addressed(root, entry, open_pinned(root, entry), where, chosen)
+    return pa.Table.from_batches(batches).sort_by(_ADDRESS).select(chosen)
+
+
+def _addressed(
+    root: Root,
+    entry: TableEntry,
+    dataset: LanceDataset,
+    where: str | None,
+    columns: Sequence[str],
+) -> Iterator[pa.RecordBatch]:
+    blobs = names.BLOB_KEY.encode()
+    has_blobs = any(blobs in (dataset.schema.field(name).metadata or {}) for name in columns)
+    with datasets.translated(root, f"read {entry.table_key}"):
+        yield from dataset.scanner(
+            columns=[*columns, _ADDRESS],
+            filter=where,
+            blob_handling="all_binary",
+            batch_size=_TAKEN_ROWS_WITH_BLOBS if has_blobs else _TAKEN_ROWS,
+            batch_size_bytes=_TAKEN_BYTES,
+            batch_readahead=2,
+            fragment_readahead=2,
+        ).to_batches()
+
+
 def orphan_files(root: Root, entry: TableEntry) -> tuple[tuple[str, int], ...]:
     """Data files that no version of the table names, with their sizes."""
     dataset = open_pinned(root, entry)
@@ -320,22 +387,6 @@ def scan_fragments(
     with datasets.translated(root, f"read {entry.table_key}"):
         fragments = [_fragment(dataset, fragment_id) for fragment_id in fragment_ids]
         yield from _scanner(dataset, fragments, columns=columns, where=where).to_batches()
-
-
-def rows_at(
-    root: Root, entry: TableEntry, addresses: np.ndarray, *, columns: Sequence[str]
-) -> pa.Table:
-    """A few rows by their addresses, in the order of these; reads their fragments."""
-    fragments = np.unique(addresses >> np.uint64(32)).tolist()
-    address = names.LANCE_COLUMNS[1]
-    wanted = pa.array(addresses, pa.uint64())
-    chosen = list(dict.fromkeys(columns))
-    parts: list[pa.RecordBatch] = []
-    for batch in scan_fragments(root, entry, fragments, columns=[*chosen, address], where=None):
-        rows = batch.filter(pc.is_in(batch.column(address), wanted))
-        if rows.num_rows:
-            parts.append(rows)
-    return pa.Table.from_batches(parts).sort_by(address).select(chosen)
 
 
 def _scanner(

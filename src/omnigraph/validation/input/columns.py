@@ -135,6 +135,7 @@ def _require_sound(table: pa.Table) -> None:
 
 def _from_mappings(rows: Sequence[object], type_name: str) -> RawRows:
     names: dict[object, None] = {}
+    mappings: list[Mapping[object, object]] = []
     members = 0
     for position, row in enumerate(rows):
         if not isinstance(row, Mapping):
@@ -143,6 +144,7 @@ def _from_mappings(rows: Sequence[object], type_name: str) -> RawRows:
                 "expected a mapping from column name to value"
             )
         names.update(dict.fromkeys(row))
+        mappings.append(row)
         members += len(row)
     columns: dict[str, RawColumn] = {}
     present: dict[str, RowMask] = {}
@@ -151,9 +153,9 @@ def _from_mappings(rows: Sequence[object], type_name: str) -> RawRows:
             raise InvalidInputError(
                 f"the input for {type_name} has the column name {shown(name)}, expected a string"
             )
-        columns[name] = [row.get(name) for row in rows if isinstance(row, Mapping)]
+        columns[name] = [row.get(name) for row in mappings]
         if members < len(names) * len(rows):
-            present[name] = mask_of([name in row for row in rows if isinstance(row, Mapping)])
+            present[name] = mask_of([name in row for row in mappings])
     return RawRows(columns=columns, row_count=len(rows), present=present)
 
 
