@@ -37,6 +37,14 @@ UNIQUES: dict[str, tuple[tuple[str, ...], ...]] = {
     "edge:S": (("src", "dst"),),
     "edge:T": (),
 }
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "node:A": ("name", "tag", "at"),
+    "node:B": ("x", "y", "z"),
+    "edge:R": ("w", "at"),
+    "edge:S": (),
+    "edge:T": (),
+}
+"""The properties of each type."""
 ORDERED = ("node:A", "edge:R")
 """The tables that have the column `at`."""
 
@@ -87,8 +95,9 @@ class Expected:
         return sum(reason != "superseded" for reason in self.refused.values())
 
 
-def expect(case: Case) -> Expected:
-    return _Reasoning(case).run()
+def expect(case: Case, *, completes: bool = True) -> Expected:
+    """What a load does; a merge completes records unless they are said to be complete."""
+    return _Reasoning(case).run(completes=completes)
 
 
 class _Reasoning:
@@ -107,7 +116,10 @@ class _Reasoning:
             if case.mode == "overwrite" and (self.alive[table] or table in case.named)
         }
 
-    def run(self) -> Expected:
+    def run(self, *, completes: bool) -> Expected:
+        if completes and self.case.mode == "merge":
+            for table in TABLES:
+                self.complete(table)
         for table in NODES:
             self.ids(table)
             self.unique(table)
@@ -120,6 +132,24 @@ class _Reasoning:
             self.expected.graph[table] = self.after(table)
         self.expected.broken = any(self.dangling()) or any(self.left_short())
         return self.expected
+
+    def complete(self, table: str) -> None:
+        """Records of an id apply one after the other, if any of the table does not say all."""
+        if all(
+            column in row for row in self.alive[table].values() for column in COLUMNS[table]
+        ):
+            return
+        groups: dict[str, list[int]] = {}
+        for number, row in self.alive[table].items():
+            groups.setdefault(row["id"], []).append(number)
+        for name, numbers in groups.items():
+            ordered = sorted(numbers, key=lambda number: self.rank(table, number))
+            whole = dict(self.case.published[table].get(name, {}))
+            for number in ordered:
+                whole.update(self.alive[table][number])
+            for number in ordered[:-1]:
+                self.refuse(table, number, "superseded")
+            self.alive[table][ordered[-1]] = whole
 
     def refuse(self, table: str, number: int, reason: str) -> None:
         del self.alive[table][number]
@@ -152,15 +182,12 @@ class _Reasoning:
                     self.refuse(table, number, "id_exists")
 
     def winner(self, table: str, numbers: list[int]) -> int:
+        return max(numbers, key=lambda number: self.rank(table, number))
+
+    def rank(self, table: str, number: int) -> tuple[bool, int, int]:
         column = self.case.order_by
-        if column is None or table not in ORDERED:
-            return numbers[-1]
-
-        def rank(number: int) -> tuple[bool, int, int]:
-            value = self.alive[table][number].get(column)
-            return (value is not None, value or 0, number)
-
-        return max(numbers, key=rank)
+        value = self.alive[table][number].get(column) if column and table in ORDERED else None
+        return (value is not None, value or 0, number)
 
     def unique(self, table: str) -> bool:
         any_found = False

@@ -38,7 +38,7 @@ RUNNERS: dict[str, Callable[[Root, int], Runner]] = {
 
 
 def line(table: str, row: dict[str, object]) -> str:
-    data = {key: value for key, value in row.items() if value is not None}
+    data = dict(row)
     kind, _, name = table.partition(":")
     if kind == "node":
         if name == "A":

@@ -41,6 +41,7 @@ from omnigraph.commit.sidecar import WriterKind
 from omnigraph.errors import ConflictError, InvalidInputError, OmnigraphError
 from omnigraph.failpoints import reach
 from omnigraph.load import report as load_report
+from omnigraph.load.completion import Completed, complete
 from omnigraph.load.formats.frames import parse_batches
 from omnigraph.load.formats.parse import parse_split
 from omnigraph.load.rejected import StagedLoad, account_of, piece_refusals, set_aside
@@ -63,9 +64,11 @@ from omnigraph.storage.staging import bulk
 from omnigraph.storage.staging.edits import stage_edits
 from omnigraph.validation.constraints import WriteMode, rules_of, table_rules
 from omnigraph.validation.input.intake import declared_types
-from omnigraph.validation.keyed_bucket import split_and_position
+from omnigraph.validation.keyed_bucket import SPLIT_BITS, split_and_position
+from omnigraph.validation.keyed_passes import PassState, RefusedRows, Verdict
 from omnigraph.validation.lookups import SnapshotTables
 from omnigraph.validation.resolve_keys import KeyedWrite, resolve_keys
+from omnigraph.validation.violations import Reason
 
 if TYPE_CHECKING:
     from omnigraph.load.formats.records import Split
@@ -73,7 +76,6 @@ if TYPE_CHECKING:
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.snapshot import Snapshot, TableEntry
     from omnigraph.storage.staging.changes import StagedChange
-    from omnigraph.validation.keyed_passes import PassState, RefusedRows, Verdict
 
 _VERB: Final = "load"
 _ROWS_PER_WRITE: Final = 500_000
@@ -142,6 +144,9 @@ class _Load:
         self._rules = table_rules(job.catalog)
         self._plan: StagingPlan | None = None
         self._reports: tuple[PieceReport, ...] = ()
+        self._completed = Completed(reports=())
+        self._restaged: list[PieceReport] = []
+        """Pieces with completed records, of every attempt."""
         self._account: load_report.LoadReport | None = None
         self._appended: dict[str, _Appended] = {}
         self._entries: dict[str, TableEntry] = {}
@@ -185,18 +190,31 @@ class _Load:
         with suppress(OmnigraphError):
             if not self._entries:
                 return
+            published: tuple[PieceReport, ...] = self._completed.reports
             if is_surely_unpublished(job.objects, job.operation_id, job.branch):
                 self._written = frozenset()
-                for table_key, entry in self._entries.items():
-                    bulk.discard(job.objects, entry, self._staged_fragments(table_key))
+                published = ()
+                for table_key, appended in self._appended.items():
+                    bulk.discard(job.objects, self._entries[table_key], appended.fragments)
+            for table_key, entry in self._entries.items():
+                bulk.discard(job.objects, entry, self._fragments_except(table_key, published))
             self._drop_unused_forks()
 
-    def _staged_fragments(self, table_key: str) -> Iterator[bulk.StagedFragment]:
-        for report in self._reports:
+    def _fragments_except(
+        self, table_key: str, published: Sequence[PieceReport]
+    ) -> Iterator[bulk.StagedFragment]:
+        """The fragments of a table that pieces staged and that the commit does not name."""
+        kept = {
+            fragment.description
+            for report in published
+            if table_key in report.tables
+            for fragment in report.tables[table_key].staged_fragments()
+        }
+        for report in (*self._reports, *self._restaged):
             if table_key in report.tables:
-                yield from report.tables[table_key].staged_fragments()
-        if table_key in self._appended:
-            yield from self._appended[table_key].fragments
+                for fragment in report.tables[table_key].staged_fragments():
+                    if fragment.description not in kept:
+                        yield fragment
 
     def _drop_unused_forks(self) -> None:
         job = self._job
@@ -225,15 +243,18 @@ class _Load:
             if self._spool is None:
                 _require_same_lines(self._plan.entries, tables)
             plan = self._plan = replace(self._plan, entries=tables)
-        write = self._keyed_write(plan, published)
-        resolution = resolve_keys(self._runner, write, verb=_VERB)
+        pinned = SnapshotTables(root=plan.root, snapshot=published)
+        self._completed = self._complete(pinned)
+        write = self._keyed_write(plan, pinned)
+        superseded = _as_superseded(self._completed.superseded)
+        resolution = resolve_keys(self._runner, write, verb=_VERB, refused=superseded)
         reach("load.settled")
         self._account = account_of(
             self._job,
             self._staged_load,
-            self._reports,
+            self._completed.reports,
             resolution,
-            write.pinned,
+            write,
             engine=self._engine,
         )
         load_report.require_acceptable(
@@ -253,6 +274,7 @@ class _Load:
             scratch=self._scratch,
             spool=self._spool,
             keep_refused=job.on_error is load_report.FaultPolicy.QUARANTINE and not job.dry_run,
+            partial=job.mode is WriteMode.MERGE,
             ids_at=int(job.clock.now().timestamp() * 1000),
         )
         size = sum(split.file.size for split in job.splits if split.start == 0)
@@ -299,10 +321,25 @@ class _Load:
             frame_columns={key: _columns_of(frame) for key, frame in self._job.frames.items()},
         )
 
-    def _keyed_write(self, plan: StagingPlan, published: Snapshot) -> KeyedWrite:
+    def _complete(self, pinned: SnapshotTables) -> Completed:
+        """The pieces whose partial records are completed from these pins."""
+        if self._job.mode is not WriteMode.MERGE:
+            return Completed(reports=self._reports)
+        completed = complete(
+            self._runner, self._staged_load, self._reports, pinned, order_by=self._job.order_by
+        )
+        self._restaged += [
+            report
+            for report, original in zip(completed.reports, self._reports, strict=True)
+            if report is not original
+        ]
+        return completed
+
+    def _keyed_write(self, plan: StagingPlan, pinned: SnapshotTables) -> KeyedWrite:
         job = self._job
         return KeyedWrite(
-            pinned=SnapshotTables(root=plan.root, snapshot=published),
+            pinned=pinned,
+            excluded=self._completed.invalid,
             rules=self._rules,
             mode=job.mode,
             overwritten=self._overwritten(plan),
@@ -314,7 +351,7 @@ class _Load:
                     entries={key: plan.entries[key] for key in report.tables},
                     report=report,
                 )
-                for report in self._reports
+                for report in self._completed.reports
                 if report.tables
             ),
         )
@@ -339,7 +376,7 @@ class _Load:
                 refused=refused,
                 lines_before=before,
             )
-            for report, before in with_lines_before(self._reports)
+            for report, before in with_lines_before(self._completed.reports)
             if (refused := piece_refusals(resolution, report.number)) or report.refused
         ]
         load_report.remove_parts(place, kept=[piece.report.number for piece in work])
@@ -372,14 +409,15 @@ class _Load:
         return tuple(changes)
 
     def _pieces(self, table_key: str, resolution: PassState) -> tuple[PieceRows, ...]:
-        refused = resolution.rows_refused(table_key)
+        excluded = self._completed.invalid.get(table_key, _NO_ROWS)
+        refused = np.union1d(resolution.rows_refused(table_key).rows, excluded)
         return tuple(
             PieceRows(
                 number=report.number,
                 table=report.tables[table_key],
-                refused=split_and_position(refused.of_split(report.number).rows)[1],
+                refused=_positions_in(report.number, refused),
             )
-            for report in self._reports
+            for report in self._completed.reports
             if table_key in report.tables
         )
 
@@ -461,13 +499,32 @@ _NO_ROWS: Final = np.empty(0, np.uint64)
 _NO_IDS: Final = pa.array([], pa.string())
 
 
+def _positions_in(piece: int, rows: np.ndarray) -> np.ndarray:
+    """The positions within a piece of those rows that belong to it; `rows` ascend."""
+    bounds = np.array([piece << SPLIT_BITS, (piece + 1) << SPLIT_BITS], np.uint64)
+    start, end = np.searchsorted(rows, bounds)
+    return split_and_position(rows[start:end])[1]
+
+
+def _as_superseded(rows: Mapping[str, np.ndarray]) -> PassState:
+    """The state of the keyed rules before their first pass: some records are superseded."""
+    return PassState(
+        verdicts=(Verdict(reason=Reason.SUPERSEDED, columns=(names.ID_COLUMN,)),),
+        refused={
+            key: RefusedRows(rows=numbers, verdicts=np.zeros(len(numbers), np.uint16))
+            for key, numbers in rows.items()
+        },
+    )
+
+
 class _DryRunEnded(Exception):  # noqa: N818 - it ends a run, it reports no error
     """Ends a dry run before the sidecar is armed."""
 
 
 def _stage_split(plan: StagingPlan, split: Split, task: Task) -> PieceReport:
     stager = PieceStager(plan, split.number, source=split.file.path)
-    report = stager.run(parse_split(split, plan.catalog, new_ids=stager.fresh_ids), task)
+    parsed = parse_split(split, plan.catalog, new_ids=stager.fresh_ids, partial=plan.partial)
+    report = stager.run(parsed, task)
     task.advance(size=_size(split))
     return report
 
@@ -481,7 +538,13 @@ def _stage_frame(plan: StagingPlan, part: FramePart, task: Task) -> PieceReport:
     declared = declared_types(plan.catalog)[part.frame]
     source = load_report.frame_name(load_report.type_labels(plan.catalog)[part.frame])
     stager = PieceStager(plan, part.number, source=source)
-    parsed = parse_batches(part.batches, declared, rules_of(declared), new_ids=stager.fresh_ids)
+    parsed = parse_batches(
+        part.batches,
+        declared,
+        rules_of(declared),
+        new_ids=stager.fresh_ids,
+        partial=plan.partial,
+    )
     return stager.run(parsed, task)
 
 

@@ -22,7 +22,13 @@ import pyarrow as pa
 
 from omnigraph.load import report as load_report
 from omnigraph.load.formats.parse import raw_records
-from omnigraph.load.formats.records import REFUSED_SCHEMA, Split, shown_row
+from omnigraph.load.formats.records import (
+    REFUSED_SCHEMA,
+    Split,
+    refusal_of,
+    refused_records,
+    shown_row,
+)
 from omnigraph.load.staging import (
     PieceReport,
     StagingPlan,
@@ -30,12 +36,14 @@ from omnigraph.load.staging import (
     refused_of,
     with_lines_before,
 )
+from omnigraph.names import ID_COLUMN
 from omnigraph.schema.arrow import has_blob
 from omnigraph.validation import constraints
 from omnigraph.validation.keyed_bucket import split_and_position
 from omnigraph.validation.keyed_checks import broken_rows
 from omnigraph.validation.keyed_passes import PassState, RefusedRows, Verdict
 from omnigraph.validation.lookups import PinnedTables
+from omnigraph.validation.resolve_keys import KeyedWrite
 from omnigraph.validation.violations import Reason, Violation, report_of
 
 
@@ -105,6 +113,30 @@ def keyed_refusals(
     return pa.Table.from_pylist(refusals, schema=REFUSED_SCHEMA)
 
 
+def refuse_rows(
+    load: StagedLoad, report: PieceReport, table_key: str, violations: Mapping[int, Violation]
+) -> pa.Table:
+    """Staged rows that are invalid by themselves, by position, in the shape of refused records."""
+    plan = load.plan
+    positions = np.array(sorted(violations), np.uint32)
+    places = places_of(plan.scratch, report)[table_key][positions].tolist()
+    raws: Iterable[bytes] = itertools.repeat(b"", len(positions))
+    if plan.keep_refused and load.splits:
+        raws = raw_records(load.splits[report.number], places)
+    elif plan.keep_refused:
+        columns = [ID_COLUMN, *_frame_columns(load, table_key)]
+        staged = report.tables[table_key].take(
+            plan.root, plan.entries[table_key], list(dict.fromkeys(columns)), positions
+        )
+        raws = _shown(load, table_key, staged)
+    label = load_report.type_labels(plan.catalog)[table_key]
+    refusals = [
+        refusal_of(place, label, violations[position], raw)
+        for place, position, raw in zip(places, positions.tolist(), raws, strict=True)
+    ]
+    return refused_records(refusals).table
+
+
 def set_aside(
     load: StagedLoad,
     report: PieceReport,
@@ -163,7 +195,7 @@ def account_of(
     load: StagedLoad,
     reports: Iterable[PieceReport],
     state: PassState,
-    pinned: PinnedTables,
+    write: KeyedWrite,
     *,
     engine: load_report.Engine,
 ) -> load_report.LoadReport:
@@ -181,7 +213,8 @@ def account_of(
         staged_rows = sum(
             report.tables[table_key].rows for report in pieces if table_key in report.tables
         )
-        kept_rows = staged_rows - len(state.rows_refused(table_key).rows)
+        excluded_rows = len(write.excluded.get(table_key, ()))
+        kept_rows = staged_rows - len(state.rows_refused(table_key).rows) - excluded_rows
         if kept_rows:
             written[labels[table_key]] = kept_rows
     account = load_report.LoadReport(
@@ -193,7 +226,7 @@ def account_of(
         mode=job.mode,
         dry_run=job.dry_run,
         rejected=tuple(_first_offenders(load, pieces, state)),
-        broken=tuple(map(str, _broken(load, state, pinned))),
+        broken=tuple(map(str, _broken(load, state, write.pinned))),
     )
     assert account.read == sum(written.values()) + sum(quarantined.values())
     return account

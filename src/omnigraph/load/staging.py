@@ -27,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import pyarrow.types as pat
 
 from omnigraph.errors import StorageUnavailableError
 from omnigraph.failpoints import reach
@@ -39,6 +40,7 @@ from omnigraph.schema.arrow import table_schema
 from omnigraph.storage.objects.durability import make_durable
 from omnigraph.storage.staging import bulk
 from omnigraph.validation.input.intake import declared_types
+from omnigraph.validation.input.mentions import Mentions, concat_mentions
 
 if TYPE_CHECKING:
     from omnigraph.runner.shuffle import Scratch
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from omnigraph.storage.snapshot import TableEntry
 
 FLUSH_BYTES: Final = 96 << 20
+_SPOOLED_ROWS: Final = 8192
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +66,8 @@ class StagingPlan:
     scratch: Scratch
     spool: str | None
     keep_refused: bool
+    partial: bool
+    """Whether records may omit what published rows keep."""
     ids_at: int
     """Milliseconds since 1970 that generated ids carry."""
 
@@ -149,6 +154,8 @@ class PieceReport(msgspec.Struct, frozen=True):
     """The beginning of generated ids."""
     refused_file: str | None
     places_file: str | None
+    mentions: dict[str, str] = {}
+    """By table, the file that says which columns partial records mention."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +206,7 @@ class PieceStager:
             _FragmentWriter(plan) if plan.spool is None else _Spool(plan.spool, number)
         )
         self._places: dict[str, list[np.ndarray]] = {}
+        self._mentions: dict[str, list[tuple[Mentions | None, int]]] = {}
         self._given_ids: Counter[str] = Counter()
         self._refused: list[pa.Table] = []
         self._reasons: Counter[str] = Counter()
@@ -234,6 +242,7 @@ class PieceStager:
             generated=self.fresh_ids.prefix,
             refused_file=self._put_refused(),
             places_file=self._put_places(),
+            mentions=dict(self._put_mentions()),
         )
 
     def _keep(self, parsed: ParsedRows) -> None:
@@ -241,6 +250,7 @@ class PieceStager:
         is_generated = pc.starts_with(parsed.rows.column(ID_COLUMN), self.fresh_ids.prefix)
         self._given_ids[key] += len(parsed.places) - (pc.sum(is_generated).as_py() or 0)
         self._places.setdefault(key, []).append(parsed.places.to_numpy())
+        self._mentions.setdefault(key, []).append((parsed.mentions, len(parsed.places)))
         self._rows.add(key, parsed.rows)
 
     def _refuse(self, refused: pa.Table) -> None:
@@ -275,9 +285,42 @@ class PieceStager:
         content = len(plain).to_bytes(8, "little") + pa.compress(plain, codec="zstd", asbytes=True)
         return self._put("places", content)
 
+    def _put_mentions(self) -> Iterator[tuple[str, str]]:
+        for key, parts in self._mentions.items():
+            mentions = concat_mentions(parts)
+            if mentions is None:
+                continue
+            rows = sum(count for _, count in parts)
+            masks = pa.table(
+                {name: mentions.mask(name, rows) for name in sorted(mentions.open_columns)}
+            )
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, masks.schema) as stream:
+                stream.write_table(masks)
+            yield key, self._put("mentions", sink.getvalue().to_pybytes())
+
     def _put(self, kind: str, content: bytes) -> str:
         # Random, because a second attempt must not overwrite a file that the first has reported.
         return self._plan.scratch.put(f"{kind}-{self._number:06}-{secrets.token_hex(4)}", content)
+
+
+def stage_rows(plan: StagingPlan, number: int, table_key: str, rows: pa.Table) -> StagedTable:
+    """Stage other rows of one table in place of those that a piece has staged."""
+    keeper: _RowKeeper = _FragmentWriter(plan) if plan.spool is None else _Spool(plan.spool, number)
+    for start in range(0, len(rows), _SPOOLED_ROWS):
+        keeper.add(table_key, rows.slice(start, _SPOOLED_ROWS))
+    staged = keeper.finish()[table_key]
+    if plan.spool is None:
+        make_durable(plan.root)
+    return staged
+
+
+def mentions_in(scratch: Scratch, report: PieceReport, table_key: str) -> pa.Table | None:
+    """Which columns the rows of a piece mention, for those that not all mention."""
+    if table_key not in report.mentions:
+        return None
+    with pa.ipc.open_stream(scratch.read(report.mentions[table_key])) as stream:
+        return stream.read_all()
 
 
 def refused_of(scratch: Scratch, report: PieceReport) -> pa.Table | None:
@@ -309,7 +352,7 @@ class _FragmentWriter:
         self._written: dict[str, list[tuple[str, int]]] = {}
 
     def add(self, table_key: str, rows: pa.Table) -> None:
-        self._pending.setdefault(table_key, []).append(rows)
+        self._pending.setdefault(table_key, []).append(_with_placeholders(rows))
         self._pending_bytes[table_key] += rows.nbytes
         if self._pending_bytes.total() > FLUSH_BYTES:
             (largest, _) = self._pending_bytes.most_common(1)[0]
@@ -330,6 +373,35 @@ class _FragmentWriter:
         self._written.setdefault(table_key, []).extend(
             (fragment.description, fragment.rows) for fragment in fragments
         )
+
+
+def _with_placeholders(rows: pa.Table) -> pa.Table:
+    """The rows with a value in every required column.
+
+    A partial record has none there until it is completed, and Lance stages no null in such a
+    column.
+    """
+    for number, column in enumerate(rows.schema):
+        values = rows.column(number)
+        if not column.nullable and values.null_count:
+            filled = pc.if_else(values.is_valid(), values, _placeholder(column.type))
+            rows = rows.set_column(number, column, filled)
+    return rows
+
+
+def _placeholder(kind: pa.DataType) -> pa.Scalar:
+    if pat.is_fixed_size_list(kind):
+        return pa.scalar([0] * kind.list_size, kind)
+    if pat.is_list(kind):
+        return pa.scalar([], kind)
+    if pat.is_string(kind):
+        return pa.scalar("", kind)
+    if pat.is_large_binary(kind):
+        return pa.scalar(b"", kind)
+    if pat.is_boolean(kind):
+        return pa.scalar(value=False)
+    width = pa.int32() if pat.is_date32(kind) else pa.int64()
+    return pa.scalar(0, width).cast(kind)
 
 
 class _Spool:

@@ -294,14 +294,16 @@ class _ReplacedMessage(msgspec.Struct, frozen=True, array_like=True, tag=True):
 _DECODER: Final = msgspec.msgpack.Decoder(_FindingMessage | _ReplacedMessage)
 
 
-def resolve_keys(runner: Runner, write: KeyedWrite, *, verb: str) -> PassState:
-    """Apply the keyed rules to all rows of a write.
+def resolve_keys(
+    runner: Runner, write: KeyedWrite, *, verb: str, refused: PassState | None = None
+) -> PassState:
+    """Apply the keyed rules to all rows of a write, except those that were refused before.
 
     Returns:
         The refused rows with their reasons, and what the write would leave broken among pinned
         rows.
     """
-    state = PassState()
+    state = refused or PassState()
     for _ in range(_PASSES_MAX):
         state = _Pass(runner, write, state, verb).run()
         if state.is_final:
