@@ -220,7 +220,7 @@ class Graph(Reads):
         Args:
             source: A path, a pattern, a directory or a list of these, or a mapping from type name
                 to frame: Arrow, pandas, polars, Spark.
-            mode: As in `write`, but `merge` replaces whole rows as `replace` does.
+            mode: As in `write`. Several records of one id are applied one after the other.
             type: The type of all records, for inputs that do not name it.
             on_error: `fail` writes nothing if a record is rejected; `quarantine` sets rejected
                 records aside and publishes the others.
