@@ -13,7 +13,8 @@ from omnigraph.commit.refs import abandoned_branches, delete_branch, list_branch
 from omnigraph.errors import InvalidInputError, NotFoundError
 from omnigraph.graph import Graph
 from omnigraph.maintenance.maintain import Policy, Step, StepReport, maintain_graph, parse_policy
-from omnigraph.maintenance.workers import in_process
+from omnigraph.maintenance.workers import Workers
+from omnigraph.runner.threads import ThreadRunner
 from omnigraph.storage.refs.branches import find_branch
 from tests.behaviours.histories import put
 from tests.maintenance.maintenance_graphs import doc, scattered_graph
@@ -35,7 +36,7 @@ def _later(by: timedelta) -> Clock:
 
 def _step(graph: Graph, policy: Policy, clock: Clock) -> StepReport:
     objects = graph._objects
-    workers = in_process(objects.root, at_once=1)
+    workers = Workers(root=objects.root, runner=ThreadRunner(parallel=1))
     wanted = replace(policy, check=False, optimize=False, cleanup=False)
     report = maintain_graph(objects, graph.schema.catalog, wanted, workers, clock)
     (step,) = (step for step in report.steps if step.step is Step.BRANCHES)

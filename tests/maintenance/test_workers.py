@@ -1,26 +1,45 @@
-"""Workers: pieces of maintenance fail one by one, and as many run at once as is wished."""
+"""Workers: pieces of maintenance fail one by one, and the runner does not affect the result."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from omnigraph.errors import OmnigraphError
 from omnigraph.graph import Graph
-from omnigraph.maintenance.workers import in_process, maintenance_concurrency
+from omnigraph.maintenance import workers
+from omnigraph.maintenance.workers import Workers, maintenance_concurrency
+from omnigraph.runner.protocol import Runner
+from omnigraph.runner.threads import ThreadRunner
 from omnigraph.storage.indexes.segments import IndexTask, IndexWish, Organisation
 from omnigraph.storage.lance.compaction import CompactionWork, plan_compaction
+from omnigraph.storage.refs.stored_files import manifest_states, stored_files
 from tests.maintenance.maintenance_graphs import CITES, DOC, data_files, fragments, scattered_graph
+from tests.runner.random_runner import RandomRunner
+from tests.stores import folder_of
 
 pytestmark = pytest.mark.unit
 
 VARIABLE = "OMNIGRAPH_MAINTENANCE_CONCURRENCY"
 
 
+RUNNERS: dict[str, Callable[[], Runner]] = {
+    "threads": lambda: ThreadRunner(parallel=2),
+    "one thread": lambda: ThreadRunner(parallel=1),
+    "random": lambda: RandomRunner(5),
+}
+
+
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
     return scattered_graph(graph_root)
+
+
+@pytest.fixture(params=RUNNERS)
+def hands(request: pytest.FixtureRequest, graph: Graph) -> Workers:
+    return Workers(root=graph._objects.root, runner=RUNNERS[request.param]())
 
 
 @pytest.mark.parametrize(
@@ -61,7 +80,9 @@ def test_the_result_is_the_same_however_many_run_at_once(
     assert graph.maintenance.check().ok
 
 
-def test_answers_come_in_the_order_of_the_pieces_and_failures_stay_alone(graph: Graph) -> None:
+def test_answers_come_in_the_order_of_the_pieces_and_failures_stay_alone(
+    graph: Graph, hands: Workers
+) -> None:
     root, tables = graph._objects.root, graph.snapshot().tables
     broken, sound = tables[DOC], tables[CITES]
     (bad,) = plan_compaction(root, broken).tasks
@@ -73,19 +94,19 @@ def test_answers_come_in_the_order_of_the_pieces_and_failures_stay_alone(graph: 
         CompactionWork(entry=broken, task=bad),
     ]
 
-    answers = in_process(root, at_once=2).compact(work)
+    answers = hands.compact(work)
 
     assert [isinstance(each, OmnigraphError) for each in answers] == [True, False, True]
     assert "node:Doc" in str(answers[0])
 
 
-def test_an_index_that_cannot_be_built_is_an_answer(graph: Graph) -> None:
-    root, entry = graph._objects.root, graph.snapshot().tables[DOC]
+def test_an_index_that_cannot_be_built_is_an_answer(graph: Graph, hands: Workers) -> None:
+    entry = graph.snapshot().tables[DOC]
     wish = IndexWish(name="n_btree", column="n", organisation=Organisation.BTREE)
     task = IndexTask(entry=entry, wish=wish, fragments=(0, 1, 2))
     lost = replace(task, entry=replace(entry, version=99))
 
-    good, bad = in_process(root, at_once=2).index([task, lost])
+    good, bad = hands.index([task, lost])
 
     assert not isinstance(good, OmnigraphError)
     assert isinstance(bad, OmnigraphError)
@@ -99,14 +120,54 @@ def test_vectors_that_cannot_be_trained_on_are_an_answer(graph: Graph) -> None:
     )
     task = IndexTask(entry=entry, wish=wish, fragments=(3,))
 
-    (answer,) = in_process(graph._objects.root, at_once=1).index([task])
+    hands = Workers(root=graph._objects.root, runner=ThreadRunner())
+    (answer,) = hands.index([task])
 
     assert isinstance(answer, OmnigraphError)
     assert "KMeans" in str(answer)
 
 
-def test_no_pieces_are_no_work(graph: Graph) -> None:
-    workers = in_process(graph._objects.root, at_once=1)
+@pytest.mark.parametrize("organisation", [Organisation.BTREE, Organisation.INVERTED])
+def test_a_large_index_is_built_in_parts_and_merged_to_one_segment(
+    graph: Graph,
+    hands: Workers,
+    monkeypatch: pytest.MonkeyPatch,
+    organisation: Organisation,
+) -> None:
+    column = "n" if organisation is Organisation.BTREE else "text"
+    wish = IndexWish(name=f"{column}_index", column=column, organisation=organisation)
+    entry = graph.snapshot().tables[DOC]
+    task = IndexTask(entry=entry, wish=wish, fragments=(0, 1, 2))
+    lost = replace(task, entry=replace(entry, version=99))
+    monkeypatch.setattr(workers, "ROWS_PER_PART", dict.fromkeys(Organisation, 1))
 
-    assert workers.compact([]) == []
-    assert workers.index([]) == []
+    segment, error, again = hands.index([task, lost, task])
+
+    assert isinstance(error, OmnigraphError)
+    for one in (segment, again):
+        assert not isinstance(one, OmnigraphError)
+        assert set(one.fragment_ids) == {0, 1, 2}
+        assert one.name == wish.name
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 40])
+def test_files_are_compared_in_their_order(graph: Graph, hands: Workers, count: int) -> None:
+    files = sorted(
+        stored_files(graph._objects, manifest_states(graph._objects)).files.values(),
+        key=lambda file: file.path,
+    )
+    chosen = [files[number % len(files)] for number in range(count)]
+    damaged = files[2]
+    folder_of(graph.root, damaged.path).write_bytes(b"damaged")
+
+    differences = hands.compare(chosen)
+
+    assert [difference is not None for difference in differences] == [
+        file == damaged for file in chosen
+    ]
+
+
+def test_no_pieces_are_no_work(hands: Workers) -> None:
+    assert hands.compact([]) == []
+    assert hands.index([]) == []
+    assert hands.compare([]) == []

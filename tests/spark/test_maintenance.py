@@ -19,9 +19,10 @@ from omnigraph.errors import (
     SparkJobFailedError,
 )
 from omnigraph.graph import Graph
-from omnigraph.maintenance import spark_job
+from omnigraph.maintenance import workers
 from omnigraph.maintenance.optimize import TableOptimizeStats, wished_indexes
-from omnigraph.maintenance.spark_job import build_segments, run_compactions
+from omnigraph.maintenance.workers import Workers
+from omnigraph.runner.spark import SparkRunner
 from omnigraph.storage.indexes.segments import IndexTask, Organisation, Segment, plan_indexes
 from omnigraph.storage.lance.compaction import CompactionWork, plan_compaction
 from omnigraph.storage.lance.tables import IndexCoverage, open_pinned, table_health
@@ -123,7 +124,7 @@ def found(graph: Graph) -> list[list[str]]:
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that few rows make several parts of an index."""
     parts = dict.fromkeys(Organisation, 60)
-    monkeypatch.setattr(spark_job, "ROWS_PER_PART", parts)
+    monkeypatch.setattr(workers, "ROWS_PER_PART", parts)
 
 
 @pytest.mark.usefixtures("small_parts")
@@ -192,6 +193,11 @@ def _without_reasons(stats: TableOptimizeStats) -> tuple[Any, ...]:
     return stats.table_key, stats.fragments_removed, stats.committed, stats.skipped, pending
 
 
+def tasks_of(spark: SparkSession, graph: Graph) -> Workers:
+    root = graph._objects.root
+    return Workers(root=root, runner=SparkRunner(spark, root))
+
+
 def work_of(graph: Graph, table_key: str, rows: int) -> list[CompactionWork]:
     plan = plan_compaction(
         graph._objects.root,
@@ -216,7 +222,7 @@ def test_answers_come_in_the_order_of_the_pieces_with_errors_at_their_places(
     ]
     work = [docs[0], lost[0], *docs[1:], lost[1], *edges]
 
-    answers = run_compactions(spark, graph._objects.root, work)
+    answers = tasks_of(spark, graph).compact(work)
 
     assert len(docs) > 1
     for piece, answer in zip(work, answers, strict=True):
@@ -251,7 +257,7 @@ def test_an_index_that_cannot_be_built_is_an_error_of_its_own(
     empty = replace(tag, wish=next(wish for wish in wishes if wish.column == "at"))
     gone = replace(tag, entry=replace(tag.entry, version=999))
 
-    answers = build_segments(spark, graph._objects.root, [empty, *tasks, gone])
+    answers = tasks_of(spark, graph).index([empty, *tasks, gone])
 
     assert isinstance(answers[0], IndexPendingError)
     assert "vectors" in answers[0].what
@@ -272,7 +278,7 @@ def test_a_part_that_fails_fails_its_index(pair: list[Graph], spark: SparkSessio
     table = folder_of(graph.root, tags[0].entry.location)
     min((table / "data").glob("*.lance")).unlink()
 
-    answers = build_segments(spark, graph._objects.root, [*tags, *docs])
+    answers = tasks_of(spark, graph).index([*tags, *docs])
 
     assert all(isinstance(each, DamagedGraphError) for each in answers[: len(tags)])
     assert isinstance(answers[-1], Segment)
@@ -284,7 +290,7 @@ def test_a_job_that_spark_gives_up_is_the_answer_of_its_pieces(
     def dies(*_: object) -> str:
         raise SystemExit(3)
 
-    monkeypatch.setattr(spark_job, "execute_task", dies)
+    monkeypatch.setattr(workers, "execute_task", dies)
     graph = pair[1]
     before = content(graph)
 

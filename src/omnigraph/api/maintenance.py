@@ -252,13 +252,17 @@ class Maintenance:
     def _working(self, spark: Spark | None) -> Iterator[tuple[Workers, SparkSession | None]]:
         """The workers of an operation, and the session if they are on Spark."""
         # A process that only reads or writes does not pay for the import.
-        from omnigraph.maintenance.workers import in_process, maintenance_concurrency, on_spark
+        from omnigraph.maintenance.workers import Workers, maintenance_concurrency
+        from omnigraph.runner.threads import ThreadRunner
 
         root = self._handle.objects.root
         if spark is None:
-            yield in_process(root, at_once=maintenance_concurrency()), None
+            threads = ThreadRunner(parallel=maintenance_concurrency())
+            yield Workers(root=root, runner=threads), None
             return
         from omnigraph.runner.session import given_spark  # needs pyspark
 
         with given_spark(spark) as session:
-            yield on_spark(session, root), session
+            from omnigraph.runner.spark import SparkRunner
+
+            yield Workers(root=root, runner=SparkRunner(session, root)), session

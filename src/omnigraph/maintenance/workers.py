@@ -1,44 +1,150 @@
-"""Workers of maintenance: threads of this process, or the tasks of a cluster.
+"""The heavy pieces of maintenance on a runner: compactions, indexes, comparisons of files.
 
-Invariant: workers write files that nothing names yet and return texts or descriptions of them. A
-failure belongs to its own piece of work; the others go on.
+An index over many rows is built in parts. A second step merges them to one segment, because that
+takes much of the build time, and memory that the driver of a cluster may not have.
+
+Invariants:
+- Pieces write files that nothing names yet, and answer with texts or descriptions of them once the
+  files are on stable storage. A piece may therefore run twice.
+- Answers are in the order of the pieces. A typed error belongs to its piece, the others go on; if
+  the work fails as a whole, all its pieces answer with that error.
 """
 
 from __future__ import annotations
 
 import os
+import pickle
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from omnigraph.errors import OmnigraphError
-from omnigraph.storage.indexes.segments import IndexTask, Segment, build_segment
+from omnigraph.runner.protocol import Runner, Stage, Task, attempt, require_answers
+from omnigraph.storage.indexes import segments
 from omnigraph.storage.lance.compaction import CompactionWork, execute_task
+from omnigraph.storage.lance.tables import grouped, plan_scan
+from omnigraph.storage.objects.durability import make_durable
 from omnigraph.storage.refs.stored_files import StoredFile, compare
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.snapshot import TableEntry
 
+ROWS_PER_PART: Final = {
+    segments.Organisation.BTREE: 4_000_000,
+    segments.Organisation.INVERTED: 1_000_000,
+    segments.Organisation.IVF_FLAT: 1_000_000,
+}
+"""The number of rows that a task processes in a few seconds."""
+
 _CONCURRENCY_VARIABLE: Final = "OMNIGRAPH_MAINTENANCE_CONCURRENCY"
 _DEFAULT_CONCURRENCY: Final = 8
+_FILES_PER_PIECE_MAX: Final = 16
 
-Work = TypeVar("Work")
-Done = TypeVar("Done")
+_Piece = TypeVar("_Piece")
+_Result = TypeVar("_Result")
+_Built = segments.Segment | OmnigraphError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workers:
-    """How the pieces of maintenance are executed; results are in the order of the pieces."""
+    """What executes the pieces of all tables at once."""
 
-    compact: Callable[[Sequence[CompactionWork]], list[str | OmnigraphError]]
-    index: Callable[[Sequence[IndexTask]], list[Segment | OmnigraphError]]
-    compare: Callable[[Sequence[StoredFile]], list[str | None]]
-    """How each file differs from what was published."""
+    root: Root
+    runner: Runner
+
+    def compact(self, pieces: Sequence[CompactionWork]) -> list[str | OmnigraphError]:
+        """Rewrite the files of every piece; the text of each result, or why there is none."""
+        root = self.root
+
+        def work(piece: tuple[TableEntry, bytes], _: Task) -> str:
+            entry, text = piece
+            rewrite = CompactionWork(entry=entry, task=zlib.decompress(text).decode())
+            result = execute_task(root, rewrite)
+            make_durable(root)
+            return result
+
+        # A task describes each of its fragments, and every task receives the work of all.
+        packed = [(piece.entry, zlib.compress(piece.task.encode())) for piece in pieces]
+        return self._map("compact", packed, work, str)
+
+    def index(self, tasks: Sequence[segments.IndexTask]) -> list[_Built]:
+        """Build every index, large ones in parts; one segment for each, or why there is none."""
+        root = self.root
+
+        def work(piece: tuple[segments.IndexTask, bool], _: Task) -> bytes:
+            task, is_part = piece
+            build = segments.build_part if is_part else segments.build_segment
+            return _describe(root, build(root, task))
+
+        parts = [_parts(root, task) for task in tasks]
+        pieces = [(part, len(of_task) > 1) for of_task in parts for part in of_task]
+        built = iter(_segments(self._map("build indexes", pieces, work, bytes)))
+        return self._merge(tasks, [[next(built) for _ in of_task] for of_task in parts])
+
+    def _merge(
+        self, tasks: Sequence[segments.IndexTask], parts: Sequence[Sequence[_Built]]
+    ) -> list[_Built]:
+        """One segment of the parts of each task, or the first error of a part."""
+        root = self.root
+
+        def work(piece: tuple[TableEntry, bytes], _: Task) -> bytes:
+            entry, described = piece
+            return _describe(root, segments.merge_segments(root, entry, _load(described)))
+
+        results: list[_Built] = []
+        pieces: dict[int, tuple[TableEntry, bytes]] = {}
+        for number, (task, built) in enumerate(zip(tasks, parts, strict=True)):
+            failed = [part for part in built if isinstance(part, OmnigraphError)]
+            results.append(failed[0] if failed else built[0])
+            if not failed and len(built) > 1:
+                pieces[number] = (task.entry, pickle.dumps(list(built)))
+        merged = _segments(self._map("merge indexes", list(pieces.values()), work, bytes))
+        for number, segment in zip(pieces, merged, strict=True):
+            results[number] = segment
+        return results
+
+    def compare(self, files: Sequence[StoredFile]) -> list[str | None]:
+        """How each file differs from what was published.
+
+        Raises:
+            OmnigraphError: a file cannot be read, or the work failed as a whole.
+        """
+        root = self.root
+
+        def work(piece: tuple[StoredFile, ...], task: Task) -> list[str | None]:
+            differences: list[str | None] = []
+            for file in piece:
+                differences.append(compare(root, file))
+                task.advance(size=file.checksum.size)
+            return differences
+
+        count = max(-(-len(files) // _FILES_PER_PIECE_MAX), min(len(files), self.runner.parallel))
+        pieces = [tuple(files[number::count]) for number in range(count)]
+        size = sum(file.checksum.size for file in files)
+        stage = Stage(verb="scrub", name="compare files", size=size)
+        answers = require_answers(self.runner.map(stage, pieces, work, list[str | None]))
+        differences: list[str | None] = [None] * len(files)
+        for number, answer in enumerate(answers):
+            differences[number::count] = answer
+        return differences
+
+    def _map(
+        self,
+        name: str,
+        pieces: Sequence[_Piece],
+        work: Callable[[_Piece, Task], _Result],
+        answer: type[_Result],
+    ) -> list[_Result | OmnigraphError]:
+        if not pieces:
+            return []
+        try:
+            return self.runner.map(Stage(verb="optimize", name=name), pieces, work, answer)
+        except OmnigraphError as error:
+            return [error for _ in pieces]
 
 
 def maintenance_concurrency() -> int:
@@ -47,30 +153,16 @@ def maintenance_concurrency() -> int:
     return int(text) if text.isdecimal() and int(text) > 0 else _DEFAULT_CONCURRENCY
 
 
-def in_process(root: Root, *, at_once: int) -> Workers:
-    """Threads of this process."""
-
-    def compact(work: CompactionWork) -> str:
-        return execute_task(root, work)
-
-    def index(task: IndexTask) -> Segment:
-        return build_segment(root, task)
-
-    return Workers(
-        compact=lambda pieces: _each(compact, pieces, at_once),
-        index=lambda tasks: _each(index, tasks, at_once),
-        compare=lambda files: _compare(root, files, at_once),
-    )
-
-
 def by_table(
-    do: Callable[[TableEntry], Done], entries: Iterable[TableEntry]
-) -> tuple[dict[str, Done], dict[str, OmnigraphError]]:
-    """The same for every table, several at a time: what came of it, and what went wrong."""
+    work: Callable[[TableEntry], _Result], entries: Iterable[TableEntry]
+) -> tuple[dict[str, _Result], dict[str, OmnigraphError]]:
+    """The same for every table, several at a time in this process: results, and failures."""
     tables = list(entries)
-    results: dict[str, Done] = {}
+    with ThreadPoolExecutor(maintenance_concurrency()) as pool:
+        answers = list(pool.map(lambda entry: attempt(partial(work, entry)), tables))
+    results: dict[str, _Result] = {}
     failed: dict[str, OmnigraphError] = {}
-    for entry, result in zip(tables, _each(do, tables, maintenance_concurrency()), strict=True):
+    for entry, result in zip(tables, answers, strict=True):
         if isinstance(result, OmnigraphError):
             failed[entry.table_key] = result
         else:
@@ -78,36 +170,36 @@ def by_table(
     return results, failed
 
 
-def on_spark(spark: SparkSession, root: Root) -> Workers:
-    """The tasks of a Spark session: all pieces of all tables as one job."""
-    from omnigraph.maintenance.spark_job import (  # need pyspark
-        build_segments,
-        compare_files,
-        run_compactions,
+def _parts(root: Root, task: segments.IndexTask) -> tuple[segments.IndexTask, ...]:
+    """The same index over fewer fragments each; vectors only where all share their centroids."""
+    rows_max = ROWS_PER_PART[task.wish.organisation]
+    is_trained = (
+        task.wish.organisation is not segments.Organisation.IVF_FLAT or task.centroids is not None
     )
-
-    return Workers(
-        compact=partial(run_compactions, spark, root),
-        index=partial(build_segments, spark, root),
-        compare=partial(compare_files, spark, root),
+    if not is_trained or len(task.fragments) == 1 or task.entry.row_count <= rows_max:
+        return (task,)
+    try:
+        scan = plan_scan(root, task.entry, columns=[task.wish.column], where=None)
+    except OmnigraphError:
+        return (task,)  # The builder gets the same error.
+    wanted = set(task.fragments)
+    groups = grouped(
+        (fragment for fragment in scan.fragments if fragment.fragment_id in wanted),
+        rows_max=rows_max,
     )
+    return tuple(replace(task, fragments=group) for group in groups)
 
 
-def _compare(root: Root, files: Sequence[StoredFile], at_once: int) -> list[str | None]:
-    with ThreadPoolExecutor(at_once) as pool:
-        return list(pool.map(partial(compare, root), files))
+def _describe(root: Root, segment: segments.Segment) -> bytes:
+    """A segment for the driver, once its files are on stable storage."""
+    make_durable(root)
+    return pickle.dumps(segment)
 
 
-def _each(
-    do: Callable[[Work], Done], pieces: Sequence[Work], at_once: int
-) -> list[Done | OmnigraphError]:
-    def isolated(piece: Work) -> Done | OmnigraphError:
-        try:
-            return do(piece)
-        except OmnigraphError as error:
-            return error
+def _segments(answers: Iterable[bytes | OmnigraphError]) -> list[_Built]:
+    return [answer if isinstance(answer, OmnigraphError) else _load(answer) for answer in answers]
 
-    if not pieces:
-        return []
-    with ThreadPoolExecutor(min(at_once, len(pieces))) as pool:
-        return list(pool.map(isolated, pieces))
+
+def _load(content: bytes) -> Any:
+    # From a piece of ours; on Spark it came as the pieces themselves do.
+    return pickle.loads(content)  # noqa: S301
