@@ -23,10 +23,12 @@ from omnigraph.errors import QueryFailedError
 from omnigraph.evolution.plan.planning import evolve
 from omnigraph.evolution.run_checks import failed_checks
 from omnigraph.evolution.table_changes import table_changes
+from omnigraph.runner.protocol import Stage, Task
 from omnigraph.runner.session import SparkTarget, spark_for_a_while
 from omnigraph.runner.spark import SparkRunner
 from omnigraph.runner.threads import ThreadRunner
 from omnigraph.spark.datasource import OmnigraphDataSource
+from omnigraph.storage.objects.location import parse_root
 from tests.cluster import fragments, inputs, ring
 from tests.cluster.servers import (
     EXECUTOR_SETTINGS,
@@ -37,6 +39,7 @@ from tests.cluster.servers import (
 from tests.evolution.stored import changed_by, stored
 from tests.evolution.violating import ASKING, CHECKED, random_rows
 from tests.schema.compiling import compiled
+from tests.spark.watched_jobs import Recorder
 from tests.stores import folder_of
 
 if TYPE_CHECKING:
@@ -86,6 +89,25 @@ def test_tables_are_optimized(connected: SparkSession, graph_root: str) -> None:
         ("node:Person", FRAGMENTS, True),
     ]
     fragments.require_optimized(graph_root, before, fragments=FRAGMENTS)
+
+
+@pytest.mark.cost("two jobs", 12)
+def test_progress_of_tasks_is_told_by_the_server(connected: SparkSession, tmp_path: Path) -> None:
+    recorder = Recorder()
+    runner = SparkRunner(connected, parse_root(str(tmp_path)), recorder)
+
+    def work(piece: int, _: Task) -> int:
+        time.sleep(0.5)
+        return piece
+
+    for pieces in (8, 3):
+        assert runner.map(Stage(verb="test", name="wait"), range(pieces), work, int) == list(
+            range(pieces)
+        )
+
+    assert [sum(advanced) for advanced in recorder.advanced] == [8, 3]
+    assert len(recorder.advanced[0]) > 1, "while the job was running"
+    assert recorder.addresses == []
 
 
 @pytest.mark.cost("starts an executor in the place of the one that is killed", 20)

@@ -109,6 +109,10 @@ class Observer(Protocol):
 
     def advance(self, *, pieces: int = 0, rows: int = 0, size: int = 0) -> None: ...
 
+    def watch_at(self, address: str) -> None:
+        """A page shows the work in detail."""
+        ...
+
 
 class Runner(Protocol):
     """Runs pieces of work; see the contract of this module."""

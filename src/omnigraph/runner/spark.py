@@ -23,6 +23,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from omnigraph.errors import InvalidInputError, OmnigraphError
+from omnigraph.runner import spark_versions
 from omnigraph.runner.job_failures import decode_error, encode_error, job_errors, task_errors
 from omnigraph.runner.protocol import FramePart, Hop, Observer, Send, Sent, Stage, Task, attempt
 from omnigraph.runner.session import without_noise
@@ -30,7 +31,7 @@ from omnigraph.runner.shuffle import Scratch, StoredScratch
 from omnigraph.runner.threads import Unobserved
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
     from omnigraph.storage.objects.location import Root
 
@@ -55,11 +56,12 @@ class SparkRunner:
         self._spark = spark
         self._root = root
         self._observer = observer or Unobserved()
+        if address := spark_versions.ui_address(spark):
+            self._observer.watch_at(address)
 
     @property
     def parallel(self) -> int:
-        context = getattr(self._spark, "_sc", None)  # a Connect session has none
-        return _PARALLEL_UNKNOWN if context is None else max(1, context.defaultParallelism)
+        return spark_versions.parallel_tasks(self._spark) or _PARALLEL_UNKNOWN
 
     def map(
         self,
@@ -113,9 +115,8 @@ class SparkRunner:
                 frame = frame.repartition(hop.partitions, "route").mapInArrow(
                     _receiving(hop, following.partitions if following else None), _MESSAGES
                 )
-        self._observer.begin(stage, pieces=len(listed))
-        with self._job(stage):
-            return [(row.route, bytes(row.blob)) for row in frame.collect()]
+        tasks = len(listed) + sum(hop.partitions for hop in hops)
+        return [(row.route, bytes(row.blob)) for row in self._collect(stage, frame, pieces=tasks)]
 
     @contextmanager
     def scratch(self, operation_id: str) -> Iterator[Scratch]:
@@ -133,9 +134,7 @@ class SparkRunner:
     def _answers(
         self, stage: Stage, frame: DataFrame, answer: type[Answer], *, pieces: int
     ) -> list[Answer | OmnigraphError]:
-        self._observer.begin(stage, pieces=pieces)
-        with self._job(stage):
-            rows = sorted(frame.collect(), key=lambda row: row.number)
+        rows = sorted(self._collect(stage, frame, pieces=pieces), key=lambda row: row.number)
         numbers = [row.number for row in rows]
         assert len(set(numbers)) == len(numbers), "every piece answers once"
         assert not pieces or len(numbers) == pieces, "every piece answers"
@@ -145,16 +144,24 @@ class SparkRunner:
             for row in rows
         ]
 
-    @contextmanager
-    def _job(self, stage: Stage) -> Iterator[None]:
-        del stage
-        try:
-            with without_noise(), job_errors():
-                yield
-        except KeyboardInterrupt:
-            with suppress(Exception):
-                self._spark.interruptAll()
-            raise
+    def _collect(self, stage: Stage, frame: DataFrame, *, pieces: int) -> list[Row]:
+        """The rows of a frame, computed by a job that is named after the stage."""
+        self._observer.begin(stage, pieces=pieces)
+        reported = 0
+
+        def observe(tasks: int) -> None:
+            nonlocal reported
+            done = max(reported, min(tasks, pieces) if pieces else tasks)
+            self._observer.advance(pieces=done - reported)
+            reported = done
+
+        is_observed = not isinstance(self._observer, Unobserved)
+        with without_noise(), job_errors():
+            rows = spark_versions.run_job(
+                self._spark, str(stage), frame.collect, observe=observe if is_observed else None
+            )
+        observe(pieces or len(rows))
+        return rows
 
 
 def _numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:

@@ -45,6 +45,9 @@ class Unobserved:
     def advance(self, *, pieces: int = 0, rows: int = 0, size: int = 0) -> None:
         pass
 
+    def watch_at(self, address: str) -> None:
+        pass
+
 
 class ThreadRunner:
     """Threads of this process."""

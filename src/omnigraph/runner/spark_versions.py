@@ -1,0 +1,201 @@
+"""What differs between versions of Spark, and between classic sessions and Spark Connect.
+
+| | classic, from 3.5 | Connect 3.5 | Connect, from 4.0 |
+|---|---|---|---|
+| description of a job | in the UI | as a tag | as a tag |
+| cancelling one job | by tag | by tag | by tag |
+| tasks done | asked of the status tracker | unknown | told by the server |
+| address of the UI | if the UI is on | unknown | unknown |
+
+Invariants:
+- A job runs in a thread of its own, which inherits the properties or tags of the calling thread;
+  those of the caller are never changed. A call to the JVM that is interrupted would lose its
+  connection, and with it the calls of other threads.
+- An interrupt cancels the job it arrives in, and no other job of the session.
+- Nothing here decides about results: what a version lacks is not shown.
+"""
+
+from __future__ import annotations
+
+import copy
+import signal
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+Result = TypeVar("Result")
+
+_DESCRIPTION: Final = "spark.job.description"
+_POLL_SECONDS: Final = 0.5
+_CANCEL_SECONDS: Final = 0.2
+
+
+def parallel_tasks(spark: SparkSession) -> int | None:
+    """How many tasks run at once; None if the session does not know."""
+    context = _context(spark)
+    return None if context is None else max(1, context.defaultParallelism)
+
+
+def ui_address(spark: SparkSession) -> str | None:
+    """Where the UI of the session is, if it has one that this process knows."""
+    context = _context(spark)
+    return None if context is None else context.uiWebUrl
+
+
+def run_job(
+    spark: SparkSession,
+    description: str,
+    action: Callable[[], Result],
+    *,
+    observe: Callable[[int], None] | None = None,
+) -> Result:
+    """The result of an action of Spark; `observe` learns how many of its tasks are done.
+
+    Raises:
+        KeyboardInterrupt: the job was cancelled.
+    """
+    context = _context(spark)
+    job: _Job = (
+        _ConnectJob(spark, description) if context is None else _ClassicJob(context, description)
+    )
+    with _own_interrupts(), ThreadPoolExecutor(1, "omnigraph-spark-job") as pool:
+        future = pool.submit(job.run, action)
+        try:
+            while wait([future], _POLL_SECONDS if observe else None).not_done:
+                if observe is not None:
+                    observe(job.tasks_done())
+        except KeyboardInterrupt:
+            # What is not submitted yet cannot be cancelled, so once is not enough.
+            while wait([future], _CANCEL_SECONDS).not_done:
+                with suppress(Exception):
+                    job.cancel()
+            raise
+        return future.result()
+
+
+class _Job(Protocol):
+    """One action of Spark and what is known of it."""
+
+    def run(self, action: Callable[[], Result]) -> Result:
+        """Run the action in this thread, as this job."""
+        ...
+
+    def tasks_done(self) -> int: ...
+
+    def cancel(self) -> None: ...
+
+
+class _ClassicJob:
+    """Jobs of a Spark context, which are known by their tag."""
+
+    def __init__(self, context: SparkContext, description: str) -> None:
+        self._context = context
+        self._description = description
+        self._tag = _new_tag()
+        self._properties = self._scala_context().getLocalProperties().clone()
+
+    def run(self, action: Callable[[], Result]) -> Result:
+        self._scala_context().setLocalProperties(self._properties)
+        self._context.setLocalProperty(_DESCRIPTION, self._description)
+        self._context.addJobTag(self._tag)
+        return action()
+
+    def tasks_done(self) -> int:
+        tracker = self._context.statusTracker()
+        try:
+            # PySpark's own tracker does not know tags.
+            numbers = self._scala_context().statusTracker().getJobIdsForTag(self._tag)
+            jobs = [tracker.getJobInfo(number) for number in numbers]
+            stages = {stage for job in jobs if job is not None for stage in job.stageIds}
+            infos = [tracker.getStageInfo(stage) for stage in stages]
+        except Py4JError:
+            return 0
+        return sum(info.numCompletedTasks for info in infos if info is not None)
+
+    def cancel(self) -> None:
+        self._context.cancelJobsWithTag(self._tag)
+
+    def _scala_context(self) -> Any:
+        return self._context._jsc.sc()  # noqa: SLF001
+
+
+class _ConnectJob:
+    """An operation of a Connect session."""
+
+    def __init__(self, spark: SparkSession, description: str) -> None:
+        self._spark = spark
+        self._description = description
+        self._tag = _new_tag()
+        self._tasks: dict[int, int] = {}
+        self._thread: int | None = None
+        self._inherited = copy.deepcopy(vars(self._thread_locals()))
+
+    def run(self, action: Callable[[], Result]) -> Result:
+        vars(self._thread_locals()).update(self._inherited)
+        self._thread = threading.get_ident()
+        self._spark.addTag(self._tag)
+        self._spark.addTag(self._description.replace(",", ";"))  # tags are separated by commas
+        with self._progress_handler():
+            return action()
+
+    def tasks_done(self) -> int:
+        return sum(self._tasks.values())
+
+    def cancel(self) -> None:
+        self._spark.interruptTag(self._tag)
+
+    @contextmanager
+    def _progress_handler(self) -> Iterator[None]:
+        session: Any = self._spark
+        if not hasattr(session, "registerProgressHandler"):  # Spark 3.5
+            yield
+            return
+        session.registerProgressHandler(self._advance)
+        try:
+            yield
+        finally:
+            session.removeProgressHandler(self._advance)
+
+    def _advance(self, stages: Iterable[Any] | None, **_: object) -> None:
+        # A session tells every handler of all its operations, each in its own thread.
+        if threading.get_ident() == self._thread:
+            for stage in stages or ():
+                self._tasks[stage.stage_id] = stage.num_completed_tasks
+
+    def _thread_locals(self) -> threading.local:
+        client: Any = self._spark.client
+        local: threading.local = client.thread_local
+        return local
+
+
+def _context(spark: SparkSession) -> SparkContext | None:
+    """The context of a classic session; a Connect session has none."""
+    return getattr(spark, "_sc", None)
+
+
+def _new_tag() -> str:
+    return f"omnigraph-{uuid.uuid4().hex}"
+
+
+@contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """Replace the signal handler of PySpark, which cancels every job of the context."""
+    handler = signal.getsignal(signal.SIGINT)
+    is_of_pyspark = getattr(handler, "__module__", "").startswith("pyspark.")
+    if not is_of_pyspark or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
