@@ -103,7 +103,7 @@ if _TYPE_CHECKING:
     from omnigraph.graph import Graph, GraphView
     from omnigraph.language.diagnostics import Diagnostic
     from omnigraph.load.export import ExportReport
-    from omnigraph.load.report import Engine, LoadReport, Progress, RejectedRecord
+    from omnigraph.load.report import Engine, LoadReport, RejectedRecord
     from omnigraph.load.write import TableCounts, WriteResult
     from omnigraph.maintenance.cleanup import CleanupReport, TableCleanupStats
     from omnigraph.maintenance.maintain import (
@@ -135,6 +135,7 @@ if _TYPE_CHECKING:
         restore,
         verify,
     )
+    from omnigraph.runner.progress import Progress
     from omnigraph.runner.session import SparkTarget
     from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
     from omnigraph.storage.manifest.history import Recovery
@@ -379,7 +380,7 @@ _HOMES = {
     "omnigraph.graph": ("Graph", "GraphView"),
     "omnigraph.language.diagnostics": ("Diagnostic",),
     "omnigraph.load.export": ("ExportReport",),
-    "omnigraph.load.report": ("Engine", "LoadReport", "Progress", "RejectedRecord"),
+    "omnigraph.load.report": ("Engine", "LoadReport", "RejectedRecord"),
     "omnigraph.load.write": ("TableCounts", "WriteResult"),
     "omnigraph.maintenance.cleanup": ("CleanupReport", "TableCleanupStats"),
     "omnigraph.maintenance.maintain": (
@@ -411,6 +412,7 @@ _HOMES = {
         "restore",
         "verify",
     ),
+    "omnigraph.runner.progress": ("Progress",),
     "omnigraph.runner.session": ("SparkTarget",),
     "omnigraph.schema.catalog": ("Catalog", "EdgeType", "NodeType"),
     "omnigraph.storage.manifest.history": ("Recovery",),

@@ -51,10 +51,11 @@ if TYPE_CHECKING:
     from omnigraph.engine.query_text import ChosenQuery
     from omnigraph.load.export import ExportReport
     from omnigraph.load.load import LoadRequest
-    from omnigraph.load.report import LoadReport, Progress
+    from omnigraph.load.report import LoadReport
     from omnigraph.load.write import WriteResult
     from omnigraph.merge.merge import MergeRequest, MergeResult
     from omnigraph.mutate.mutate import MutationRequest, MutationResult
+    from omnigraph.runner.progress import Progress
     from omnigraph.storage.manifest.state import BranchRef
     from omnigraph.storage.manifest_rows import GraphCommit, GraphHead
     from omnigraph.storage.objects.store import Objects
@@ -725,16 +726,13 @@ class GraphView(Reads):
 
 
 def _load_options(options: LoadOptions | None) -> tuple[LoadOptions, Progress]:
-    from omnigraph.load.report import Progress  # as in `load`
+    from omnigraph.runner.progress import require_progress  # as in `load`
 
     value: object = options
     if value is not None and not isinstance(value, LoadOptions):
         raise InvalidInputError(f"options is {shown(value)}, expected LoadOptions")
     chosen = options or LoadOptions()
-    watcher: object = chosen.progress
-    if watcher is not None and not isinstance(watcher, Progress):
-        raise InvalidInputError(f"progress is {shown(watcher)}, expected a Progress")
-    return chosen, chosen.progress or Progress()
+    return chosen, require_progress(chosen.progress)
 
 
 def _checks(audit: object, contract: SchemaContract) -> tuple[ChosenQuery, ...]:

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from omnigraph.errors import OmnigraphError
+from omnigraph.errors import InvalidInputError, OmnigraphError
 from omnigraph.graph import Graph
 from omnigraph.maintenance import workers
 from omnigraph.maintenance.workers import Workers, maintenance_concurrency
-from omnigraph.runner.protocol import Runner
+from omnigraph.runner.progress import Progress
+from omnigraph.runner.protocol import Runner, Stage
 from omnigraph.runner.threads import ThreadRunner
 from omnigraph.storage.indexes.segments import IndexTask, IndexWish, Organisation
 from omnigraph.storage.lance.compaction import CompactionWork, plan_compaction
@@ -171,3 +172,49 @@ def test_no_pieces_are_no_work(hands: Workers) -> None:
     assert hands.compact([]) == []
     assert hands.index([]) == []
     assert hands.compare([]) == []
+
+
+class Stages(Progress):
+    """Remembers every stage, and what of it was done at the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended: list[tuple[str, int, int]] = []
+
+    def begin(self, stage: Stage, *, pieces: int) -> None:
+        self._remember()
+        super().begin(stage, pieces=pieces)
+
+    def _end(self) -> None:
+        self._remember()
+
+    def _remember(self) -> None:
+        if self.stage is not None:
+            self.ended.append((str(self.stage), self.pieces_done, self.pieces))
+
+
+def test_optimize_reports_its_stages(graph: Graph, capfd: pytest.CaptureFixture[str]) -> None:
+    progress = Stages()
+
+    graph.maintenance.optimize(progress=progress)
+
+    names = [name for name, _, _ in progress.ended]
+    assert names[0] == "optimize: compact"
+    assert set(names[1:]) == {"optimize: build indexes"}
+    assert all(done == pieces > 0 for _, done, pieces in progress.ended)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_scrub_reports_the_bytes_of_the_whole_pass(graph: Graph) -> None:
+    progress = Progress()
+
+    report = graph.maintenance.scrub(progress=progress)
+
+    assert str(progress.stage) == "scrub: compare files"
+    assert progress.stage is not None
+    assert progress.size == progress.stage.size == report.bytes
+
+
+def test_a_progress_of_another_type_is_refused(graph: Graph) -> None:
+    with pytest.raises(InvalidInputError, match="progress is 'loud', expected a Progress"):
+        graph.maintenance.optimize(progress="loud")  # type: ignore[arg-type]

@@ -22,6 +22,7 @@ from omnigraph.graph import Graph
 from omnigraph.maintenance import workers
 from omnigraph.maintenance.optimize import TableOptimizeStats, wished_indexes
 from omnigraph.maintenance.workers import Workers
+from omnigraph.runner.progress import Progress
 from omnigraph.runner.spark import SparkRunner
 from omnigraph.storage.indexes.segments import IndexTask, Organisation, Segment, plan_indexes
 from omnigraph.storage.lance.compaction import CompactionWork, plan_compaction
@@ -140,8 +141,13 @@ def test_optimize_ends_alike_on_both_engines(
             for graph in pair:
                 fill(graph, first=10_000 * number)
         in_process = here.maintenance.optimize(target_rows_per_fragment=100)
-        on_spark = there.maintenance.optimize(target_rows_per_fragment=100, spark=spark)
+        progress = Progress()
+        on_spark = there.maintenance.optimize(
+            target_rows_per_fragment=100, spark=spark, progress=progress
+        )
 
+        assert str(progress.stage) == "optimize: merge indexes"
+        assert progress.pieces_done == progress.pieces > 0
         assert on_spark == in_process
         assert all(each.fragments_removed > each.fragments_added > 0 for each in on_spark)
         assert content(there) == content(here)

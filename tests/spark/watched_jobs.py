@@ -143,6 +143,7 @@ def jobs_of_ui(spark: SparkSession, address: str) -> list[dict[str, Any]]:
 
 
 def main(remote: str | None = None) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job may ignore it
     target = CLASSIC if remote is None else SparkTarget(remote=remote)
     with spark_for_a_while(target=target) as spark:
         if remote is None:

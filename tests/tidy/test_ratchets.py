@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.unit, pytest.mark.usefixtures("_parsed_sources")]
 IMPORT_SHARE_MAX = 7.0
 """Percent of all lines; the aim is 6."""
 ONE_IMPORTER_MAX = 38
-MODULES_MAX = 294
+MODULES_MAX = 295
 PACKAGE_MAX = 17
 """Modules in one package; about 15 are enough."""
 PARTICIPLES_MAX = 478

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from omnigraph.maintenance.repair import RepairReport
     from omnigraph.maintenance.scrub import ScrubReport
     from omnigraph.maintenance.workers import Workers
+    from omnigraph.runner.progress import Progress
     from omnigraph.validation.check import CheckReport
 
 _RATE_LEAST: Final = 1000
@@ -101,6 +102,7 @@ class Maintenance:
         *,
         target_rows_per_fragment: int | None = None,
         spark: Spark | None = None,
+        progress: Progress | None = None,
     ) -> Listing[TableOptimizeStats]:
         """Compact the tables of main and update their indexes. Deletes nothing.
 
@@ -109,6 +111,7 @@ class Maintenance:
                 million.
             spark: A Spark session or target whose tasks do the heavy part; without one, threads of
                 this process.
+            progress: Receives the progress of compactions and indexes.
 
         Raises:
             RecoveryRequiredError: a write of a dead writer is unfinished; `recover` settles it.
@@ -119,7 +122,7 @@ class Maintenance:
 
         self._handle.require_writable("optimize")
         options = OptimizeOptions(target_rows_per_fragment=target_rows_per_fragment)
-        with self._working(spark) as (workers, _):
+        with self._working(spark, progress) as (workers, _):
             return optimize_graph(self._handle.objects, workers, SYSTEM_CLOCK, options=options)
 
     def reconcile(self, *, dry_run: bool = True, also_foreign: bool = False) -> ReconcileReport:
@@ -194,6 +197,7 @@ class Maintenance:
         record: bool = False,
         restart: bool = False,
         spark: Spark | None = None,
+        progress: Progress | None = None,
     ) -> ScrubReport:
         """Compare every stored file of every branch, tag and retained version with its checksum.
 
@@ -205,6 +209,7 @@ class Maintenance:
                 damaged. The stored files are trusted.
             restart: Start over instead of resuming an interrupted pass.
             spark: A Spark session or target whose tasks read the files.
+            progress: Receives the progress of the comparison.
         """
         from omnigraph.maintenance.scrub import ScrubOptions, scrub_graph  # few callers need it
 
@@ -217,16 +222,23 @@ class Maintenance:
                 f"rate is {shown(speed, 40)}, expected {_RATE_LEAST:,} bytes per second or more"
             )
         options = ScrubOptions(rate=rate, restart=restart, record=record)
-        with self._working(spark) as (workers, _):
+        with self._working(spark, progress) as (workers, _):
             return scrub_graph(self._handle.objects, workers, SYSTEM_CLOCK, options)
 
-    def run(self, policy: Policy | None = None, *, spark: Spark | None = None) -> MaintainReport:
+    def run(
+        self,
+        policy: Policy | None = None,
+        *,
+        spark: Spark | None = None,
+        progress: Progress | None = None,
+    ) -> MaintainReport:
         """Run the maintenance that a policy describes: check, reconcile, optimize and clean up.
 
         Args:
             policy: What to do and what to keep, as `parse_policy` reads it; the default policy
                 without one.
             spark: A Spark session or target whose tasks do the heavy part.
+            progress: Receives the progress of compactions and indexes.
         """
         # A process that only reads or writes does not pay for the import.
         from omnigraph.maintenance.maintain import Policy, maintain_graph
@@ -238,7 +250,7 @@ class Maintenance:
                 f"policy is {shown(value)}, expected a Policy",
                 next_step="Make one with `omnigraph.parse_policy(text)`.",
             )
-        with self._working(spark) as (workers, session):
+        with self._working(spark, progress) as (workers, session):
             return maintain_graph(
                 self._handle.objects,
                 self._handle.view()[1].catalog,
@@ -249,20 +261,26 @@ class Maintenance:
             )
 
     @contextmanager
-    def _working(self, spark: Spark | None) -> Iterator[tuple[Workers, SparkSession | None]]:
+    def _working(
+        self, spark: Spark | None, progress: Progress | None
+    ) -> Iterator[tuple[Workers, SparkSession | None]]:
         """The workers of an operation, and the session if they are on Spark."""
         # A process that only reads or writes does not pay for the import.
         from omnigraph.maintenance.workers import Workers, maintenance_concurrency
-        from omnigraph.runner.threads import ThreadRunner
+        from omnigraph.runner.progress import require_progress
 
         root = self._handle.objects.root
+        observer = require_progress(progress)
         if spark is None:
-            threads = ThreadRunner(parallel=maintenance_concurrency())
-            yield Workers(root=root, runner=threads), None
+            from omnigraph.runner.threads import ThreadRunner
+
+            with observer:
+                threads = ThreadRunner(observer, parallel=maintenance_concurrency())
+                yield Workers(root=root, runner=threads), None
             return
         from omnigraph.runner.session import given_spark  # needs pyspark
 
-        with given_spark(spark) as session:
+        with given_spark(spark) as session, observer:
             from omnigraph.runner.spark import SparkRunner
 
-            yield Workers(root=root, runner=SparkRunner(session, root)), session
+            yield Workers(root=root, runner=SparkRunner(session, root, observer)), session

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, Union
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from omnigraph.load.report import Progress
+    from omnigraph.runner.progress import Progress
     from omnigraph.runner.session import SparkTarget
 
 Mode: TypeAlias = Literal["append", "merge", "replace", "overwrite"]

@@ -5,7 +5,6 @@ Invariant: one JSON object, or the exported rows, on stdout; progress and everyt
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal, cast
@@ -23,7 +22,7 @@ from omnigraph.errors import DamagedGraphError
 if TYPE_CHECKING:
     from omnigraph.creation.copying import CopyReport
     from omnigraph.load.export import ExportReport
-    from omnigraph.load.report import LoadReport, Progress
+    from omnigraph.load.report import LoadReport
 
 
 STDOUT: Final = "-"
@@ -80,7 +79,6 @@ DryRun = Annotated[
 Quarantine = Annotated[
     str | None, typer.Option("--quarantine", metavar="DIR", help="Directory for rejected records.")
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Do not show progress.")]
 Type = Annotated[str | None, typer.Option("--type", metavar="TYPE", help="Export only this type.")]
 Format = Annotated[str, typer.Option("--format", help="jsonl or parquet.")]
 Target = Annotated[
@@ -111,7 +109,7 @@ def load(  # noqa: PLR0913 - one parameter per option
     actor: options.ActorOption = None,
     yes: YesFlag = False,
     as_json: options.JsonFlag = False,
-    quiet: Quiet = False,
+    quiet: options.QuietFlag = False,
 ) -> None:
     """Load files as one commit. Every record is accounted for."""
     if mode == OVERWRITE and not dry_run:
@@ -135,7 +133,7 @@ def load(  # noqa: PLR0913 - one parameter per option
             into=merge_into,
             audit=audit,
             quarantine=quarantine,
-            progress=_progress(silent=quiet or as_json),
+            progress=output.progress(silent=quiet or as_json),
         ),
     )
     _show_load(report, as_json=as_json)
@@ -178,15 +176,6 @@ def _columns(mapped: list[str] | None) -> dict[str, str]:
             raise typer.BadParameter(f"{text!r}: write PROP=COLUMN", param_hint="--map")
         columns[name] = column
     return columns
-
-
-def _progress(*, silent: bool) -> Progress | None:
-    if silent:
-        return None
-    # Commands that do not need it start without it.
-    from omnigraph.load.report import watching
-
-    return watching(sys.stderr)
 
 
 def _show_load(report: LoadReport, *, as_json: bool) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from omnigraph.maintenance.repair import RepairReport, TableRepair
 
 
-def optimize(
+def optimize(  # noqa: PLR0913 - each is an option
     graph: options.GraphArgument,
     *,
     target_rows: Annotated[
@@ -45,6 +45,7 @@ def optimize(
     master: options.MasterOption = None,
     remote: options.RemoteOption = None,
     as_json: options.JsonFlag = False,
+    quiet: options.QuietFlag = False,
 ) -> None:
     """Compact small files and update indexes. Deletes nothing."""
     opened = omnigraph.open(graph)
@@ -52,6 +53,7 @@ def optimize(
         stats = opened.maintenance.optimize(
             target_rows_per_fragment=target_rows,
             spark=options.spark_target(master, remote, wanted=spark),
+            progress=output.progress(silent=quiet or as_json),
         )
     except errors.MaintenanceIncompleteError as error:
         if not as_json:
@@ -161,6 +163,7 @@ def scrub(  # noqa: PLR0913 - each is an option
     master: options.MasterOption = None,
     remote: options.RemoteOption = None,
     as_json: options.JsonFlag = False,
+    quiet: options.QuietFlag = False,
 ) -> None:
     """Verify the checksum of every stored file. Resumes a stopped pass."""
     report = omnigraph.open(graph).maintenance.scrub(
@@ -168,6 +171,7 @@ def scrub(  # noqa: PLR0913 - each is an option
         record=record,
         restart=restart,
         spark=options.spark_target(master, remote, wanted=spark),
+        progress=output.progress(silent=quiet or as_json),
     )
     if as_json:
         output.json_object({"ok": report.ok, **asdict(report)})
@@ -193,6 +197,7 @@ def maintain(  # noqa: PLR0913 - each is an option
     master: options.MasterOption = None,
     remote: options.RemoteOption = None,
     as_json: options.JsonFlag = False,
+    quiet: options.QuietFlag = False,
 ) -> None:
     """Run the maintenance that a policy describes.
 
@@ -203,7 +208,9 @@ def maintain(  # noqa: PLR0913 - each is an option
 
     wanted = Policy() if policy is None else parse_policy(_read(policy), name=str(policy))
     report = omnigraph.open(graph).maintenance.run(
-        wanted, spark=options.spark_target(master, remote, wanted=spark)
+        wanted,
+        spark=options.spark_target(master, remote, wanted=spark),
+        progress=output.progress(silent=quiet or as_json),
     )
     if metrics is not None:
         write_metrics(report, metrics)

@@ -22,6 +22,7 @@ GraphArgument = Annotated[
     str, typer.Argument(metavar="GRAPH", help="Local path, file:// or s3:// URL.")
 ]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object to stdout.")]
+QuietFlag = Annotated[bool, typer.Option("--quiet", help="Do not show progress.")]
 BranchOption = Annotated[str, typer.Option("--branch", help="Branch to use.")]
 ActorOption = Annotated[str | None, typer.Option("--actor", help="Author of the commit.")]
 SchemaFile = Annotated[

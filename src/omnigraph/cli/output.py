@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from omnigraph.graph import Graph
     from omnigraph.maintenance.status import GraphStatus
+    from omnigraph.runner.progress import Progress
     from omnigraph.storage.manifest_rows import GraphCommit
     from omnigraph.validation.check import CheckReport
 
@@ -174,6 +175,16 @@ def line(message: str) -> None:
 def text(content: str) -> None:
     """A result that is printed as it is; on a terminal control characters are escaped."""
     sys.stdout.write(visible(content) if sys.stdout.isatty() else content)
+
+
+def progress(*, silent: bool) -> Progress | None:
+    """Progress on stderr; None if there is to be none."""
+    if silent:
+        return None
+    # Commands that do not need it start without it.
+    from omnigraph.runner.progress import watching
+
+    return watching(sys.stderr)
 
 
 def note(message: str) -> None:

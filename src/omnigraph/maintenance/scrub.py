@@ -119,10 +119,11 @@ def scrub_graph(
     if not rest:  # a pass never ends without having compared anything
         begun, rest = _Progress(), [file for _, file in sorted(stored.files.items())]
     progress, compared = begun, 0
+    total = sum(file.checksum.size for file in rest)
     started = clock.now()
     for chunk in _chunks(rest):
-        differences = zip(chunk, workers.compare(chunk), strict=True)
-        findings = file_findings(objects, differences)
+        differences = workers.compare(chunk, pass_bytes=total)
+        findings = file_findings(objects, zip(chunk, differences, strict=True))
         compared += sum(file.checksum.size for file in chunk)
         progress = _Progress(path=chunk[-1].path, findings=(*progress.findings, *findings))
         objects.replace(names.SCRUB_PROGRESS, progress.to_json())

@@ -107,8 +107,8 @@ class Workers:
             results[number] = segment
         return results
 
-    def compare(self, files: Sequence[StoredFile]) -> list[str | None]:
-        """How each file differs from what was published.
+    def compare(self, files: Sequence[StoredFile], *, pass_bytes: int = 0) -> list[str | None]:
+        """How each file differs from what was published; they are a part of so many bytes.
 
         Raises:
             OmnigraphError: a file cannot be read, or the work failed as a whole.
@@ -124,8 +124,7 @@ class Workers:
 
         count = max(-(-len(files) // _FILES_PER_PIECE_MAX), min(len(files), self.runner.parallel))
         pieces = [tuple(files[number::count]) for number in range(count)]
-        size = sum(file.checksum.size for file in files)
-        stage = Stage(verb="scrub", name="compare files", size=size)
+        stage = Stage(verb="scrub", name="compare files", size=pass_bytes)
         answers = require_answers(self.runner.map(stage, pieces, work, list[str | None]))
         differences: list[str | None] = [None] * len(files)
         for number, answer in enumerate(answers):

@@ -73,7 +73,7 @@ def run_job(
             while wait([future], _POLL_SECONDS if observe else None).not_done:
                 if observe is not None:
                     observe(job.tasks_done())
-        except KeyboardInterrupt:
+        except BaseException:  # an interrupt, or what else a signal handler raises
             # What is not submitted yet cannot be cancelled, so once is not enough.
             while wait([future], _CANCEL_SECONDS).not_done:
                 with suppress(Exception):
