@@ -17,6 +17,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TextIO
 
+from omnigraph.display.cells import counted
 from omnigraph.errors import InvalidInputError
 from omnigraph.language.diagnostics import shown
 from omnigraph.runner.protocol import Stage
@@ -94,8 +95,8 @@ class Progress:
 
     def _pieces_text(self) -> str:
         if self.pieces:
-            return f"{self.pieces_done:,} of {self.pieces:,} pieces"
-        return f"{self.pieces_done:,} pieces" if self.pieces_done else ""
+            return f"{self.pieces_done:,} of {counted(self.pieces, 'piece')}"
+        return counted(self.pieces_done, "piece") if self.pieces_done else ""
 
     def _size_text(self) -> str:
         return _sizes(self.size, self._total_size()) if self.size else ""

@@ -73,6 +73,7 @@ class SparkRunner:
         listed = tuple(pieces)
         if not listed:
             return []
+        self._observer.begin(stage, pieces=len(listed))
 
         def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for number in _numbers(batches):
@@ -89,6 +90,7 @@ class SparkRunner:
         work: Callable[[FramePart, Task], Answer],
         answer: type[Answer],
     ) -> list[Answer | OmnigraphError]:
+        self._observer.begin(stage, pieces=0)
         with without_noise():
             parts = [
                 _data_frame(name, frame).mapInArrow(_frame_task(name, work), _ANSWERS)
@@ -103,6 +105,8 @@ class SparkRunner:
         listed = tuple(pieces)
         if not listed:
             return []
+        tasks = len(listed) + sum(hop.partitions for hop in hops)
+        self._observer.begin(stage, pieces=tasks)
 
         def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for number in _numbers(batches):
@@ -115,7 +119,6 @@ class SparkRunner:
                 frame = frame.repartition(hop.partitions, "route").mapInArrow(
                     _receiving(hop, following.partitions if following else None), _MESSAGES
                 )
-        tasks = len(listed) + sum(hop.partitions for hop in hops)
         return [(row.route, bytes(row.blob)) for row in self._collect(stage, frame, pieces=tasks)]
 
     @contextmanager
@@ -145,8 +148,7 @@ class SparkRunner:
         ]
 
     def _collect(self, stage: Stage, frame: DataFrame, *, pieces: int) -> list[Row]:
-        """The rows of a frame, computed by a job that is named after the stage."""
-        self._observer.begin(stage, pieces=pieces)
+        """The rows of a frame, computed by a job that is named after the stage, which has begun."""
         reported = 0
 
         def observe(tasks: int) -> None:
