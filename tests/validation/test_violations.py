@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
@@ -92,3 +93,10 @@ def test_a_long_value_is_cut_and_stays_on_one_line() -> None:
 
 def test_tokens_are_lower_case_words() -> None:
     assert all(each.value == each.name.lower() for each in Reason)
+
+
+def test_times_are_quoted_as_in_iso_8601() -> None:
+    noon = datetime(2024, 5, 1, 12, tzinfo=UTC)
+
+    assert shown(noon) == "'2024-05-01T12:00:00+00:00'"
+    assert shown(noon.date()) == "'2024-05-01'"

@@ -13,6 +13,7 @@ import reprlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date, time
 from typing import Final
 
 import pyarrow as pa
@@ -201,7 +202,9 @@ def unplaced(violations: Sequence[Violation], *, count: int) -> BadRows:
 
 
 def shown(value: object) -> str:
-    """A value as a message quotes it: never long, never on two lines."""
+    """A value as a message quotes it: never long, never on two lines; times as in ISO 8601."""
+    if isinstance(value, date | time):  # a datetime is a date
+        value = value.isoformat()
     return _clip(_QUOTED.repr(value))
 
 
