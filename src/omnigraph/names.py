@@ -85,9 +85,10 @@ ID_COLUMN: Final = "id"
 SOURCE_COLUMN: Final = "src"
 TARGET_COLUMN: Final = "dst"
 SYSTEM_COLUMNS: Final = (ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN)
+ROW_ADDRESS: Final = "_rowaddr"
 LANCE_COLUMNS: Final = (
     "_rowid",
-    "_rowaddr",
+    ROW_ADDRESS,
     "_rowoffset",
     "_row_created_at_version",
     "_row_last_updated_at_version",

@@ -344,6 +344,22 @@ def test_what_no_record_is_to_blame_for_fails_the_load_under_every_policy(
     assert names_in(graph) == ["ann", "bob"]
 
 
+def test_more_broken_rows_than_are_shown_may_break_several_rules(
+    graph: Graph, tmp_path: Path
+) -> None:
+    people = [f"p{number}" for number in range(60)]
+    graph.write({"Person": [{"id": name, "name": name} for name in people]})
+    graph.write(
+        {"Knows": [{"src": source, "dst": people[30 + n]} for n, source in enumerate(people[:30])]}
+    )
+
+    with pytest.raises(LoadRefusedError, match="make published rows invalid") as caught:
+        graph.load(lines(tmp_path / "b.jsonl", person("ann")), mode="overwrite")
+
+    assert isinstance(caught.value.report, LoadReport)
+    assert len(caught.value.report.broken) == 20
+
+
 def test_a_dry_run_tells_the_same_and_writes_nothing(graph: Graph, tmp_path: Path) -> None:
     source = lines(tmp_path / "p.jsonl", person("ann"), "oops")
     before = everything_below(graph.root)

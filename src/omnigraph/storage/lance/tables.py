@@ -21,9 +21,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-from omnigraph import names
 from omnigraph.errors import ConflictError, DamagedGraphError, InvalidInputError, NotFoundError
 from omnigraph.language.diagnostics import did_you_mean, shown
+from omnigraph.names import ROW_ADDRESS
 from omnigraph.storage.lance import datasets
 from omnigraph.storage.lance.checksums import verify_table
 from omnigraph.storage.objects.containment import require_tree_inside
@@ -224,16 +224,6 @@ def take_rows(
         )
 
 
-def rows_at(
-    root: Root, entry: TableEntry, addresses: np.ndarray, *, columns: Sequence[str]
-) -> pa.Table:
-    """A few rows by their addresses, in the order of these."""
-    where = f"{_ADDRESS} IN ({', '.join(map(str, addresses.tolist()))})"
-    chosen = list(dict.fromkeys(columns))
-    batches = _addressed(root, entry, open_pinned(root, entry), where, chosen)
-    return pa.Table.from_batches(batches).sort_by(_ADDRESS).select(chosen)
-
-
 def _addressed(
     root: Root,
     entry: TableEntry,
@@ -387,6 +377,21 @@ def scan_fragments(
     with datasets.translated(root, f"read {entry.table_key}"):
         fragments = [_fragment(dataset, fragment_id) for fragment_id in fragment_ids]
         yield from _scanner(dataset, fragments, columns=columns, where=where).to_batches()
+
+
+def rows_at(
+    root: Root, entry: TableEntry, addresses: np.ndarray, *, columns: Sequence[str]
+) -> pa.Table:
+    """A few rows by their addresses, in ascending order of these."""
+    dataset = open_pinned(root, entry)
+    wanted = np.unique(addresses).tolist()
+    is_wanted = f"{ROW_ADDRESS} IN ({', '.join(map(str, wanted))})" if wanted else "false"
+    chosen = list(dict.fromkeys(columns))
+    with datasets.translated(root, f"read {entry.table_key}"):
+        # Lance knows where an address is, so it reads little else.
+        rows = _scanner(dataset, (), columns=[*chosen, ROW_ADDRESS], where=is_wanted).to_table()
+    assert len(rows) == len(wanted), "a pinned version keeps its rows"
+    return rows.sort_by(ROW_ADDRESS).select(chosen)
 
 
 def _scanner(
