@@ -83,7 +83,7 @@ def test_random_changes_end_alike_if_work_is_repeated_and_aborted(
     graph_root: str, seed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runner = RandomRunner(random.Random(seed).randrange(1 << 32))
-    monkeypatch.setattr(apply_schema, "runner_for", lambda *_: nullcontext(runner))
+    monkeypatch.setattr(apply_schema, "chosen_runner", lambda *_: nullcontext(runner))
     with repeatable(seed):
         live(graph_root, seed)
 

@@ -135,9 +135,7 @@ class _Reasoning:
 
     def complete(self, table: str) -> None:
         """Records of an id apply one after the other, if any of the table does not say all."""
-        if all(
-            column in row for row in self.alive[table].values() for column in COLUMNS[table]
-        ):
+        if all(column in row for row in self.alive[table].values() for column in COLUMNS[table]):
             return
         groups: dict[str, list[int]] = {}
         for number, row in self.alive[table].items():

@@ -338,8 +338,8 @@ def test_what_no_record_is_to_blame_for_fails_the_load_under_every_policy(
 
     assert isinstance(caught.value.report, LoadReport)
     assert caught.value.report.broken == (
-        "edge Knows.dst, id 'k1': found 'bob', expected the id of a Person that exists after the "
-        "write [missing_endpoint]",
+        "edge Knows.dst, id 'k1': found 'bob', expected the id of a Person that exists "
+        "[missing_endpoint]",
     )
     assert names_in(graph) == ["ann", "bob"]
 

@@ -29,6 +29,7 @@ def publish_unchecked(graph: Graph, rows: Mapping[str, Sequence[Mapping[str, Any
             root.child(tables[key].location),
             mode="append",
             transaction_properties={names.OPERATION_PROPERTY: "unchecked"},
+            storage_options=dict(root.storage_options) or None,
         )
         moved[key] = dataset.version, dataset.count_rows()
     changed = [

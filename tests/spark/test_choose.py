@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from omnigraph.errors import InvalidInputError
-from omnigraph.runner.choose import runner_for
+from omnigraph.runner.choose import chosen_runner
 from omnigraph.runner.session import SparkTarget
 from omnigraph.runner.spark import SparkRunner
 from omnigraph.runner.threads import ThreadRunner
@@ -21,10 +21,10 @@ def test_what_was_asked_for_is_chosen(spark: SparkSession, tmp_path: Path) -> No
     root = parse_root(str(tmp_path))
     assert SparkSession.getActiveSession() is not None
 
-    with runner_for(None, root) as unasked:
+    with chosen_runner(root, None) as unasked:
         assert isinstance(unasked, ThreadRunner)
     for asked in (spark, SparkTarget()):
-        with runner_for(asked, root) as runner:
+        with chosen_runner(root, asked) as runner:
             assert isinstance(runner, SparkRunner)
     assert spark.range(3).count() == 3, "a session of the process is not stopped"
 
@@ -32,6 +32,6 @@ def test_what_was_asked_for_is_chosen(spark: SparkSession, tmp_path: Path) -> No
 def test_anything_else_is_refused(tmp_path: Path) -> None:
     with (
         pytest.raises(InvalidInputError, match="spark is str"),
-        runner_for("local[2]", parse_root(str(tmp_path))),
+        chosen_runner(parse_root(str(tmp_path)), "local[2]"),
     ):
         pass

@@ -61,7 +61,6 @@ ALLOWED = {
     ("storage/manifest/history.py", "execute"): "history is derived and only added to",
     ("storage/manifest/history.py", "commit"): "switches off Lance's automatic cleanup; rows stay",
     ("storage/manifest/history.py", "add_columns"): "gives older history tables today's columns",
-    ("validation/integrity.py", "execute"): "a DuckDB query, not a Lance call",
     ("validation/lookups.py", "execute"): "a DuckDB query, not a Lance call",
 }
 

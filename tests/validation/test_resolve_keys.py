@@ -216,12 +216,12 @@ def test_messages_say_what_the_row_holds_and_what_the_rule_wants() -> None:
 
     assert messages(case, state, "node:A") == {
         0: "id: found 'a', which the graph has already, expected a new one",
-        2: "id: found 'x', which an earlier record of the input has too",
+        2: "id: found 'x', which an earlier row has too, expected a unique id",
         3: "tag: found 't', which another row has too, expected a unique value",
     }
     assert messages(case, state, "edge:R") == {
-        0: "src: found 'nobody', expected the id of a A that exists after the write",
-        1: "dst: found 'b9', expected the id of a B that exists after the write",
+        0: "src: found 'nobody', expected the id of a A that exists",
+        1: "dst: found 'b9', expected the id of a B that exists",
         4: "src: found too many edges of 'a', expected 1..2",
     }
     assert messages(case, state, "edge:T") == {0: "src: found too few edges of 'b1', expected 2.."}

@@ -15,6 +15,7 @@ from omnigraph.errors import InvalidInputError, ValidationFailedError
 from omnigraph.load.load import LoadRequest, load_graph
 from omnigraph.merge.conflicts import Resolution
 from omnigraph.merge.merge import MergeRequest, merge_graph
+from omnigraph.runner.threads import ThreadRunner
 from omnigraph.storage.refs.branches import find_branch
 from omnigraph.storage.refs.references import branch_ref, branch_state, checked_branch, resolve
 from omnigraph.validation.check import check_graph
@@ -87,7 +88,7 @@ def _audit(
     objects: Objects, catalog: Catalog, branch: str, checks: Sequence[ChosenQuery], clock: Clock
 ) -> None:
     state = branch_state(objects, branch_ref(objects, branch))
-    audit = check_graph(objects, catalog, state)
+    audit = check_graph(objects, catalog, state, ThreadRunner())
     if not audit.ok:
         first_findings = "; ".join(
             f"{finding.thing}: {finding.message}" for finding in audit.findings[:3]

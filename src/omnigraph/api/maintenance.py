@@ -53,23 +53,29 @@ class Maintenance:
         catalog = self._handle.contract_of(state).catalog
         return graph_status(self._handle.objects, catalog, state.snapshot(), stamp=state.stamp)
 
-    def check(self, *, deep: bool = False, spark: SparkSession | None = None) -> CheckReport:
+    def check(self, *, deep: bool = False, spark: Spark | None = None) -> CheckReport:
         """Verify the integrity of the graph. Reads everything, writes nothing.
 
         Args:
             deep: Also compare every stored file of every branch, tag and retained version with its
                 checksum, and look rows up through every index.
-            spark: A Spark session whose tasks read the rows; without one, this process does. If the
-                graph was opened for writing, what they read is held meanwhile.
+            spark: A Spark session or target whose tasks read the rows; without one, threads of this
+                process do. If the graph was opened for writing, what the tasks read is held
+                meanwhile.
         """
-        from omnigraph.validation.check import check_graph  # DuckDB: 100 ms few readers need
+        # A process that only reads or writes does not pay for the import.
+        from omnigraph.runner.choose import chosen_runner
+        from omnigraph.validation.check import check_graph
 
         flag(deep, argument="deep")
         objects, state = self._handle.objects, self._handle.manifest()
         catalog = self._handle.contract_of(state).catalog
         snapshots = () if spark is None else (state.snapshot(),)
-        with self._handle.held_while(*snapshots, purpose="check"):
-            report = check_graph(objects, catalog, state, spark=spark)
+        with (
+            chosen_runner(objects.root, spark) as runner,
+            self._handle.held_while(*snapshots, purpose="check"),
+        ):
+            report = check_graph(objects, catalog, state, runner)
         if not deep:
             return report
         from omnigraph.validation.check import deep_findings

@@ -34,7 +34,7 @@ from omnigraph.evolution.plan.planning import Evolution, evolve
 from omnigraph.evolution.run_checks import VERB, Offenders, failed_checks, fragment_groups
 from omnigraph.evolution.table_changes import TableChange, future_values, table_changes
 from omnigraph.failpoints import reach
-from omnigraph.runner.choose import runner_for
+from omnigraph.runner.choose import chosen_runner
 from omnigraph.runner.protocol import Stage, require_answers
 from omnigraph.schema.arrow import table_schema
 from omnigraph.schema.model import model_hash
@@ -79,7 +79,7 @@ class SchemaWork:
 
     @cached_property
     def _runner(self) -> Runner:
-        return self._engines.enter_context(runner_for(self._spark, self._root))
+        return self._engines.enter_context(chosen_runner(self._root, self._spark))
 
     def failed_checks(
         self, snapshot: Snapshot, checks: Sequence[DataCheck]

@@ -53,6 +53,7 @@ from omnigraph.language.diagnostics import did_you_mean
 from omnigraph.language.diagnostics import shown as shown_value
 from omnigraph.maintenance.cleanup import CleanupPolicy, cleanup_graph
 from omnigraph.maintenance.optimize import OptimizeOptions, SkipReason, optimize_graph
+from omnigraph.runner.choose import chosen_runner
 from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.refs.holds import Holding
 from omnigraph.validation.check import Problem, check_graph, findings_elsewhere
@@ -215,8 +216,8 @@ def _check(
             state.snapshot(), purpose="check"
         )
     )
-    with hold:
-        report = check_graph(objects, catalog, state, spark=spark)
+    with hold, chosen_runner(objects.root, spark) as runner:
+        report = check_graph(objects, catalog, state, runner)
     elsewhere = findings_elsewhere(objects)
     findings = (*report.findings, *elsewhere)
     # Drift on another branch keeps its table from being written on that branch, and nothing else:

@@ -78,8 +78,7 @@ from omnigraph.schema.arrow import has_blob
 from omnigraph.storage.lance.tables import find_entry, grouped, plan_scan, scan_fragments
 from omnigraph.storage.staging import bulk
 from omnigraph.validation.constraints import EndpointExists, TypeRules
-from omnigraph.validation.integrity import BrokenRule
-from omnigraph.validation.integrity_job import broken_rules_on_spark
+from omnigraph.validation.integrity_job import BrokenRule, broken_rules_on_spark
 from omnigraph.validation.violations import BadRows, Reason, report_of
 
 if TYPE_CHECKING:

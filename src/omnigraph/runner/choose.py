@@ -1,4 +1,4 @@
-"""Choose what runs a verb: what the caller asked for, else threads of this process.
+"""Choose what runs the pieces of a verb: the Spark that a caller gave, else threads.
 
 Invariant: Spark is used only if a session or a target was given. Neither the size of the work nor a
 session that the process happens to have decides, and no JVM is started unasked.
@@ -14,22 +14,24 @@ from omnigraph.runner.session import given_spark
 from omnigraph.runner.threads import ThreadRunner
 
 if TYPE_CHECKING:
-    from omnigraph.runner.protocol import Runner
+    from omnigraph.runner.protocol import Observer, Runner
     from omnigraph.storage.objects.location import Root
 
 
 @contextmanager
-def runner_for(spark: object | None, root: Root) -> Iterator[Runner]:
-    """The runner of a caller who gave a Spark session, a `SparkTarget`, or neither.
+def chosen_runner(
+    root: Root, spark: object | None, observer: Observer | None = None
+) -> Iterator[Runner]:
+    """Tasks of a session or a `SparkTarget`; threads of this process if there is none.
 
     Raises:
-        InvalidInputError: something else was given.
-        SparkUnavailableError: Spark is not installed, or the target does not respond.
+        InvalidInputError: it is neither.
+        SparkUnavailableError: Spark or Java is missing, or the target does not answer.
     """
     if spark is None:
-        yield ThreadRunner()
+        yield ThreadRunner(observer)
         return
     with given_spark(spark) as session:
         from omnigraph.runner.spark import SparkRunner  # needs pyspark
 
-        yield SparkRunner(session, root)
+        yield SparkRunner(session, root, observer)

@@ -60,12 +60,12 @@ from omnigraph.storage.refs.stored_files import (
 from omnigraph.storage.refs.tags import all_tags, broken_tag_entries, read_tag, tag_logs
 from omnigraph.storage.snapshot import Snapshot, TableEntry
 from omnigraph.storage.staging import table_versions
-from omnigraph.validation.constraints import TypeRules, table_rules
-from omnigraph.validation.integrity import BrokenRule, broken_rules
+from omnigraph.validation.constraints import table_rules
+from omnigraph.validation.integrity import broken_rules, read_through
+from omnigraph.validation.violations import describe
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
+    from omnigraph.runner.protocol import Runner
     from omnigraph.schema.catalog import Catalog
     from omnigraph.storage.manifest.state import ManifestState
     from omnigraph.storage.objects.location import Root
@@ -151,27 +151,18 @@ class CheckReport(Displayed):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Engine:
-    """What reads all rows: this process, or the tasks of a cluster."""
-
-    read_through: Callable[[TableEntry], int]
-    broken_rules: Callable[[Mapping[str, TypeRules]], Iterator[BrokenRule]]
-
-
 def check_graph(
-    objects: Objects, catalog: Catalog, state: ManifestState, *, spark: SparkSession | None = None
+    objects: Objects, catalog: Catalog, state: ManifestState, runner: Runner
 ) -> CheckReport:
-    """Check one state; with a Spark session, whatever grows with the rows runs there."""
+    """Check one state; whatever grows with the rows is done by the runner."""
     root = objects.root
     snapshot = state.snapshot()
-    engine = _in_process(root, snapshot) if spark is None else _on_spark(spark, root, snapshot)
     findings = [
         *_tables_of_catalog(catalog, snapshot),
-        *_pins(root, state, engine),
+        *_pins(root, state, runner),
     ]
     if not findings:
-        findings += _rules(engine, catalog)
+        findings += _rules(runner, root, catalog, snapshot)
     findings += [*_automatic_cleanup(objects, state), *_chain(root, state)]
     orphans = [orphan for entry in snapshot.tables.values() for orphan in _orphans(root, entry)]
     recovery = recovery_folder(objects)
@@ -246,30 +237,6 @@ def _orphans(root: Root, entry: TableEntry) -> tuple[tuple[str, int], ...]:
         return ()
 
 
-def _in_process(root: Root, snapshot: Snapshot) -> _Engine:
-    return _Engine(
-        read_through=partial(_read_through, root),
-        broken_rules=partial(broken_rules, root, snapshot),
-    )
-
-
-def _on_spark(spark: SparkSession, root: Root, snapshot: Snapshot) -> _Engine:
-    from omnigraph.runner.session import require_session  # few checks run on Spark
-
-    session = require_session(spark)
-    from omnigraph.runner.scan import SparkTables
-    from omnigraph.validation.integrity_job import (  # need pyspark
-        broken_rules_on_spark,
-        read_through,
-    )
-
-    graph = SparkTables(session, root, snapshot)
-    return _Engine(
-        read_through=partial(read_through, graph),
-        broken_rules=partial(broken_rules_on_spark, graph),
-    )
-
-
 def _tables_of_catalog(catalog: Catalog, snapshot: Snapshot) -> Iterator[Finding]:
     expected = set(table_rules(catalog))
     for table_key in sorted(expected ^ set(snapshot.tables)):
@@ -279,15 +246,16 @@ def _tables_of_catalog(catalog: Catalog, snapshot: Snapshot) -> Iterator[Finding
         )
 
 
-def _pins(root: Root, state: ManifestState, engine: _Engine) -> Iterator[Finding]:
-    for entry in state.snapshot().tables.values():
-        try:
-            rows = engine.read_through(entry)
-        except (OmnigraphError, OSError, ValueError) as error:
+def _pins(root: Root, state: ManifestState, runner: Runner) -> Iterator[Finding]:
+    entries = state.snapshot().tables.values()
+    rows_by_table = read_through(runner, root, entries)
+    for entry in entries:
+        rows = rows_by_table[entry.table_key]
+        if isinstance(rows, OmnigraphError):
             yield Finding(
                 problem=Problem.UNREADABLE_PIN,
                 thing=entry.table_key,
-                message=f"version {entry.version} cannot be read: {error}",
+                message=f"version {entry.version} cannot be read: {rows}",
             )
             continue
         if rows != entry.row_count:
@@ -307,10 +275,6 @@ def _pins(root: Root, state: ManifestState, engine: _Engine) -> Iterator[Finding
             )
         if belongs_to(entry, state.ref):
             yield from _head(root, entry)
-
-
-def _read_through(root: Root, entry: TableEntry) -> int:
-    return sum(batch.num_rows for batch in open_pinned(root, entry).scanner().to_batches())
 
 
 def _head(root: Root, entry: TableEntry) -> Iterator[Finding]:
@@ -375,14 +339,9 @@ def _cleanup_settings(root: Root, entry: TableEntry) -> Mapping[str, str]:
         return {}  # a pin that cannot be read is a finding of its own
 
 
-def _rules(engine: _Engine, catalog: Catalog) -> Iterator[Finding]:
-    for broken in engine.broken_rules(table_rules(catalog)):
-        yield Finding(
-            problem=Problem.BROKEN_RULE,
-            thing=broken.table_key,
-            message=f"{broken.count} times {broken.reason.value}, such as "
-            f"{', '.join(broken.examples)}",
-        )
+def _rules(runner: Runner, root: Root, catalog: Catalog, snapshot: Snapshot) -> Iterator[Finding]:
+    for broken in broken_rules(runner, root, snapshot, table_rules(catalog)):
+        yield Finding(problem=Problem.BROKEN_RULE, thing=broken.table_key, message=describe(broken))
 
 
 def _chain(root: Root, state: ManifestState) -> Iterator[Finding]:

@@ -278,19 +278,19 @@ def missing_text(rule: EndpointExists, endpoint: pa.Scalar) -> str:
     """What is wrong with an endpoint that no node has."""
     type_name = rule.node_key.partition(":")[2]
     endpoint_text = shown_scalar(endpoint)
-    return f"found {endpoint_text}, expected the id of a {type_name} that exists after the write"
+    return f"found {endpoint_text}, expected the id of a {type_name} that exists"
 
 
 def keyed_message(reason: Reason, rule: KeyedRule | None, values: Sequence[pa.Scalar]) -> str:
-    """Why a load refuses a record that is well-formed alone; the same words in every engine.
+    """Why a row that is well-formed alone breaks a rule; the same words for every operation.
 
-    `values` are what the rule looks at in the record itself: its id where there is no rule, the
+    `values` are what the rule looks at in the row itself: its id where there is no rule, the
     members of a unique tuple, the endpoint, or the source whose edges are counted.
     """
     text = ", ".join(map(shown_scalar, values))
     match reason, rule:
         case Reason.DUPLICATE_ID, None:
-            return f"id: found {text}, which an earlier record of the input has too"
+            return f"id: found {text}, which an earlier row has too, expected a unique id"
         case Reason.SUPERSEDED, None:
             return f"id: found {text}, superseded by another record of the input"
         case Reason.ID_EXISTS, None:

@@ -1,119 +1,267 @@
-"""Checks the rules of published rows that involve more than one row.
+"""Reads every published row of a graph, and checks the rules that involve more than one row.
 
-Invariant: each rule is one relational query over the pinned tables, streamed column by column; the
-answer is a count and a few examples, never rows.
+Groups of fragments are the pieces of both. For the rules they send the hashed keys of their rows to
+buckets, as the pieces of a load do: every published row is checked as if it were loaded into an
+empty graph, in the order of row addresses.
+
+Invariants:
+
+- What is reported depends on the rows alone: not on the runner, the groups or the buckets.
+- A task holds one bucket, or a fixed number of keys of its fragments, however many rows there are.
+  A bucket has about two million keys, and more only if that many rows share one key.
+- The driver receives counts, and the addresses of the few rows that are shown.
+- A row that violates several rules is counted by each of them. An edge that another rule refuses
+  counts as an edge of its source.
 """
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, assert_never
 
-from omnigraph import names
-from omnigraph.storage.lance.tables import scan
-from omnigraph.validation.constraints import EdgeCount, EndpointExists, TypeRules, UniqueTuple
-from omnigraph.validation.lookups import database
-from omnigraph.validation.violations import Reason
+import msgspec
+import numpy as np
+
+from omnigraph.errors import OmnigraphError
+from omnigraph.names import ID_COLUMN, ROW_ADDRESS, SOURCE_COLUMN
+from omnigraph.runner.key_hash import SEED_BYTES
+from omnigraph.runner.protocol import Hop, Runner, Sent, Stage, Task
+from omnigraph.storage.lance.tables import (
+    grouped,
+    open_pinned,
+    plan_scan,
+    rows_at,
+    scan_fragments,
+)
+from omnigraph.validation.constraints import (
+    EdgeCount,
+    EndpointExists,
+    TypeRules,
+    UniqueTuple,
+    WriteMode,
+)
+from omnigraph.validation.keyed_bucket import (
+    Finding,
+    Hashing,
+    KeyBuckets,
+    KeyPlan,
+    check_bucket,
+    decode_keys,
+    roles_of,
+)
+from omnigraph.validation.keyed_passes import Verdict
+from omnigraph.validation.violations import BadRows, Reason, Violation, unplaced
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    import duckdb
-
     from omnigraph.storage.objects.location import Root
-    from omnigraph.storage.snapshot import Snapshot
+    from omnigraph.storage.snapshot import Snapshot, TableEntry
 
-_EXAMPLES_MAX: Final = 5
+EXAMPLES_MAX: Final = 5
+"""Number of rows that are shown for every broken rule."""
+KEYS_PER_BUCKET: Final = 2_000_000
+_BUCKETS_MAX: Final = 1 << 16
+_ROWS_PER_PIECE: Final = 1 << 20
+_KEYS_HELD_LEAST: Final = 1 << 18
+_KEYS_HELD_MOST: Final = 1 << 22
+_KEYS_PER_MESSAGE: Final = 256
+_VERB: Final = "check"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokenRule:
-    """A rule that published rows break: how often, and the first of them."""
+class _Group:
+    """Some fragments of a table, the work of one task, and the columns that it reads."""
 
-    table_key: str
-    reason: Reason
-    count: int
-    examples: tuple[str, ...]
+    entry: TableEntry
+    fragments: tuple[int, ...]
+    columns: tuple[str, ...]
+
+
+def read_through(
+    runner: Runner, root: Root, entries: Iterable[TableEntry]
+) -> Mapping[str, int | OmnigraphError]:
+    """Read every value; by table, how many rows there were, or why they cannot be read."""
+    results: dict[str, int | OmnigraphError] = {}
+    pieces: list[_Group] = []
+    for entry in entries:
+        try:
+            pieces += _groups(root, entry, open_pinned(root, entry).schema.names)
+            results[entry.table_key] = 0
+        except OmnigraphError as error:
+            results[entry.table_key] = error
+    stage = Stage(verb=_VERB, name="read rows")
+    answers = runner.map(stage, pieces, partial(_read_group, root), int)
+    for piece, answer in zip(pieces, answers, strict=True):
+        rows = results[piece.entry.table_key]
+        if not isinstance(rows, OmnigraphError):
+            results[piece.entry.table_key] = (
+                answer if isinstance(answer, OmnigraphError) else rows + answer
+            )
+    return results
 
 
 def broken_rules(
-    root: Root, snapshot: Snapshot, rules: Mapping[str, TypeRules]
-) -> Iterator[BrokenRule]:
-    """Every broken keyed rule of every table in the snapshot."""
-    for table_key in snapshot.tables:
-        yield from _duplicates(root, snapshot, table_key, (names.ID_COLUMN,), Reason.DUPLICATE_ID)
-        for rule in rules[table_key].keyed_rules if table_key in rules else ():
-            match rule:
-                case UniqueTuple():
-                    yield from _duplicates(
-                        root, snapshot, table_key, rule.columns, Reason.NOT_UNIQUE
-                    )
-                case EndpointExists():
-                    yield from _dangling(root, snapshot, table_key, rule)
-                case EdgeCount():
-                    yield from _edge_counts(root, snapshot, table_key, rule)
-                case _:
-                    assert_never(rule)
+    runner: Runner, root: Root, snapshot: Snapshot, rules: Mapping[str, TypeRules]
+) -> Iterator[BadRows]:
+    """Every broken keyed rule of every table in the snapshot; each table has its rules."""
+    tables = snapshot.tables
+    plan = _key_plan([rules[table_key] for table_key in tables])
+    violations = _exchange_keys(runner, root, list(tables.values()), plan)
+    for table_key, entry in tables.items():
+        for verdict in _verdicts(rules[table_key]):
+            refused = violations.get((table_key, verdict))
+            if refused is not None:
+                shown = _quote(root, entry, rules[table_key], verdict, refused.first)
+                yield unplaced(shown, count=refused.count)
 
 
-def _duplicates(
-    root: Root, snapshot: Snapshot, table_key: str, columns: Sequence[str], reason: Reason
-) -> Iterator[BrokenRule]:
-    listed = ", ".join(_quote(column) for column in columns)
-    present = " AND ".join(f"{_quote(column)} IS NOT NULL" for column in columns)
-    query = (
-        f"SELECT concat_ws(', ', {listed}) AS example, count(*) AS n FROM this "  # noqa: S608
-        f"WHERE {present} GROUP BY {listed} HAVING count(*) > 1"
+def _groups(root: Root, entry: TableEntry, columns: Sequence[str]) -> list[_Group]:
+    scan = plan_scan(root, entry, columns=columns, where=None)
+    return [
+        _Group(entry=entry, fragments=fragments, columns=tuple(columns))
+        for fragments in grouped(scan.fragments, rows_max=_ROWS_PER_PIECE)
+    ]
+
+
+def _read_group(root: Root, piece: _Group, task: Task) -> int:
+    rows = 0
+    for batch in scan_fragments(
+        root, piece.entry, piece.fragments, columns=piece.columns, where=None
+    ):
+        task.advance(rows=batch.num_rows)
+        rows += batch.num_rows
+    return rows
+
+
+def _verdicts(rules: TypeRules) -> Iterator[Verdict]:
+    """The ways to break the keyed rules of a table, in the order of the rules; ids come first."""
+    yield Verdict(reason=Reason.DUPLICATE_ID, columns=(ID_COLUMN,))
+    for rule in rules.keyed_rules:
+        match rule:
+            case UniqueTuple():
+                yield Verdict(reason=rule.reason, columns=rule.columns)
+            case EndpointExists():
+                yield Verdict(reason=rule.reason, columns=(rule.column,))
+            case EdgeCount():
+                yield Verdict(reason=Reason.TOO_MANY_EDGES, columns=(SOURCE_COLUMN,))
+                yield Verdict(reason=Reason.TOO_FEW_EDGES, columns=(SOURCE_COLUMN,))
+            case _:
+                assert_never(rule)
+
+
+class _Refused(msgspec.Struct, frozen=True, array_like=True):
+    """Rows of a table that violate a rule: their number, and the first of their addresses."""
+
+    table_key: str
+    reason: Reason
+    columns: tuple[str, ...]
+    count: int
+    first: tuple[int, ...]
+
+    def merge(self, other: _Refused) -> _Refused:
+        first = sorted((*self.first, *other.first))[:EXAMPLES_MAX]
+        return msgspec.structs.replace(self, count=self.count + other.count, first=tuple(first))
+
+
+def _key_plan(rules: Sequence[TypeRules]) -> KeyPlan:
+    return KeyPlan(
+        roles=tuple(role for type_rules in rules for role in roles_of(type_rules, pinned=False)),
+        mode=WriteMode.APPEND,
+        counts={
+            type_rules.table_key: rule
+            for type_rules in rules
+            for rule in type_rules.keyed_rules
+            if isinstance(rule, EdgeCount)
+        },
+        overwritten=frozenset(),
+        tracked=frozenset(),
     )
-    with database() as opened:
-        opened.register("this", scan(root, snapshot.tables[table_key], columns=list(columns)))
-        yield from _broken(opened, query, table_key, reason)
 
 
-def _dangling(
-    root: Root, snapshot: Snapshot, table_key: str, rule: EndpointExists
-) -> Iterator[BrokenRule]:
-    query = (
-        f"SELECT edge.id || ' -> ' || edge.{_quote(rule.column)} AS example "  # noqa: S608
-        f"FROM edge ANTI JOIN node ON edge.{_quote(rule.column)} = node.id"
+def _exchange_keys(
+    runner: Runner, root: Root, entries: Sequence[TableEntry], plan: KeyPlan
+) -> dict[tuple[str, Verdict], _Refused]:
+    """All violations, by table and verdict."""
+    pieces: list[_Group] = []
+    keys = 0
+    for entry in entries:
+        roles = [role for role in plan.roles if role.table_key == entry.table_key]
+        columns = dict.fromkeys(name for role in roles for name in role.columns)
+        pieces += _groups(root, entry, list(columns))
+        keys += entry.row_count * len(roles)
+    hashing = Hashing(
+        seed=secrets.token_bytes(SEED_BYTES),
+        buckets=min(max(1, -(-keys // KEYS_PER_BUCKET)), _BUCKETS_MAX),
     )
-    with database() as opened:
-        opened.register(
-            "edge", scan(root, snapshot.tables[table_key], columns=[names.ID_COLUMN, rule.column])
+    violations: dict[tuple[str, Verdict], _Refused] = {}
+    for _, message in runner.exchange(
+        Stage(verb=_VERB, name="compare keys"),
+        pieces,
+        partial(_send_keys, root, plan, hashing),
+        Hop(partitions=hashing.buckets, receive=partial(_check_keys, plan)),
+    ):
+        refused = msgspec.msgpack.decode(message, type=_Refused)
+        key = (refused.table_key, Verdict(reason=refused.reason, columns=refused.columns))
+        violations[key] = violations[key].merge(refused) if key in violations else refused
+    return violations
+
+
+def _send_keys(
+    root: Root, plan: KeyPlan, hashing: Hashing, piece: _Group, task: Task
+) -> Iterator[Sent]:
+    roles = [
+        (number, role)
+        for number, role in enumerate(plan.roles)
+        if role.table_key == piece.entry.table_key
+    ]
+    # With many buckets more keys are held, so that the messages do not become too small.
+    held_max = max(_KEYS_HELD_LEAST, min(_KEYS_PER_MESSAGE * hashing.buckets, _KEYS_HELD_MOST))
+    buckets = KeyBuckets(hashing)
+    for batch in scan_fragments(
+        root, piece.entry, piece.fragments, columns=[*piece.columns, ROW_ADDRESS], where=None
+    ):
+        task.advance(rows=batch.num_rows)
+        addresses = batch.column(ROW_ADDRESS).to_numpy()
+        for number, role in roles:
+            buckets.add(number, [batch.column(name) for name in role.columns], addresses)
+        if buckets.count >= held_max:
+            yield from buckets.buckets()
+    yield from buckets.buckets()
+
+
+def _check_keys(plan: KeyPlan, messages: Iterator[bytes], task: Task) -> Iterator[Sent]:
+    task.advance()
+    for finding in check_bucket(decode_keys(messages), plan):
+        assert isinstance(finding, Finding), "nothing replaces a row here"
+        refused = _Refused(
+            finding.table_key,
+            finding.reason,
+            finding.columns,
+            len(finding.rows),
+            tuple(finding.rows[:EXAMPLES_MAX].tolist()),
         )
-        opened.register(
-            "node", scan(root, snapshot.tables[rule.node_key], columns=[names.ID_COLUMN])
+        yield task.number, msgspec.msgpack.encode(refused)
+
+
+def _quote(
+    root: Root, entry: TableEntry, rules: TypeRules, verdict: Verdict, addresses: Sequence[int]
+) -> list[Violation]:
+    """The rows that are shown, with what the rule looks at in them."""
+    columns = [ID_COLUMN, *verdict.quoted]
+    rows = rows_at(root, entry, np.array(addresses, np.uint64), columns=columns)
+    quoted = [rows.column(name) for name in verdict.quoted]
+    return [
+        Violation(
+            table_key=entry.table_key,
+            reason=verdict.reason,
+            columns=verdict.columns,
+            row=None,
+            id=row_id,
+            message=verdict.message(rules, values).partition(": ")[2],
         )
-        yield from _broken(opened, query, table_key, rule.reason)
-
-
-def _edge_counts(
-    root: Root, snapshot: Snapshot, table_key: str, rule: EdgeCount
-) -> Iterator[BrokenRule]:
-    bounds = []
-    if rule.maximum is not None:
-        bounds.append((f"count(*) > {rule.maximum}", Reason.TOO_MANY_EDGES))
-    if rule.minimum > 1:
-        bounds.append((f"count(*) < {rule.minimum}", Reason.TOO_FEW_EDGES))
-    for broken, reason in bounds:
-        query = f"SELECT src AS example FROM edge GROUP BY src HAVING {broken}"  # noqa: S608
-        with database() as opened:
-            edges = scan(root, snapshot.tables[table_key], columns=[names.SOURCE_COLUMN])
-            opened.register("edge", edges)
-            yield from _broken(opened, query, table_key, reason)
-
-
-def _broken(
-    opened: duckdb.DuckDBPyConnection, query: str, table_key: str, reason: Reason
-) -> Iterator[BrokenRule]:
-    summary = opened.execute(
-        f"SELECT count(*), list(example)[:{_EXAMPLES_MAX}] FROM ({query})"  # noqa: S608
-    ).fetchone()
-    assert summary is not None
-    count, examples = summary
-    if count:
-        yield BrokenRule(table_key=table_key, reason=reason, count=count, examples=tuple(examples))
-
-
-def _quote(identifier: str) -> str:
-    return '"' + identifier.replace('"', '""') + '"'
+        for row_id, values in zip(
+            rows.column(ID_COLUMN).to_pylist(), zip(*quoted, strict=True), strict=True
+        )
+    ]

@@ -1,12 +1,11 @@
-"""Checks the keyed rules of the published rows of a graph on a cluster.
-
-Invariant: the same rules are found broken, as often and in the same order, as by
-`omnigraph.validation.integrity`. The driver receives counts and a few examples, never rows.
+"""Checks the keyed rules of what a merge on Spark would publish.
 
 Everything that is about the ids of one node type is one pass: its ids and all edge ends that point
 to it are grouped together once. Duplicates, missing endpoints and edge counts follow from the
 counts per id, and a node with very many edges causes no skew, because tasks aggregate their own
 counts first. Examples are read only where a count shows violations.
+
+Invariant: the driver receives counts and a few examples, never rows.
 """
 
 from __future__ import annotations
@@ -21,19 +20,15 @@ import pyarrow as pa
 from pyspark.sql import functions as f
 
 from omnigraph import names
-from omnigraph.errors import OmnigraphError, StorageUnavailableError
 from omnigraph.runner.databases import open_database
-from omnigraph.runner.scan import ArrowTask, ScanPlan, SparkTables, read_group, scan_plan
+from omnigraph.runner.scan import SparkTables
 from omnigraph.runner.session import without_noise
 from omnigraph.storage.lance.tables import find_entry, open_pinned
 from omnigraph.validation.constraints import EdgeCount, EndpointExists, TypeRules, UniqueTuple
-from omnigraph.validation.integrity import BrokenRule
 from omnigraph.validation.violations import Reason
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-
-    from omnigraph.storage.snapshot import TableEntry
 
 _EXAMPLES_MAX: Final = 5
 _KEY: Final = "key"
@@ -41,6 +36,16 @@ _NODES: Final = "nodes"
 # No property can have this name.
 _ROWS: Final = "number of rows"
 _ARROW: Final = " -> "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokenRule:
+    """A rule that rows would break: how often, and the first of them."""
+
+    table_key: str
+    reason: Reason
+    count: int
+    examples: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,41 +101,6 @@ def broken_rules_on_spark(
                 count=count,
                 examples=_examples(graph, question),
             )
-
-
-def read_through(graph: SparkTables, entry: TableEntry) -> int:
-    """Read every value of a table at its pin, and return how many rows there were."""
-    plan = scan_plan(graph.root, entry)
-    count = len(plan.groups)
-    with without_noise():
-        parts = graph.spark.range(0, count, 1, max(1, count)).mapInArrow(
-            _counting_task(plan), "rows bigint, failure string"
-        )
-    summary = parts.agg(f.sum("rows"), f.first("failure", ignorenulls=True)).first()
-    assert summary is not None
-    rows, failure = summary
-    if failure is not None:
-        raise StorageUnavailableError(f"could not read {entry.table_key}: {failure}")
-    return rows or 0
-
-
-def _counting_task(plan: ScanPlan) -> ArrowTask:
-    def count_on_executor(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in numbers:
-            for group in batch.column(0).to_pylist():
-                rows, failure = 0, None
-                try:
-                    for part in read_group(plan, group):
-                        rows += part.num_rows
-                except (OmnigraphError, OSError, ValueError) as error:
-                    # A damaged file is a finding, not a failed job.
-                    failure = str(error) or repr(error)
-                yield pa.record_batch(
-                    [pa.array([rows], pa.int64()), pa.array([failure], pa.string())],
-                    names=["rows", "failure"],
-                )
-
-    return count_on_executor
 
 
 def _questions(table_key: str, rules: TypeRules | None) -> Iterator[_Question]:

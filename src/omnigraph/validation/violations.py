@@ -201,6 +201,17 @@ def unplaced(violations: Sequence[Violation], *, count: int) -> BadRows:
     )
 
 
+def describe(broken: BadRows) -> str:
+    """How many published rows break a rule, and why the first of them do."""
+    texts = [
+        f"row {shown(violation.id)}: {', '.join(violation.columns)}: {violation.message}"
+        for violation in broken.kept
+    ]
+    if broken.count > len(texts):
+        texts.append(f"and {broken.count - len(texts):,} more")
+    return f"{counted(broken.count, 'row')} with {broken.reason.value}: {'; '.join(texts)}"
+
+
 def shown(value: object) -> str:
     """A value as a message quotes it: never long, never on two lines; times as in ISO 8601."""
     if isinstance(value, date | time):  # a datetime is a date

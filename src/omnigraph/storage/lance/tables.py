@@ -23,7 +23,6 @@ import pyarrow.types as pat
 
 from omnigraph.errors import ConflictError, DamagedGraphError, InvalidInputError, NotFoundError
 from omnigraph.language.diagnostics import did_you_mean, shown
-from omnigraph.names import ROW_ADDRESS
 from omnigraph.storage.lance import datasets
 from omnigraph.storage.lance.checksums import verify_table
 from omnigraph.storage.objects.containment import require_tree_inside
@@ -192,7 +191,6 @@ _TAKEN_ROWS_WITH_BLOBS: Final = 32
 _TAKEN_BYTES: Final = 8 << 20
 # From this share of a table on, reading all of it costs less than taking some rows.
 _SCAN_SHARE: Final = 1 / 8
-_ADDRESS: Final = names.LANCE_COLUMNS[1]
 
 
 def take_rows(
@@ -206,14 +204,14 @@ def take_rows(
     rows_read = 0
     if len(addresses) >= entry.row_count * _SCAN_SHARE:
         for batch in _addressed(root, entry, dataset, None, columns):
-            here = batch.column(_ADDRESS).to_numpy()
+            here = batch.column(names.ROW_ADDRESS).to_numpy()
             rows = batch.filter(pa.array(np.isin(here, addresses)))
             rows_read += rows.num_rows
             yield rows.select(list(columns))
     else:
         for start in range(0, len(addresses), _TAKEN_ROWS):
             listed = ", ".join(map(str, addresses[start : start + _TAKEN_ROWS].tolist()))
-            where = f"{_ADDRESS} IN ({listed})"
+            where = f"{names.ROW_ADDRESS} IN ({listed})"
             for batch in _addressed(root, entry, dataset, where, columns):
                 rows_read += batch.num_rows
                 yield batch.select(list(columns))
@@ -235,7 +233,7 @@ def _addressed(
     has_blobs = any(blobs in (dataset.schema.field(name).metadata or {}) for name in columns)
     with datasets.translated(root, f"read {entry.table_key}"):
         yield from dataset.scanner(
-            columns=[*columns, _ADDRESS],
+            columns=[*columns, names.ROW_ADDRESS],
             filter=where,
             blob_handling="all_binary",
             batch_size=_TAKEN_ROWS_WITH_BLOBS if has_blobs else _TAKEN_ROWS,
@@ -385,13 +383,15 @@ def rows_at(
     """A few rows by their addresses, in ascending order of these."""
     dataset = open_pinned(root, entry)
     wanted = np.unique(addresses).tolist()
-    is_wanted = f"{ROW_ADDRESS} IN ({', '.join(map(str, wanted))})" if wanted else "false"
+    is_wanted = f"{names.ROW_ADDRESS} IN ({', '.join(map(str, wanted))})" if wanted else "false"
     chosen = list(dict.fromkeys(columns))
     with datasets.translated(root, f"read {entry.table_key}"):
         # Lance knows where an address is, so it reads little else.
-        rows = _scanner(dataset, (), columns=[*chosen, ROW_ADDRESS], where=is_wanted).to_table()
+        rows = _scanner(
+            dataset, (), columns=[*chosen, names.ROW_ADDRESS], where=is_wanted
+        ).to_table()
     assert len(rows) == len(wanted), "a pinned version keeps its rows"
-    return rows.sort_by(ROW_ADDRESS).select(chosen)
+    return rows.sort_by(names.ROW_ADDRESS).select(chosen)
 
 
 def _scanner(
