@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
+from omnigraph import names
 from omnigraph.errors import ConflictError, DamagedGraphError, InvalidInputError, NotFoundError
 from omnigraph.language.diagnostics import did_you_mean, shown
 from omnigraph.storage.lance import datasets
