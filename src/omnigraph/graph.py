@@ -38,15 +38,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import timedelta
     from os import PathLike
-    from pathlib import Path
     from typing import IO, Self
 
     from pyspark.sql import SparkSession
 
     from omnigraph.api.spark_graph import SparkGraph
     from omnigraph.diff.change_feed import Baseline, ChangeFeed
-    from omnigraph.diff.diff import GraphDiff, OnSpark, Pairs
-    from omnigraph.diff.table_diff import ChangeCounts
+    from omnigraph.diff.diff import GraphDiff
     from omnigraph.display.pages import Listing
     from omnigraph.engine.query_text import ChosenQuery
     from omnigraph.load.export import ExportReport
@@ -416,38 +414,26 @@ class Graph(Reads):
         after: Reference | None = None,
         *,
         types: Sequence[str] | None = None,
-        spark: SparkSession | None = None,
+        spark: Spark | None = None,
     ) -> GraphDiff:
         """Compare two references; the second is this branch by default.
 
         Counts are available immediately; rows with their images before and after are streamed on
-        demand. With a Spark session its tasks compare, and write the files of `to_parquet`.
+        demand. With a Spark session or target its tasks compare, and write the files of
+        `to_parquet`; without one, threads of this process. The result is the same.
         """
-        from omnigraph.diff.diff import diff_snapshots  # DuckDB
+        from omnigraph.diff.diff import Comparison, diff_snapshots  # DuckDB
+        from omnigraph.runner.choose import chosen_runner
 
         sides = [
             self._handle.resolve(before).snapshot,
             self._handle.resolve_or_head(after).snapshot,
         ]
-        if spark is None:
-            return diff_snapshots(self._objects.root, *sides, types=types)
-        with self._handle.held_while(*sides, purpose="diff"):
-            tasks = self._diff_tasks(spark)
-            return diff_snapshots(self._objects.root, *sides, types=types, on_spark=tasks)
-
-    def _diff_tasks(self, spark: SparkSession) -> OnSpark:
-        from omnigraph.runner.session import require_session  # few diffs run on Spark
-
-        session = require_session(spark)
-        from omnigraph.diff.spark_diff import diff_on_spark  # needs pyspark
-
-        def compare(pairs: Pairs, directory: Path | None) -> dict[str, ChangeCounts]:
-            compared = diff_on_spark(
-                session, self._objects.root, pairs, operation_id=new_id(), directory=directory
-            )
-            return {table_key: table.counts for table_key, table in compared.items()}
-
-        return compare
+        root = self._objects.root
+        comparison = Comparison(runner=lambda: chosen_runner(root, spark), new_id=new_id)
+        held_sides = () if spark is None else sides
+        with self._handle.held_while(*held_sides, purpose="diff"):
+            return diff_snapshots(root, *sides, comparison=comparison, types=types)
 
     def changes(
         self,

@@ -5,6 +5,7 @@ import io
 import json
 import math
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -14,10 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import omnigraph
-from omnigraph.diff.diff import GraphDiff, diff_snapshots
+from omnigraph.api.system_clock import new_id
+from omnigraph.diff.diff import Comparison, GraphDiff, diff_snapshots
 from omnigraph.diff.table_diff import ChangeCounts
 from omnigraph.errors import ConflictError, InvalidInputError, NotFoundError
 from omnigraph.graph import Graph
+from omnigraph.runner.threads import ThreadRunner
 from omnigraph.storage.objects.location import parse_root
 from omnigraph.storage.snapshot import Snapshot
 from tests.stores import folder_of
@@ -63,7 +66,8 @@ def changed(graph: Graph) -> tuple[Snapshot, Snapshot]:
 
 
 def diffed(graph: Graph, before: Snapshot, after: Snapshot, **more: Any) -> GraphDiff:
-    return diff_snapshots(parse_root(graph.root), before, after, **more)
+    comparison = Comparison(runner=lambda: nullcontext(ThreadRunner()), new_id=new_id)
+    return diff_snapshots(parse_root(graph.root), before, after, comparison=comparison, **more)
 
 
 def rows(diff: GraphDiff, key: str) -> list[tuple[str, str, list[str] | None]]:

@@ -16,14 +16,14 @@ from pyspark.sql import SparkSession
 
 import omnigraph
 from omnigraph import failpoints
-from omnigraph.diff import spark_diff
+from omnigraph.diff import bucketed
+from omnigraph.diff.bucketed import files_by_bucket
 from omnigraph.errors import MergeConflictError, StorageUnavailableError, ValidationFailedError
 from omnigraph.failpoints import Action, Armed, arm
 from omnigraph.graph import Graph
 from omnigraph.merge import merge, spark_tasks, table_merge
 from omnigraph.merge.conflicts import ConflictKind
 from omnigraph.merge.plan import MergeOutcome
-from omnigraph.merge.spark_tasks import by_bucket
 from omnigraph.storage.lance.tables import open_pinned
 from tests.behaviours.copies import made_once
 from tests.behaviours.histories import content, knows, owns, person, put, row_ids, small_graph
@@ -46,7 +46,7 @@ IDS = {
 @pytest.fixture(autouse=True)
 def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that few rows fill many buckets."""
-    monkeypatch.setattr(spark_diff, "ROWS_PER_BUCKET", 3)
+    monkeypatch.setattr(bucketed, "ROWS_PER_BUCKET", 3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -448,9 +448,9 @@ def test_a_file_that_vanishes_fails_the_merge_by_its_name(
     def and_lose_one(files: Any) -> Any:
         known = list(files)
         folder_of(graph.root, known[0].path).unlink()
-        return by_bucket(known)
+        return files_by_bucket(known)
 
-    monkeypatch.setattr("omnigraph.merge.spark_merge.by_bucket", and_lose_one)
+    monkeypatch.setattr("omnigraph.merge.spark_merge.files_by_bucket", and_lose_one)
 
     with pytest.raises(
         StorageUnavailableError, match="was removed while its operation was running"

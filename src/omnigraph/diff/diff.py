@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,16 +21,15 @@ from typing import IO, TYPE_CHECKING, Final
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from omnigraph import errors, names
 from omnigraph.arguments import binary_stream, count_from, plain_text
+from omnigraph.diff.bucketed import count_tables, write_tables
 from omnigraph.diff.table_diff import (
     BATCH_ROWS,
     ChangeCounts,
     DiffColumn,
     TableDiff,
-    count_changes,
     diff_table,
 )
 from omnigraph.display.pages import Displayed, Page, change_table, change_words
@@ -40,15 +39,22 @@ from omnigraph.storage.refs.kept import gone_if_removed, streamed_unless_removed
 from omnigraph.validation.json_encoding import json_values
 
 if TYPE_CHECKING:
+    from omnigraph.runner.protocol import Runner
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.snapshot import Pin, Snapshot, TableEntry
 
-Pairs = Mapping[str, tuple["TableEntry | None", "TableEntry | None"]]
-OnSpark = Callable[[Pairs, "Path | None"], Mapping[str, ChangeCounts]]
-"""Compares pairs of entries in tasks; with a directory, these write the changes there too."""
-
-_GROUP_BYTES: Final = 32 << 20
 _ENCODER: Final = msgspec.json.Encoder()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What compares rows, and the source of ids for its temporary files.
+
+    The rows of a type always stream in this process.
+    """
+
+    runner: Callable[[], AbstractContextManager[Runner]]
+    new_id: Callable[[], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +92,7 @@ class GraphDiff(Displayed):
     before: Snapshot = field(repr=False)
     after: Snapshot = field(repr=False)
     tables: Mapping[str, TypeDiff]
-    _write: Callable[[Path], object] | None = field(default=None, repr=False)
+    _write: Callable[[Path], tuple[Path, ...]] = field(repr=False)
 
     @property
     def counts(self) -> ChangeCounts:
@@ -126,17 +132,15 @@ class GraphDiff(Displayed):
         return lines
 
     def to_parquet(self, directory: str | os.PathLike[str]) -> tuple[Path, ...]:
-        """Write files of changes into a directory: one per type, complete or not there.
+        """Write files of changes into a directory: all of them, or the directory is not there.
 
-        Tasks of Spark write several per type, into a directory that all of them reach.
+        A type has one file, or several if more than 500,000 of its rows may differ: rows are in the
+        order of ids within a file. Tasks of Spark must all reach the directory.
 
         Raises:
             ConflictError: the directory exists and is not empty.
         """
         target = checked_path(directory, argument="directory").absolute()
-        if self._write is not None:
-            self._write(target)
-            return tuple(sorted(target.rglob("*.parquet")))
         if target.exists() and not (target.is_dir() and not any(target.iterdir())):
             raise errors.ConflictError(
                 f"{target} exists and is not an empty directory",
@@ -145,7 +149,7 @@ class GraphDiff(Displayed):
         unfinished = target.with_name(f".{target.name}.{os.getpid()}.partial")
         try:
             unfinished.mkdir(parents=True)
-            written_files = [_write_parquet(table, unfinished) for table in self.tables.values()]
+            files = self._write(unfinished)
             if target.is_dir():
                 target.rmdir()
             unfinished.replace(target)
@@ -154,7 +158,7 @@ class GraphDiff(Displayed):
         finally:
             with suppress(OSError):
                 shutil.rmtree(unfinished)
-        return tuple(target / file.relative_to(unfinished) for file in written_files)
+        return tuple(target / file.relative_to(unfinished) for file in files)
 
     def _page(self) -> Page:
         if not self.tables:
@@ -177,8 +181,8 @@ def diff_snapshots(
     before: Snapshot,
     after: Snapshot,
     *,
+    comparison: Comparison,
     types: Sequence[str] | None = None,
-    on_spark: OnSpark | None = None,
 ) -> GraphDiff:
     """Find the types that changed and count their rows; the rows themselves are read on demand.
 
@@ -186,8 +190,8 @@ def diff_snapshots(
         root: Where the graph lives.
         before: The snapshot to start from.
         after: The snapshot to arrive at, of the same branch or another.
+        comparison: What compares the rows.
         types: Types to look at, by name or table key; all if left out.
-        on_spark: Who compares instead of this process, in tasks; rows of a type still stream here.
 
     Raises:
         InvalidInputError: a type that neither snapshot has.
@@ -198,22 +202,18 @@ def diff_snapshots(
         for key in _choose(types, sorted(paired, key=_rank))
         if not _is_pinned_alike(*paired[key])
     }
-    spark_counts = None if on_spark is None else on_spark(pairs, None)
+    entries = [entry for pair in pairs.values() for entry in pair]
+    with gone_if_removed(root, *entries), comparison.runner() as runner:
+        diffs = {key: diff_table(root, *pair) for key, pair in pairs.items()}
+        counts = count_tables(runner, diffs, comparison.new_id)
     changed_tables = {}
-    for key, (old, new) in pairs.items():
-        with gone_if_removed(root, old, new):
-            diff = diff_table(root, old, new)
-            counts = (
-                count_changes(diff)
-                if spark_counts is None
-                else spark_counts.get(key, ChangeCounts())
-            )
+    for key, (old, _) in pairs.items():
         table = TypeDiff(
             table_key=key,
             renamed_from=old.table_key if old is not None and old.table_key != key else None,
-            counts=counts,
-            columns=diff.columns,
-            _diff=diff,
+            counts=counts[key],
+            columns=diffs[key].columns,
+            _diff=diffs[key],
         )
         if table.counts.total or table.columns_changed or table.renamed_from:
             changed_tables[key] = table
@@ -221,8 +221,16 @@ def diff_snapshots(
         before=before,
         after=after,
         tables=MappingProxyType(changed_tables),
-        _write=None if on_spark is None else partial(on_spark, pairs),
+        _write=partial(_write_files, root, {key: diffs[key] for key in changed_tables}, comparison),
     )
+
+
+def _write_files(
+    root: Root, diffs: Mapping[str, TableDiff], comparison: Comparison, folder: Path
+) -> tuple[Path, ...]:
+    entries = [entry for diff in diffs.values() for entry in diff.entries]
+    with gone_if_removed(root, *entries), comparison.runner() as runner:
+        return write_tables(runner, diffs, folder, comparison.new_id)
 
 
 def _is_pinned_alike(old: TableEntry | None, new: TableEntry | None) -> bool:
@@ -278,29 +286,6 @@ def _choose(types: Sequence[str] | None, keys: Sequence[str]) -> Iterable[str]:
             )
         chosen.update(matches)
     return [key for key in keys if key in chosen]
-
-
-def _write_parquet(table: TypeDiff, home: Path) -> Path:
-    kind, _, type_name = table.table_key.partition(":")
-    path = home / f"{kind}s" / type_name / names.export_part(0)
-    path.parent.mkdir(parents=True)
-    reader = table.rows()
-    with pq.ParquetWriter(path, reader.schema, compression="zstd") as writer:
-        for group in _groups(reader):
-            writer.write_table(group)
-    return path
-
-
-def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Row groups that a reader can hold."""
-    held_batches: list[pa.RecordBatch] = []
-    for batch in batches:
-        held_batches.append(batch)
-        if sum(held_batch.nbytes for held_batch in held_batches) >= _GROUP_BYTES:
-            yield pa.Table.from_batches(held_batches)
-            held_batches = []
-    if held_batches:
-        yield pa.Table.from_batches(held_batches)
 
 
 def _said(change: object) -> dict[str, object]:

@@ -27,17 +27,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph import names
-from omnigraph.diff import spark_diff
-from omnigraph.diff.spark_diff import (
+from omnigraph.diff.bucketed import (
     Candidates,
-    StagedFile,
-    StagingFolder,
     bucket_count,
+    candidate_rows,
     candidate_work,
-    read_files,
-    run_tasks,
+    files_by_bucket,
     scatter,
 )
+from omnigraph.diff.spark_diff import run_tasks
 from omnigraph.diff.table_diff import TableDiff
 from omnigraph.errors import OmnigraphError
 from omnigraph.merge.conflicts import CONFLICT_SCHEMA, MergeCounts, MergePolicy
@@ -59,7 +57,6 @@ from omnigraph.merge.spark_tasks import (
     TableWork,
     Written,
     bad_rows_of,
-    by_bucket,
     decide,
     minimum_of,
     removed,
@@ -71,8 +68,10 @@ from omnigraph.merge.table_merge import BrokenByMerge
 from omnigraph.merge.three_way import TableToMerge
 from omnigraph.names import ID_COLUMN
 from omnigraph.runner.job_failures import job_errors
+from omnigraph.runner.protocol import Task
 from omnigraph.runner.scan import SparkTables
 from omnigraph.runner.session import without_noise
+from omnigraph.runner.shuffle import StagedFile, StoredScratch, read_files
 from omnigraph.runner.types import carried_schema, spark_schema, to_spark
 from omnigraph.schema.arrow import has_blob
 from omnigraph.storage.lance.tables import find_entry, grouped, plan_scan, scan_fragments
@@ -91,7 +90,7 @@ if TYPE_CHECKING:
 
 _EXAMPLES_MAX: Final = 5
 _ADDRESS: Final = names.LANCE_COLUMNS[1]
-_Read = Callable[[StagingFolder, int], Iterator[pa.RecordBatch]]
+_Read = Callable[[StoredScratch, int], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +108,7 @@ class WouldBeGraph(SparkTables):
     def __init__(
         self,
         spark: SparkSession,
-        place: StagingFolder,
+        place: StoredScratch,
         snapshot: Snapshot,
         altered: Mapping[str, Altered],
     ) -> None:
@@ -133,7 +132,7 @@ class WouldBeGraph(SparkTables):
     def sources(self, files: Sequence[str]) -> DataFrame:
         """Nodes that lose an edge, from the files that name them."""
 
-        def rows(place: StagingFolder, number: int) -> Iterator[pa.RecordBatch]:
+        def rows(place: StoredScratch, number: int) -> Iterator[pa.RecordBatch]:
             return read_files(place, [files[number]])
 
         stored = pa.schema([pa.field(names.SOURCE_COLUMN, pa.string())])
@@ -156,7 +155,7 @@ class WouldBeGraph(SparkTables):
 def _altered_rows(entry: TableEntry, altered: Altered, stored: pa.Schema) -> _Read:
     """Remaining pinned rows, by group of fragments; then decided rows, by bucket."""
 
-    def rows(place: StagingFolder, number: int) -> Iterator[pa.RecordBatch]:
+    def rows(place: StoredScratch, number: int) -> Iterator[pa.RecordBatch]:
         if number >= len(altered.groups):
             for batch in read_files(place, altered.keyed[number - len(altered.groups)]):
                 yield batch.select(stored.names)
@@ -277,18 +276,13 @@ class DecidedTable:
         return dict(sorted(paths_by_bucket.items()))
 
 
-def candidate_rows(diff: TableDiff) -> int:
-    """Rows that may differ, according to metadata."""
-    return diff.plan.gone_rows + diff.plan.new_rows
-
-
 class SparkMerge:
     """The tables of one merge; every attempt decides again and writes at most once."""
 
     def __init__(self, spark: SparkSession, objects: Objects, operation_id: str) -> None:
         self._spark = spark
         self._objects = objects
-        self._place = StagingFolder(root=objects.root, operation_id=operation_id)
+        self._place = StoredScratch(root=objects.root, operation_id=operation_id)
         self._staged: list[tuple[TableEntry, bulk.StagedFragment]] = []
 
     def decide(
@@ -299,7 +293,7 @@ class SparkMerge:
         self._place.open()
         with self._job():
             files = self._scattered(work)
-            return tuple(self._decided(work, by_bucket(files)))
+            return tuple(self._decided(work, files_by_bucket(files)))
 
     def conflicts(self, tables: Iterable[DecidedTable], *, is_open: bool) -> pa.Table:
         """The first open or decided conflicts of every table, in the order of ids."""
@@ -432,7 +426,7 @@ class SparkMerge:
             ),
             rules=table.rules,
             groups=grouped(scan.fragments, rows_max=_PINNED_ROWS_PER_TASK),
-            buckets=bucket_count(table.rows, rows_per_bucket=rows_per_bucket(table.schema)),
+            buckets=bucket_count(table.rows, has_blobs=any(map(has_blob, table.schema))),
             written=table.written,
         )
 
@@ -453,7 +447,7 @@ class SparkMerge:
         def read(piece: Candidates | PinnedIds) -> list[StagedFile]:
             if isinstance(piece, PinnedIds):
                 return scatter_pinned(place, piece)
-            return scatter(place, piece)
+            return scatter(place, piece, Task(0))
 
         for files in run_tasks(self._spark, work, read, list[StagedFile]):
             yield from files
@@ -509,12 +503,6 @@ class SparkMerge:
             with suppress(Exception):
                 self._spark.interruptAll()
             raise
-
-
-def rows_per_bucket(schema: pa.Schema) -> int:
-    if any(has_blob(schema_field) for schema_field in schema):
-        return min(spark_diff.BLOB_ROWS_PER_BUCKET, spark_diff.ROWS_PER_BUCKET)
-    return spark_diff.ROWS_PER_BUCKET
 
 
 def _altered(table: DecidedTable) -> Altered:

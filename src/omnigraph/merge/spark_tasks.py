@@ -7,7 +7,7 @@ are decided. Tables are written only afterwards, so a merge with conflicts write
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -18,16 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph import names
-from omnigraph.diff.spark_diff import (
-    BucketDiff,
-    BucketWriter,
-    StagedFile,
-    StagingFolder,
-    read_files,
-)
+from omnigraph.diff.bucketed import BucketDiff
 from omnigraph.merge.conflicts import MergeCounts
 from omnigraph.merge.table_merge import Spool
 from omnigraph.merge.three_way import MergeStep, TableToMerge, merge_changes
+from omnigraph.runner.shuffle import BucketWriter, StagedFile, StoredScratch, read_files
 from omnigraph.storage.lance.tables import scan_fragments
 from omnigraph.storage.objects.durability import make_durable
 from omnigraph.storage.staging.bulk import StagedFragment, shrink, write_replacements, write_rows
@@ -162,7 +157,7 @@ def minimum_of(rules: TypeRules | None) -> EdgeCount | None:
     return None
 
 
-def scatter_pinned(place: StagingFolder, work: PinnedIds) -> list[StagedFile]:
+def scatter_pinned(place: StoredScratch, work: PinnedIds) -> list[StagedFile]:
     """Send ids of the target and the addresses of their rows to their buckets."""
     table = work.table
     sources = [names.SOURCE_COLUMN] if table.watches_sources else []
@@ -178,7 +173,7 @@ def scatter_pinned(place: StagingFolder, work: PinnedIds) -> list[StagedFile]:
     return writer.files()
 
 
-def decide(place: StagingFolder, bucket: Bucket) -> Decided:
+def decide(place: StoredScratch, bucket: Bucket) -> Decided:
     """Decide every id of a bucket that the source changed."""
     table = bucket.table
     theirs = BucketDiff.of(table.theirs, place, bucket.files, THEIRS_ROLES).reader()
@@ -214,7 +209,7 @@ def decide(place: StagingFolder, bucket: Bucket) -> Decided:
 class _Steps:
     """Collects the results of the steps of one bucket's merge other than the rows to write."""
 
-    def __init__(self, place: StagingFolder, bucket: Bucket, steps: Iterator[MergeStep]) -> None:
+    def __init__(self, place: StoredScratch, bucket: Bucket, steps: Iterator[MergeStep]) -> None:
         self._steps = steps
         self._rules = bucket.table.rules
         self._deletes: list[pa.Array] = [pa.array([], pa.string())]
@@ -283,7 +278,7 @@ def bad_rows_of(table_key: str, broken: BrokenRows) -> BadRows:
     )
 
 
-def _known(place: StagingFolder, bucket: Bucket, wanted: pa.StringArray) -> pa.Table:
+def _known(place: StoredScratch, bucket: Bucket, wanted: pa.StringArray) -> pa.Table:
     """The target's rows with these ids: where they are, and their sources if those count."""
     sources = [names.SOURCE_COLUMN] if bucket.table.watches_sources else []
     texts = [pa.field(name, pa.string()) for name in (names.ID_COLUMN, *sources)]
@@ -298,7 +293,7 @@ def _known(place: StagingFolder, bucket: Bucket, wanted: pa.StringArray) -> pa.T
 
 
 def _upsert_files(
-    place: StagingFolder, bucket: Bucket, spool: Spool, known: pa.Table
+    place: StoredScratch, bucket: Bucket, spool: Spool, known: pa.Table
 ) -> Iterator[StagedFile]:
     """Whole rows with the row ids that they keep, and separately the columns that rules read."""
     table = bucket.table
@@ -316,7 +311,7 @@ def _upsert_files(
     yield from keyed.files()
 
 
-def _gone_files(place: StagingFolder, table: TableWork, known: pa.Table) -> list[StagedFile]:
+def _gone_files(place: StoredScratch, table: TableWork, known: pa.Table) -> list[StagedFile]:
     """Addresses of removed or replaced rows, in files by the group of their fragment."""
     group_of = {fragment: number for number, group in enumerate(table.groups) for fragment in group}
     writer = BucketWriter(place, table=table.number, role=GONE, buckets=len(table.groups))
@@ -334,7 +329,7 @@ def _gone_files(place: StagingFolder, table: TableWork, known: pa.Table) -> list
     return writer.files()
 
 
-def _source_files(place: StagingFolder, bucket: Bucket, known: pa.Table) -> list[StagedFile]:
+def _source_files(place: StoredScratch, bucket: Bucket, known: pa.Table) -> list[StagedFile]:
     """The nodes that lose an edge here."""
     writer = BucketWriter(place, table=bucket.table.number, role=SOURCES, buckets=1)
     if bucket.table.watches_sources:
@@ -344,7 +339,7 @@ def _source_files(place: StagingFolder, bucket: Bucket, known: pa.Table) -> list
     return writer.files()
 
 
-def write_bucket(place: StagingFolder, entry: TableEntry, paths: Iterable[str]) -> Written:
+def write_bucket(place: StoredScratch, entry: TableEntry, paths: Iterable[str]) -> Written:
     """Write decided rows into their table: new ones, and new contents of known ones."""
     inserted: list[StagedFragment] = []
     replacing: list[StagedFragment] = []
@@ -363,7 +358,7 @@ def write_bucket(place: StagingFolder, entry: TableEntry, paths: Iterable[str]) 
     return Written(_describe(inserted), _describe(replacing))
 
 
-def shrink_group(place: StagingFolder, entry: TableEntry, paths: Iterable[str]) -> list[Lost]:
+def shrink_group(place: StoredScratch, entry: TableEntry, paths: Iterable[str]) -> list[Lost]:
     """Remove rows of some fragments from the next version."""
     addresses = removed(place, paths)
     nothing = np.empty(0, np.uint64)
@@ -380,18 +375,11 @@ def shrink_group(place: StagingFolder, entry: TableEntry, paths: Iterable[str]) 
     ]
 
 
-def removed(place: StagingFolder, paths: Iterable[str]) -> np.ndarray:
+def removed(place: StoredScratch, paths: Iterable[str]) -> np.ndarray:
     """The addresses in some files."""
     parts = [file.column(_ADDRESS).to_numpy() for file in read_files(place, paths)]
     # The empty array is for the case without files: `concatenate` refuses an empty list.
     return np.concatenate([np.empty(0, np.uint64), *parts])
-
-
-def by_bucket(files: Iterable[StagedFile]) -> Mapping[tuple[int, int], list[StagedFile]]:
-    files_by_bucket: dict[tuple[int, int], list[StagedFile]] = {}
-    for file in files:
-        files_by_bucket.setdefault((file.table, file.bucket), []).append(file)
-    return files_by_bucket
 
 
 def _describe(fragments: Iterable[StagedFragment]) -> list[Described]:

@@ -1,0 +1,101 @@
+"""Every runner finds the same changes, and writes the same files."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from omnigraph.api.system_clock import new_id
+from omnigraph.diff import bucketed
+from omnigraph.diff.diff import Comparison, GraphDiff, diff_snapshots
+from omnigraph.diff.table_diff import ChangeCounts, count_changes, diff_table
+from omnigraph.errors import OmnigraphError
+from omnigraph.graph import Graph
+from omnigraph.runner.protocol import Runner
+from omnigraph.runner.threads import ThreadRunner
+from omnigraph.storage.snapshot import Snapshot
+from tests.diff.documents import change_documents, document_graph
+from tests.runner.random_runner import RandomRunner
+from tests.stores import folder_of
+
+pytestmark = pytest.mark.behaviour
+
+RUNNERS: dict[str, Callable[[], Runner]] = {
+    "threads": lambda: ThreadRunner(parallel=4),
+    "one thread": lambda: ThreadRunner(parallel=1),
+    **{f"random {seed}": partial(RandomRunner, seed) for seed in range(3)},
+}
+
+
+@pytest.fixture
+def graph(graph_root: str) -> Graph:
+    return document_graph(graph_root)
+
+
+def diffed(
+    graph: Graph, before: Snapshot, after: Snapshot, runner: Callable[[], Runner]
+) -> GraphDiff:
+    comparison = Comparison(runner=lambda: nullcontext(runner()), new_id=new_id)
+    return diff_snapshots(graph._objects.root, before, after, comparison=comparison)
+
+
+def file_contents(folder: Path) -> dict[str, bytes]:
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+@pytest.mark.parametrize("rows_per_bucket", [7, 500_000], ids=["scattered", "read in place"])
+def test_runners_count_and_write_the_same_changes(
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_per_bucket: int
+) -> None:
+    monkeypatch.setattr(bucketed, "ROWS_PER_BUCKET", rows_per_bucket)
+    before = graph.snapshot().pinned
+    change_documents(graph, random.Random(5))
+    after = graph.snapshot().pinned
+    contents = {}
+
+    for name, runner in RUNNERS.items():
+        diff = diffed(graph, before, after, runner)
+        diff.to_parquet(tmp_path / name)
+        contents[name] = file_contents(tmp_path / name)
+
+        counts = {key: table.counts for key, table in diff.tables.items()}
+        assert counts == counts_in_place(graph, before, after)
+    assert all(files == contents["threads"] for files in contents.values())
+    for key in ("Doc", "Note"):
+        files = sorted((tmp_path / "threads" / "nodes" / key).iterdir())
+        assert (len(files) > 1) == (rows_per_bucket == 7)
+        rows = pa.concat_tables(pq.read_table(file, partitioning=None) for file in files)
+        streamed = diffed(graph, before, after, ThreadRunner).rows(f"node:{key}").read_all()
+        assert rows.sort_by("id").to_pylist() == streamed.to_pylist()
+
+
+def counts_in_place(graph: Graph, before: Snapshot, after: Snapshot) -> dict[str, ChangeCounts]:
+    diffs = {
+        key: diff_table(graph._objects.root, before.tables[key], after.tables[key])
+        for key in after.tables
+    }
+    counts = {key: count_changes(diff) for key, diff in diffs.items()}
+    return {key: table_counts for key, table_counts in counts.items() if table_counts.total}
+
+
+def test_a_directory_that_cannot_be_finished_is_not_there(graph: Graph, tmp_path: Path) -> None:
+    before = graph.snapshot().pinned
+    change_documents(graph, random.Random(5))
+    diff = diffed(graph, before, graph.snapshot().pinned, ThreadRunner)
+    folder = tmp_path / "out"
+    folder.mkdir()
+    for file in folder_of(graph.root, "nodes").rglob("data/*"):
+        file.unlink()
+
+    with pytest.raises(OmnigraphError):
+        diff.to_parquet(folder / "changes")
+
+    assert list(folder.iterdir()) == []
