@@ -32,7 +32,7 @@ from omnigraph.failpoints import Action, Armed
 from omnigraph.failpoints import FailpointReached as FailpointReached
 from omnigraph.graph import Graph, GraphView
 from omnigraph.ids import node_id as node_id
-from omnigraph.merge import table_merge
+from omnigraph.merge import decide
 from omnigraph.mutate import mutate
 from omnigraph.mutate.mutate import Effect, effect_of
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
@@ -158,7 +158,7 @@ def small_limits(
     limits: tuple[tuple[Any, str, int | None], ...] = (
         (names, "MANIFEST_VERSIONS_KEPT", manifest_versions),
         (history_compaction, "FOLD_EVERY", commits_in_manifest),
-        (table_merge, "_CONFLICTS_KEPT", conflicts_kept),
+        (decide, "CONFLICTS_KEPT", conflicts_kept),
         (edits, "FEW_ROWS", rows_compared),
     )
     for module, name, value in limits:

@@ -357,10 +357,9 @@ class Graph(Reads):
             resolve: How to resolve conflicts: `"ours"` (the target), `"theirs"`, `"newest"`, a
                 mapping by type and column, or the path of a JSON file with one.
             column_level: Whether changes to different properties of one row are combined.
-            spark: A Spark session or target to decide and write rows on. Without one, merges run in
-                this process; those of more than 2,000,000 rows that may differ on the Spark
-                session of this process, if it has one. The result is the same.
-            dry_run: Only show the result or raise the conflicts, computed in this process.
+            spark: A Spark session or target whose tasks decide and write rows. Without one, threads
+                of this process do. The result is the same.
+            dry_run: Only show the result or raise the conflicts.
             actor: Author of the commit; the user of this process by default.
             operation_id: A ULID that makes the call idempotent: the same id merges only once.
 
@@ -370,6 +369,7 @@ class Graph(Reads):
         """
         from omnigraph.merge.conflicts import parse_resolution
         from omnigraph.merge.merge import MergeRequest, merge_graph  # DuckDB
+        from omnigraph.runner.choose import chosen_runner
 
         if not flag(dry_run, argument="dry_run"):
             self._handle.require_writable("merge")
@@ -385,7 +385,7 @@ class Graph(Reads):
                 column_level=column_level,
                 actor=acting(actor),
                 operation_id=operation,
-                spark=spark,
+                runner=lambda: chosen_runner(self._objects.root, spark),
             )
 
         if dry_run:

@@ -49,8 +49,6 @@ _NEEDS_SPARK = (
     "omnigraph.diff.spark_diff",
     "omnigraph.engine.spark",
     "omnigraph.load.pipeline",
-    "omnigraph.merge.spark_merge",
-    "omnigraph.merge.spark_tasks",
     "omnigraph.runner.job_failures",
     "omnigraph.runner.scan",
     "omnigraph.runner.spark",

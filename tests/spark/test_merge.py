@@ -21,9 +21,10 @@ from omnigraph.diff.bucketed import files_by_bucket
 from omnigraph.errors import MergeConflictError, StorageUnavailableError, ValidationFailedError
 from omnigraph.failpoints import Action, Armed, arm
 from omnigraph.graph import Graph
-from omnigraph.merge import merge, spark_tasks, table_merge
+from omnigraph.merge import merge
 from omnigraph.merge.conflicts import ConflictKind
 from omnigraph.merge.plan import MergeOutcome
+from omnigraph.runner import spark as spark_runner
 from omnigraph.storage.lance.tables import open_pinned
 from tests.behaviours.copies import made_once
 from tests.behaviours.histories import content, knows, owns, person, put, row_ids, small_graph
@@ -57,7 +58,11 @@ class Told:
     counts: dict[str, tuple[int, int, int]]
     resolved: list[dict[str, Any]]
     conflicts: list[dict[str, Any]]
-    broken: set[tuple[str, str]]
+    violations: list[dict[str, Any]]
+
+    @property
+    def broken(self) -> set[tuple[str, str]]:
+        return {(row["type"], row["kind"]) for row in self.violations}
 
 
 def merged(graph: Graph, source: str, spark: SparkSession | None, **wishes: Any) -> Told:
@@ -73,7 +78,7 @@ def merged(graph: Graph, source: str, spark: SparkSession | None, **wishes: Any)
             counts={},
             resolved=[],
             conflicts=[row for row in rows if row["kind"] in KINDS],
-            broken={(row["type"], row["kind"]) for row in rows if row["kind"] not in KINDS},
+            violations=[row for row in rows if row["kind"] not in KINDS],
         )
     assert left_over(graph) == []
     return Told(
@@ -83,7 +88,7 @@ def merged(graph: Graph, source: str, spark: SparkSession | None, **wishes: Any)
         },
         resolved=result.resolved.to_pylist(),
         conflicts=[],
-        broken=set(),
+        violations=[],
     )
 
 
@@ -182,6 +187,18 @@ def ruled_graph(graph_root: str) -> Graph:
     return small_graph(graph_root)
 
 
+def test_a_dry_run_has_the_counts_of_the_merge(graph: Graph, spark: SparkSession) -> None:
+    dev = graph.branches.create("dev")
+    put(dev, Person=[person("ann", age=10), person("dan")])
+    put(graph, Person=[person("eve")])
+    files = table_files(graph)
+
+    preview = graph.merge("dev", spark=spark, dry_run=True)
+
+    assert table_files(graph) == files
+    assert graph.merge("dev").tables == preview.tables
+
+
 def test_replaced_rows_keep_their_row_ids_and_counts_are_of_the_target(
     graph: Graph, spark: SparkSession
 ) -> None:
@@ -254,6 +271,9 @@ def test_broken_rules_of_every_kind_are_told_before_a_table_is_touched(
     told = merged(graph, "dev", spark, resolve="ours")
 
     assert told == merged(graph, "dev", None, resolve="ours")
+    assert "found 'e', expected the id of a P that exists after the write" in [
+        row["theirs"] for row in told.violations
+    ]
     assert told.broken == {
         ("node:P", "not_unique"),
         ("edge:E", "missing_endpoint"),
@@ -267,13 +287,15 @@ def test_broken_rules_of_every_kind_are_told_before_a_table_is_touched(
 
 def test_open_conflicts_are_told(graph: Graph, spark: SparkSession) -> None:
     dev = graph.branches.create("dev")
-    put(dev, Person=[person("ann", age=10), person("bob", age=2, city="Ulm")])
-    put(graph, Person=[person("ann", age=11), person("bob", age=3)])
+    put(dev, Person=[person(name, age=10, city="Ulm") for name in ("cyd", "bob", "ann")])
+    put(graph, Person=[person(name, age=11, city="Rom") for name in ("bob", "ann", "cyd")])
 
     told = merged(graph, "dev", spark)
 
     assert told == merged(graph, "dev", None)
-    assert [(row["id"], row["column"]) for row in told.conflicts] == [("ann", "age")]
+    assert [(row["id"], row["column"]) for row in told.conflicts] == [
+        (name, column) for name in ("ann", "bob", "cyd") for column in ("age", "city")
+    ]
 
 
 @pytest.mark.nightly("one more merge; the gate has open conflicts, and rules that are broken")
@@ -343,10 +365,6 @@ def test_a_node_that_stays_without_the_edge_it_needs_fails_the_merge(
     assert told == merged(graph.checkout(target), source, None, resolve="ours")
 
 
-def test_both_engines_keep_as_many_conflicts() -> None:
-    assert spark_tasks.CONFLICTS_KEPT == table_merge._CONFLICTS_KEPT
-
-
 def test_blobs_lists_and_vectors_arrive_as_they_were(graph_root: str, spark: SparkSession) -> None:
     graph = omnigraph.init(
         graph_root,
@@ -398,7 +416,7 @@ def test_a_rival_that_wins_is_merged_with(graph: Graph, spark: SparkSession) -> 
     put(graph, Person=[person("eve", age=5)])
     rival = omnigraph.open(graph.root)
     wrote: list[str] = []
-    decide = merge.RowMerge._on_spark
+    decide = merge.RowMerge.merge
 
     def and_lose(self: merge.RowMerge, *given: Any) -> merge.MergedRows:
         rows = decide(self, *given)
@@ -407,7 +425,7 @@ def test_a_rival_that_wins_is_merged_with(graph: Graph, spark: SparkSession) -> 
         return rows
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merge.RowMerge, "_on_spark", and_lose)
+        patch.setattr(merge.RowMerge, "merge", and_lose)
         graph.merge("dev", spark=spark)
 
     assert content(graph)["Person"]["ann"]["city"] == "Ulm"
@@ -442,7 +460,7 @@ def test_a_file_that_vanishes_fails_the_merge_by_its_name(
     graph: Graph, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dev = graph.branches.create("dev")
-    put(dev, Person=[person("dan", age=4)])
+    put(dev, Person=[person(f"p{number}") for number in range(8)])
     put(graph, Person=[person("eve", age=5)])
 
     def and_lose_one(files: Any) -> Any:
@@ -450,7 +468,7 @@ def test_a_file_that_vanishes_fails_the_merge_by_its_name(
         folder_of(graph.root, known[0].path).unlink()
         return files_by_bucket(known)
 
-    monkeypatch.setattr("omnigraph.merge.spark_merge.files_by_bucket", and_lose_one)
+    monkeypatch.setattr("omnigraph.merge.decide.files_by_bucket", and_lose_one)
 
     with pytest.raises(
         StorageUnavailableError, match="was removed while its operation was running"
@@ -461,26 +479,18 @@ def test_a_file_that_vanishes_fails_the_merge_by_its_name(
     assert graph.maintenance.check().ok
 
 
-@pytest.mark.parametrize("rows_max", [0, 2_000_000])
-def test_the_number_of_rows_chooses_the_engine_and_not_the_result(
-    graph: Graph, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, rows_max: int
+def test_a_session_of_the_process_is_used_only_if_it_is_given(
+    graph: Graph, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    used: list[str] = []
-    on_spark = merge.RowMerge._on_spark
-
-    def noted(self: merge.RowMerge, *given: Any) -> merge.MergedRows:
-        used.append("spark")
-        return on_spark(self, *given)
-
-    monkeypatch.setattr(merge.RowMerge, "_on_spark", noted)
-    monkeypatch.setattr(merge, "LOCAL_ROWS_MAX", rows_max)
     dev = graph.branches.create("dev")
     put(dev, Person=[person("dan", age=4)])
     put(graph, Person=[person("eve", age=5)])
+    given: list[object] = []
+    monkeypatch.setattr(spark_runner, "SparkRunner", lambda *args: given.append(args))
 
     graph.merge("dev")
 
-    assert used == ([] if rows_max else ["spark"])
+    assert given == []
     assert set(content(graph)["Person"]) == {"ann", "bob", "cyd", "dan", "eve"}
 
 

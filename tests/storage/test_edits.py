@@ -145,7 +145,7 @@ def test_the_pinned_version_is_left_alone(graph: Graph) -> None:
 def test_rows_are_located_by_a_scan_or_a_filter_alike(
     graph: Graph, probe_ids_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(edits, "_PROBE_IDS_MAX", probe_ids_max)
+    monkeypatch.setattr(edits, "PROBE_IDS_MAX", probe_ids_max)
     graph.write({"T": [{"name": "it's"}, {"name": 'a"b'}, {"name": "é\\"}]})
     expected = contents(graph, entry_of(graph))
     wanted = ["it's", 'a"b', "é\\", "d", "e", "nobody", "a", "f"]

@@ -15,6 +15,7 @@ from omnigraph.errors import InvalidInputError, ValidationFailedError
 from omnigraph.load.load import LoadRequest, load_graph
 from omnigraph.merge.conflicts import Resolution
 from omnigraph.merge.merge import MergeRequest, merge_graph
+from omnigraph.runner.choose import chosen_runner
 from omnigraph.runner.threads import ThreadRunner
 from omnigraph.storage.refs.branches import find_branch
 from omnigraph.storage.refs.references import branch_ref, branch_state, checked_branch, resolve
@@ -123,5 +124,6 @@ def _merge(
         column_level=True,
         actor=request.actor,
         operation_id=clock.new_id(),
+        runner=lambda: chosen_runner(objects.root, request.spark),
     )
     return merge_graph(objects, catalog, merge, clock).commit_id

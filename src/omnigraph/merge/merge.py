@@ -14,8 +14,7 @@ Invariants:
 - What is published is the target plus what the source changed since their base, with every conflict
   decided beforehand and every rule of the schema kept; or nothing is.
 - The source is captured once; a target that moves is merged into again.
-- Rows are decided and written in this process or in tasks of Spark, with the same rows, counts and
-  conflicts. The number of rows that may differ alone decides between the engines.
+- Rows are decided and written by tasks of a runner, which has no effect on the result.
 - Nothing is written before every conflict is decided and, unless the target only follows the
   source, every rule of the schema is kept.
 """
@@ -24,12 +23,10 @@ from __future__ import annotations
 
 import itertools
 import json
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
@@ -46,29 +43,33 @@ from omnigraph.display.pages import Displayed, Page, change_table, change_words
 from omnigraph.failpoints import reach
 from omnigraph.load.write import TableCounts
 from omnigraph.merge.conflicts import CONFLICT_SCHEMA, MergeCounts, MergePolicy, Resolution
-from omnigraph.merge.plan import MergeOutcome, MergePlan, plan_merge
-from omnigraph.merge.table_merge import (
+from omnigraph.merge.decide import (
+    OPEN,
+    RESOLVED,
     BrokenByMerge,
-    MergedTable,
-    TableSides,
-    check_merged,
-    merge_table,
+    DecidedTable,
+    TableToDecide,
+    check_decided,
+    decide_tables,
+    first_conflicts,
 )
-from omnigraph.runner.session import given_spark, is_at_hand
+from omnigraph.merge.plan import MergeOutcome, MergePlan, plan_merge
+from omnigraph.merge.stage import StagedRows, TableToWrite
+from omnigraph.merge.three_way import TableToMerge
 from omnigraph.schema.arrow import table_schema
 from omnigraph.schema.model import model_hash
 from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.refs.branches import is_living
 from omnigraph.storage.refs.kept import require_retained
-from omnigraph.storage.staging.edits import stage_adoption, stage_edits
-from omnigraph.storage.staging.row_changes import plan_row_changes
-from omnigraph.validation.constraints import EdgeCount, TypeRules, table_rules
+from omnigraph.storage.staging.edits import stage_adoption
+from omnigraph.validation.constraints import table_rules
 from omnigraph.validation.input.intake import declared_types
 from omnigraph.validation.lookups import PinnedReads, SnapshotTables, Within
 
 if TYPE_CHECKING:
     from omnigraph.clock import Clock
-    from omnigraph.merge.spark_merge import SparkMerge, TableToDecide
+    from omnigraph.runner.protocol import Runner
+    from omnigraph.runner.shuffle import Scratch
     from omnigraph.schema.catalog import Catalog
     from omnigraph.storage.manifest.state import BranchRef, ManifestState
     from omnigraph.storage.objects.store import Objects
@@ -76,9 +77,6 @@ if TYPE_CHECKING:
     from omnigraph.storage.snapshot import TableEntry
     from omnigraph.storage.staging.changes import StagedChange
 
-
-LOCAL_ROWS_MAX: Final = 2_000_000
-"""Up to so many rows that may differ, of all tables, a merge runs in this process."""
 
 _TABLES_AT_ONCE: Final = 4
 _SHOWN: Final = 20
@@ -89,12 +87,29 @@ _Made = TypeVar("_Made")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeWay:
-    """From where to where rows are merged, under which operation, and on which Spark, if any."""
+    """From where to where rows are merged, under which operation, and what runs the work."""
 
     source_name: str
     target: BranchRef | None
     operation_id: str
-    spark: object | None
+    runner: Callable[[], AbstractContextManager[Runner]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSides:
+    """The versions of one table: at the common ancestor, and on each side now."""
+
+    before: TableEntry | None
+    ours: TableEntry | None
+    theirs: TableEntry
+
+    @property
+    def unmoved(self) -> bool:
+        """Whether the target has what the base had."""
+        before, ours = self.before, self.ours
+        if before is None or ours is None:
+            return ours is before
+        return ours == before or ours.pin == before.pin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,38 +120,58 @@ class MergedRows:
     resolved: pa.Table = field(repr=False)
 
 
-class RowMerge:
-    """Merges the rows of one merge, again after every lost race."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreviewedRows:
+    """Decided tables, and the conflicts that the resolution decided."""
 
-    def __init__(
-        self,
-        objects: Objects,
-        catalog: Catalog,
-        way: MergeWay,
-        *,
-        scratch: Path,
-        engines: ExitStack,
-    ) -> None:
+    tables: tuple[DecidedTable, ...]
+    resolved: pa.Table = field(repr=False)
+
+
+class RowMerge:
+    """Merges the rows of one merge, again after every lost race; a context, for temporary files.
+
+    If it ends with an error, rows that were written and cannot be published any more are removed.
+    """
+
+    def __init__(self, objects: Objects, catalog: Catalog, way: MergeWay) -> None:
         self._objects = objects
         self._catalog = catalog
         self._way = way
-        self._scratch = scratch
-        self._engines = engines
-        self._spark: SparkMerge | None = None
-        self._attempts = 0
+        self._stack = ExitStack()
+        self._opened: tuple[Runner, Scratch] | None = None
+        self._staged = StagedRows(objects)
+
+    def __enter__(self) -> RowMerge:
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        with self._stack:
+            if error is not None:
+                self._discard()
 
     def merge(self, plan: MergePlan, written: list[str], policy: MergePolicy) -> MergedRows:
         """Decide all tables that the source changed, and stage those that are `written`."""
-        self._attempts += 1
-        spark = self._spark_for(plan, _checked_keys(plan) or written)
-        if spark is None:
-            return self._in_process(plan, written, policy)
-        return self._on_spark(spark, plan, written, policy)
+        keys = _checked_keys(plan) or written
+        if not keys:
+            return MergedRows(changes=[], resolved=CONFLICT_SCHEMA.empty_table())
+        decided = self._decide(plan, keys, frozenset(written), policy)
+        altered = [table for table in decided if table.alters and table.table.written]
+        tables = at_once(
+            altered,
+            lambda table: TableToWrite.plan(table, self.writable(plan, table.table_key)),
+        )
+        runner, scratch = self._running()
+        return MergedRows(
+            changes=self._staged.stage(runner, scratch, tables),
+            resolved=first_conflicts(scratch, decided, RESOLVED),
+        )
 
-    def preview(self, plan: MergePlan, policy: MergePolicy) -> tuple[MergedTable, ...]:
-        """What merging would do to every table, decided in this process; nothing is staged."""
-        self._attempts += 1
-        return tuple(self._decided(plan, list(plan.keys), policy))
+    def preview(self, plan: MergePlan, policy: MergePolicy) -> PreviewedRows:
+        """What merging would do to every table; nothing is staged."""
+        decided = self._decide(plan, list(plan.keys), frozenset(), policy)
+        _, scratch = self._running()
+        return PreviewedRows(tables=decided, resolved=first_conflicts(scratch, decided, RESOLVED))
 
     def writable(self, plan: MergePlan, key: str) -> TableEntry:
         return writable_entry(
@@ -146,113 +181,52 @@ class RowMerge:
             operation_id=self._way.operation_id,
         )
 
-    def _in_process(self, plan: MergePlan, written: list[str], policy: MergePolicy) -> MergedRows:
-        merged = self._decided(plan, _checked_keys(plan) or written, policy)
-        changes = at_once(
-            [table for table in merged if table.alters and table.table_key in written],
-            lambda table: self._staged(plan, table),
-        )
-        return MergedRows(changes=changes, resolved=_join(table.conflicts for table in merged))
+    def schema(self, key: str) -> pa.Schema:
+        return table_schema(declared_types(self._catalog)[key])
 
-    def _decided(self, plan: MergePlan, keys: list[str], policy: MergePolicy) -> list[MergedTable]:
-        """Decide tables in this process; unless the target only follows, check them together."""
-        merged = at_once(keys, lambda key: self._table_merge(plan, key, policy))
-        if plan.outcome is MergeOutcome.MERGED:
+    def _decide(
+        self, plan: MergePlan, keys: list[str], written: frozenset[str], policy: MergePolicy
+    ) -> tuple[DecidedTable, ...]:
+        """Decide tables; unless the target only follows the source, check them together."""
+        rules = table_rules(self._catalog)
+        is_checked = plan.outcome is MergeOutcome.MERGED
+
+        def plan_table(number: int, key: str) -> TableToDecide:
+            root, sides = self._objects.root, self._sides(plan, key)
+            return TableToDecide.plan(
+                number,
+                theirs=diff_table(root, sides.before, sides.theirs),
+                ours=None if sides.unmoved else diff_table(root, sides.before, sides.ours),
+                merge=TableToMerge(table_key=key, schema=self.schema(key), policy=policy),
+                rules=rules[key] if is_checked else None,
+                written=key in written,
+            )
+
+        runner, scratch = self._running()
+        tables = at_once(enumerate(keys), lambda numbered: plan_table(*numbered))
+        decided = decide_tables(runner, scratch, tables)
+        if is_checked:
             pinned = SnapshotTables(root=self._objects.root, snapshot=plan.ours)
             self._require_no_conflicts(
                 plan,
-                sum((table.counts for table in merged), MergeCounts()).open,
-                _join(table.open_conflicts for table in merged),
-                check_merged(merged, self._catalog, pinned),
-            )
-        return merged
-
-    def _on_spark(
-        self, spark: SparkMerge, plan: MergePlan, written: list[str], policy: MergePolicy
-    ) -> MergedRows:
-        rules = table_rules(self._catalog)
-        checked = plan.outcome is MergeOutcome.MERGED
-        # Of tables that are only pointed elsewhere, rules may ask which edges were lost.
-        keys = [
-            key for key in plan.keys if key in written or (checked and _counts_edges(rules[key]))
-        ]
-        decided = spark.decide(
-            [self._to_decide(plan, key, rules, written=key in written) for key in keys], policy
-        )
-        if checked:
-            pointed = {key: plan.theirs.tables[key] for key in plan.keys if key not in written}
-            would_be = replace(plan.ours, tables={**plan.ours.tables, **pointed})
-            self._require_no_conflicts(
-                plan,
                 sum((table.counts for table in decided), MergeCounts()).open,
-                spark.conflicts(decided, is_open=True),
-                spark.broken(decided, would_be, rules, frozenset(plan.keys)),
+                first_conflicts(scratch, decided, OPEN),
+                check_decided(scratch, decided, rules, pinned),
             )
-        return MergedRows(
-            changes=spark.stage(decided, lambda key: self.writable(plan, key)),
-            resolved=spark.conflicts(decided, is_open=False),
-        )
+        return decided
 
-    def _to_decide(
-        self, plan: MergePlan, key: str, rules: Mapping[str, TypeRules], *, written: bool
-    ) -> TableToDecide:
-        from omnigraph.merge.spark_merge import TableToDecide  # needs pyspark
+    def _running(self) -> tuple[Runner, Scratch]:
+        """The runner and its temporary files, for all attempts; opened when there is work."""
+        if self._opened is None:
+            runner = self._stack.enter_context(self._way.runner())
+            scratch = self._stack.enter_context(runner.scratch(self._way.operation_id))
+            self._opened = runner, scratch
+        return self._opened
 
-        root, sides = self._objects.root, self._sides(plan, key)
-        return TableToDecide(
-            pinned=plan.ours.tables[key],
-            theirs=diff_table(root, sides.before, sides.theirs),
-            ours=None if _is_unmoved(sides) else diff_table(root, sides.before, sides.ours),
-            schema=self.schema(key),
-            rules=rules[key] if plan.outcome is MergeOutcome.MERGED else None,
-            written=written,
-        )
-
-    def _spark_for(self, plan: MergePlan, keys: list[str]) -> SparkMerge | None:
-        """The engine on Spark if it is wanted, or if there is much to do and Spark is at hand."""
-        caller_spark = self._way.spark
-        if not keys:
-            return None
-        if caller_spark is None and not (self._is_large(plan, keys) and is_at_hand()):
-            return None
-        if self._spark is None:
-            session = self._engines.enter_context(given_spark(caller_spark))
-            from omnigraph.merge.spark_merge import SparkMerge  # needs pyspark
-
-            self._spark = SparkMerge(session, self._objects, self._way.operation_id)
-            self._engines.callback(self._clean_up, self._spark)
-        return self._spark
-
-    def _is_large(self, plan: MergePlan, keys: list[str]) -> bool:
-        """Whether more rows may differ than one process should look at; reads no row."""
-        snapshots = (plan.before, plan.ours, plan.theirs)
-        entries = [
-            snapshot.tables[key] for key in keys for snapshot in snapshots if key in snapshot.tables
-        ]
-        if sum(entry.row_count for entry in entries) <= LOCAL_ROWS_MAX:
-            return False
-        rows = 0
-        for key in keys:
-            sides = self._sides(plan, key)
-            for after in (sides.theirs, *(() if _is_unmoved(sides) else (sides.ours,))):
-                planned = plan_row_changes(self._objects.root, sides.before, after)
-                rows += planned.gone_rows + planned.new_rows
-        return rows > LOCAL_ROWS_MAX
-
-    def _clean_up(self, spark: SparkMerge) -> None:
-        way, unpublished = self._way, False
+    def _discard(self) -> None:
         with suppress(errors.OmnigraphError):
-            unpublished = is_surely_unpublished(self._objects, way.operation_id, way.target)
-        spark.clean_up(unpublished=unpublished)
-
-    def _table_merge(self, plan: MergePlan, key: str, policy: MergePolicy) -> MergedTable:
-        return merge_table(
-            self._objects.root,
-            self._sides(plan, key),
-            schema=self.schema(key),
-            policy=policy,
-            scratch=self._scratch / f"{self._attempts}-{plan.keys.index(key)}",
-        )
+            if is_surely_unpublished(self._objects, self._way.operation_id, self._way.target):
+                self._staged.discard()
 
     def _require_no_conflicts(
         self, plan: MergePlan, count: int, table: pa.Table, broken: BrokenByMerge
@@ -273,18 +247,6 @@ class RowMerge:
         root = self._objects.root
         return [SnapshotTables(root=root, snapshot=side) for side in (plan.theirs, plan.ours)]
 
-    def _staged(self, plan: MergePlan, merged: MergedTable) -> StagedChange:
-        return stage_edits(
-            self._objects,
-            self.writable(plan, merged.table_key),
-            merged.upserts.batches(),
-            upserted=merged.upserted,
-            deleted=merged.deleted,
-        )
-
-    def schema(self, key: str) -> pa.Schema:
-        return table_schema(declared_types(self._catalog)[key])
-
     def _sides(self, plan: MergePlan, key: str) -> TableSides:
         return TableSides(
             before=plan.before.tables.get(key),
@@ -301,20 +263,6 @@ def _checked_keys(plan: MergePlan) -> list[str]:
 def at_once(tables: Iterable[_Given], work: Callable[[_Given], _Made]) -> list[_Made]:
     with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
         return list(pool.map(work, tables))
-
-
-def _counts_edges(rules: TypeRules) -> bool:
-    return any(isinstance(rule, EdgeCount) and rule.minimum for rule in rules.keyed_rules)
-
-
-def _is_unmoved(sides: TableSides) -> bool:
-    """Whether the target has what the base had."""
-    before, ours = sides.before, sides.ours
-    return ours == before or (ours is not None and before is not None and ours.pin == before.pin)
-
-
-def _join(conflicts: Iterable[pa.Table]) -> pa.Table:
-    return pa.concat_tables([CONFLICT_SCHEMA.empty_table(), *conflicts])
 
 
 def _first_lines(total: int, conflicts: pa.Table, snapshots: Sequence[SnapshotTables]) -> str:
@@ -359,8 +307,8 @@ class MergeRequest:
     column_level: bool
     actor: str
     operation_id: str
-    spark: object | None = None
-    """A session or a `SparkTarget` to use; with None the number of rows decides."""
+    runner: Callable[[], AbstractContextManager[Runner]]
+    """Opens what decides and writes rows."""
 
     @property
     def target_name(self) -> str | None:
@@ -411,11 +359,7 @@ def merge_graph(
             them, and nothing was written.
     """
     _require_two(request)
-    with (
-        tempfile.TemporaryDirectory(prefix="omnigraph-merge-") as scratch,
-        ExitStack() as engines,
-    ):
-        rows = RowMerge(objects, catalog, _way(request), scratch=Path(scratch), engines=engines)
+    with RowMerge(objects, catalog, _way(request)) as rows:
         merging = _Merging(objects, request, rows)
         author = Author(
             operation_id=request.operation_id, actor=request.actor, branch=request.target
@@ -439,16 +383,7 @@ def preview_merge(
         MergeConflictError: as a merge would.
     """
     _require_two(request)
-    if request.spark is not None:
-        raise errors.InvalidInputError(
-            "a dry run of a merge runs in this process, and Spark is given",
-            next_step="Leave out `spark`, or the dry run.",
-        )
-    with (
-        tempfile.TemporaryDirectory(prefix="omnigraph-merge-") as scratch,
-        ExitStack() as engines,
-    ):
-        rows = RowMerge(objects, catalog, _way(request), scratch=Path(scratch), engines=engines)
+    with RowMerge(objects, catalog, _way(request)) as rows:
         return _Merging(objects, request, rows).preview(target)
 
 
@@ -465,7 +400,7 @@ def _way(request: MergeRequest) -> MergeWay:
         source_name=request.source.name,
         target=request.target,
         operation_id=request.operation_id,
-        spark=request.spark,
+        runner=request.runner,
     )
 
 
@@ -497,19 +432,17 @@ class _Merging:
         request = self._request
         plan = self._plan = plan_merge(self._objects, request.source, request.source_commit, state)
         if plan.outcome is not MergeOutcome.UP_TO_DATE:
-            merged = self._rows.preview(plan, self._policy(plan))
+            previewed = self._rows.preview(plan, self._policy(plan))
             self._counts = {
                 table.table_key: TableCounts(
                     inserted=table.counts.inserted,
                     updated=table.counts.updated,
                     deleted=table.counts.deleted,
                 )
-                for table in merged
+                for table in previewed.tables
                 if table.alters
             }
-            self._resolved = pa.concat_tables(
-                [self._resolved, *(table.conflicts for table in merged)]
-            )
+            self._resolved = previewed.resolved
         return self.result(None)
 
     def _require_source(self, error: errors.OmnigraphError) -> None:

@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from omnigraph import errors, names
 from omnigraph.runner.key_hash import hash_keys
+from omnigraph.storage.objects import durability
 from omnigraph.storage.objects.store import StoredObjects, delete_all
 
 if TYPE_CHECKING:
@@ -57,6 +58,10 @@ class Scratch(Protocol):
         """
         ...
 
+    def make_durable(self) -> None:
+        """Before a task answers: what it wrote to the graph survives a power cut of its host."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalScratch:
@@ -81,6 +86,9 @@ class LocalScratch:
 
     def require_open(self, paths: Iterable[str]) -> None:
         del paths
+
+    def make_durable(self) -> None:
+        """The commit syncs what this process wrote."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +132,9 @@ class StoredScratch:
             raise errors.OperationRolledBackError(
                 self.operation_id, by="another task or its driver"
             )
+
+    def make_durable(self) -> None:
+        durability.make_durable(self.root)
 
 
 class StagedFile(msgspec.Struct, frozen=True, array_like=True):

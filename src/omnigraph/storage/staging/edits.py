@@ -15,7 +15,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -41,7 +41,9 @@ if TYPE_CHECKING:
 
 _FRAGMENT_ROWS: Final = 1 << 18
 _FRAGMENT_BYTES: Final = 128 << 20
-_PROBE_IDS_MAX: Final = 500
+PROBE_IDS_MAX: Final = 500
+"""Up to so many ids are looked up by the index of their table."""
+
 _ROW_ID, _ADDRESS, *_ = names.LANCE_COLUMNS
 
 
@@ -52,6 +54,19 @@ class Located:
     ids: pa.StringArray
     row_ids: np.ndarray = field(repr=False)
     addresses: np.ndarray = field(repr=False)
+
+    @classmethod
+    def of(cls, batches: Sequence[pa.RecordBatch]) -> Located:
+        """Rows with the columns of an id, a row id and an address."""
+        if not batches:
+            nothing = np.empty(0, np.uint64)
+            return cls(ids=pa.array([], pa.string()), row_ids=nothing, addresses=nothing)
+        rows = pa.Table.from_batches(batches).combine_chunks()
+        return cls(
+            ids=rows.column(names.ID_COLUMN).combine_chunks().cast(pa.string()),
+            row_ids=rows.column(_ROW_ID).to_numpy(),
+            addresses=rows.column(_ADDRESS).to_numpy(),
+        )
 
     def by_fragment(self) -> Iterator[tuple[int, np.ndarray]]:
         """The fragments that hold them, with the offsets of these rows."""
@@ -73,7 +88,7 @@ def stage_edits(
     root = objects.root
     wanted = pa.concat_arrays([upserted, deleted])
     known = locate(root, entry, wanted)
-    inserted, replacing = _write(root, entry, upserts, known)
+    inserted, replacing = write_edits(root, entry, upserts, known)
     if not len(known.ids):
         return bulk.gather_append(objects, entry, inserted)
     return bulk.gather_merge(
@@ -89,7 +104,7 @@ def stage_edits(
 def locate(root: Root, entry: TableEntry, ids: pa.StringArray) -> Located:
     """Where the pinned rows with these ids are; ids that no row has are left out."""
     dataset = cached_dataset(root, entry)
-    few = 0 < len(ids) <= _PROBE_IDS_MAX
+    few = 0 < len(ids) <= PROBE_IDS_MAX
     batches: list[pa.RecordBatch] = []
     with translated(root, f"look for rows of {entry.table_key}"):
         scanner = dataset.scanner(
@@ -104,15 +119,7 @@ def locate(root: Root, entry: TableEntry, ids: pa.StringArray) -> Located:
                 hit = batch.filter(pc.is_in(batch.column(names.ID_COLUMN), ids))
                 if hit.num_rows:
                     batches.append(hit)
-    if not batches:
-        nothing = np.empty(0, np.uint64)
-        return Located(ids=pa.array([], pa.string()), row_ids=nothing, addresses=nothing)
-    rows = pa.Table.from_batches(batches).combine_chunks()
-    return Located(
-        ids=rows.column(names.ID_COLUMN).combine_chunks().cast(pa.string()),
-        row_ids=rows.column(_ROW_ID).to_numpy(),
-        addresses=rows.column(_ADDRESS).to_numpy(),
-    )
+    return Located.of(batches)
 
 
 def shrink_all(root: Root, entry: TableEntry, rows: Located) -> tuple[bulk.Shrunk, ...]:
@@ -122,7 +129,7 @@ def shrink_all(root: Root, entry: TableEntry, rows: Located) -> tuple[bulk.Shrun
     )
 
 
-def _write(
+def write_edits(
     root: Root, entry: TableEntry, upserts: Iterable[pa.RecordBatch], known: Located
 ) -> tuple[list[bulk.StagedFragment], list[bulk.StagedFragment]]:
     """New rows and new contents of known ones, each as few fragments."""
