@@ -21,6 +21,7 @@ from omnigraph.graph import Graph
 from omnigraph.runner.protocol import Runner
 from omnigraph.runner.threads import ThreadRunner
 from omnigraph.storage.snapshot import Snapshot
+from tests.diff.buckets import set_rows_per_bucket
 from tests.diff.documents import change_documents, document_graph
 from tests.gate.selection import for_gate
 from tests.runner.random_runner import RandomRunner
@@ -58,7 +59,7 @@ def file_contents(folder: Path) -> dict[str, bytes]:
 def test_runners_count_and_write_the_same_changes(
     graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_per_bucket: int
 ) -> None:
-    monkeypatch.setattr(bucketed, "ROWS_PER_BUCKET", rows_per_bucket)
+    set_rows_per_bucket(monkeypatch, rows_per_bucket)
     before = graph.snapshot().pinned
     change_documents(graph, random.Random(5))
     after = graph.snapshot().pinned
@@ -101,3 +102,18 @@ def test_a_directory_that_cannot_be_finished_is_not_there(graph: Graph, tmp_path
         diff.to_parquet(folder / "changes")
 
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "has_blobs", "buckets"),
+    [
+        (0, False, 1),
+        (2_000_000, False, 1),
+        (2_000_001, False, 5),
+        (80_000, True, 1),
+        (80_001, True, 5),
+        (10**12, False, 4_096),
+    ],
+)
+def test_few_candidates_are_not_divided(rows: int, has_blobs: bool, buckets: int) -> None:
+    assert bucketed.bucket_count(rows, has_blobs=has_blobs) == buckets

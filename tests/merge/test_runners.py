@@ -13,7 +13,6 @@ import pytest
 
 import omnigraph
 from omnigraph.api.system_clock import new_id
-from omnigraph.diff import bucketed
 from omnigraph.diff.table_diff import diff_table
 from omnigraph.errors import MergeConflictError
 from omnigraph.failpoints import Action, Armed, FailpointReached, arm, disarm_all
@@ -34,6 +33,7 @@ from omnigraph.validation.input.intake import declared_types
 from omnigraph.validation.lookups import SnapshotTables
 from tests.behaviours.copies import made_once
 from tests.behaviours.histories import content, put, row_ids
+from tests.diff.buckets import set_rows_per_bucket
 from tests.gate.selection import for_gate
 from tests.runner.random_runner import RandomRunner
 from tests.stores import folder_of
@@ -165,7 +165,7 @@ def test_runners_merge_alike(
 ) -> None:
     expected = result_of(forked_graph(str(tmp_path / "expected")), resolve=resolve)
     assert ("conflicts" in expected) == (resolve is None)
-    monkeypatch.setattr(bucketed, "ROWS_PER_BUCKET", rows_per_bucket)
+    set_rows_per_bucket(monkeypatch, rows_per_bucket)
 
     for name, runner in RUNNERS.items():
         with merging_on(runner):
@@ -176,7 +176,7 @@ def test_runners_merge_alike(
 def test_a_dry_run_reports_what_the_merge_does(
     graph_root: str, monkeypatch: pytest.MonkeyPatch, rows_per_bucket: int
 ) -> None:
-    monkeypatch.setattr(bucketed, "ROWS_PER_BUCKET", rows_per_bucket)
+    set_rows_per_bucket(monkeypatch, rows_per_bucket)
     graph = forked_graph(graph_root)
 
     preview = graph.merge("dev", dry_run=True, resolve="newest")
@@ -202,7 +202,7 @@ def test_runners_report_conflicts_and_broken_rules_alike(
     }
     message = "found 'd02', expected the id of a Doc that exists after the write"
     assert message in [row["theirs"] for row in conflicts]
-    monkeypatch.setattr(bucketed, "ROWS_PER_BUCKET", rows_per_bucket)
+    set_rows_per_bucket(monkeypatch, rows_per_bucket)
 
     for name, runner in RUNNERS.items():
         with merging_on(runner):
@@ -231,7 +231,7 @@ def test_rules_of_rows_are_reported_in_the_order_of_rules_and_ids(
     rows_per_bucket: int,
     runner: Callable[[], Runner],
 ) -> None:
-    monkeypatch.setattr(bucketed, "ROWS_PER_BUCKET", rows_per_bucket)
+    set_rows_per_bucket(monkeypatch, rows_per_bucket)
     graph = omnigraph.init(graph_root, schema="node P { name: String @key  x: I64?  y: I64? }")
     graph.write({"P": [{"name": f"p{number:03}"} for number in range(150)]})
     before = graph.snapshot().pinned
@@ -273,7 +273,7 @@ def test_rules_of_rows_are_reported_in_the_order_of_rules_and_ids(
 def test_a_merge_that_fails_half_way_leaves_no_file(
     graph_root: str, monkeypatch: pytest.MonkeyPatch, rows_per_bucket: int
 ) -> None:
-    monkeypatch.setattr(bucketed, "ROWS_PER_BUCKET", rows_per_bucket)
+    set_rows_per_bucket(monkeypatch, rows_per_bucket)
     graph = forked_graph(graph_root)
     before, files = content(graph), data_files(graph)
     arm("merge.staged", Armed(action=Action.ERROR))

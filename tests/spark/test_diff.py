@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from omnigraph.diff import bucketed
 from omnigraph.errors import ConflictError
 from omnigraph.graph import Graph
+from tests.diff.buckets import set_rows_per_bucket
 from tests.diff.documents import change_documents, document, document_graph
 from tests.gate.seeds import case_seeds
 from tests.gate.selection import for_gate
@@ -37,7 +37,7 @@ def file_contents(folder: Path) -> dict[str, bytes]:
 def test_counts_and_files_are_those_of_one_process(
     seed: int, graph: Graph, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bucketed, "ROWS_PER_BUCKET", 7)
+    set_rows_per_bucket(monkeypatch, 7)
     dev = graph.branches.create("dev")
     change_documents(dev, random.Random(case_seeds("diff", 3)[seed]))
 

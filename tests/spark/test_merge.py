@@ -16,7 +16,6 @@ from pyspark.sql import SparkSession
 
 import omnigraph
 from omnigraph import failpoints
-from omnigraph.diff import bucketed
 from omnigraph.diff.bucketed import files_by_bucket
 from omnigraph.errors import MergeConflictError, StorageUnavailableError, ValidationFailedError
 from omnigraph.failpoints import Action, Armed, arm
@@ -29,6 +28,7 @@ from omnigraph.storage.lance.tables import open_pinned
 from tests.behaviours.copies import made_once
 from tests.behaviours.histories import content, knows, owns, person, put, row_ids, small_graph
 from tests.behaviours.random_histories import SCHEMA
+from tests.diff.buckets import set_rows_per_bucket
 from tests.drawing import seeds
 from tests.spark.twice import TwiceSession
 from tests.stores import folder_of
@@ -47,7 +47,7 @@ IDS = {
 @pytest.fixture(autouse=True)
 def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that few rows fill many buckets."""
-    monkeypatch.setattr(bucketed, "ROWS_PER_BUCKET", 3)
+    set_rows_per_bucket(monkeypatch, 3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -515,9 +515,11 @@ def test_tasks_that_run_twice_change_nothing_about_the_result(
 FAILING_ONCE = """
 import os, sys
 import omnigraph
+from omnigraph.diff import bucketed
 from omnigraph.runner.session import SparkTarget, spark_for_a_while
 
 root, marks = sys.argv[1:]
+bucketed.ROWS_PER_BUCKET, bucketed.UNDIVIDED_BUCKETS = 20, 1
 
 
 class Flaky:

@@ -40,6 +40,9 @@ ROWS_PER_BUCKET: Final = 500_000
 BLOB_ROWS_PER_BUCKET: Final = 20_000
 """The same for rows with blobs."""
 
+UNDIVIDED_BUCKETS: Final = 4
+"""Candidates that would fill so few buckets are one: an exchange would cost more than it saves."""
+
 _BUCKETS_MAX: Final = 4_096
 _GROUP_BYTES: Final = 32 << 20
 _ROLES: Final = ("gone", "new")
@@ -106,7 +109,8 @@ def candidate_rows(diff: TableDiff) -> int:
 def bucket_count(rows: int, *, has_blobs: bool) -> int:
     """How many buckets so many candidates of one table are divided into."""
     few = BLOB_ROWS_PER_BUCKET if has_blobs else ROWS_PER_BUCKET
-    return min(_BUCKETS_MAX, max(1, -(-rows // min(few, ROWS_PER_BUCKET))))
+    buckets = -(-rows // min(few, ROWS_PER_BUCKET))
+    return 1 if buckets <= UNDIVIDED_BUCKETS else min(_BUCKETS_MAX, buckets)
 
 
 def candidate_work(

@@ -134,8 +134,8 @@ class GraphDiff(Displayed):
     def to_parquet(self, directory: str | os.PathLike[str]) -> tuple[Path, ...]:
         """Write files of changes into a directory: all of them, or the directory is not there.
 
-        A type has one file, or several if more than 500,000 of its rows may differ: rows are in the
-        order of ids within a file. Tasks of Spark must all reach the directory.
+        A type has one file, or several if more than 2,000,000 of its rows may differ: within a
+        file, rows are in the order of ids. Tasks of Spark must all reach the directory.
 
         Raises:
             ConflictError: the directory exists and is not empty.

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 ROWS_PER_SCAN: Final = 4_000_000
 """About so many rows of the target are scanned for their ids by one task."""
 
+_ROWS_PER_SEARCH: Final = 1 << 20
 _FOUND: Final = "found"
 _GONE: Final = "gone"
 _ROW_ID, _ADDRESS, *_ = names.LANCE_COLUMNS
@@ -236,26 +237,22 @@ def _find(runner: Runner, scratch: Scratch, tables: Sequence[TableToWrite]) -> l
 def _scan(scratch: Scratch, scan: _Scan, task: Task) -> list[StagedFile]:
     """Write ids, row ids and addresses of the target's rows to their buckets."""
     table = scan.table
-    wanted = None
-    if table.access is Access.FILTER:
-        wanted = _ids(
-            scratch, [path for paths in table.decided.paths(IDS).values() for path in paths]
-        )
     writer = BucketWriter(scratch, table=table.number, role=_FOUND, buckets=table.buckets)
-    for batch in scan_fragments(
-        table.decided.table.root,
-        table.entry,
-        table.groups[scan.group],
-        columns=[names.ID_COLUMN, _ROW_ID, _ADDRESS],
-        where=None,
-    ):
-        task.advance(rows=batch.num_rows)
-        rows = batch
-        if wanted is not None:
-            rows = batch.filter(
-                pc.is_in(batch.column(names.ID_COLUMN), wanted.column(names.ID_COLUMN))
-            )
-        writer.add_by_id(rows)
+    rows = _advance(
+        task,
+        scan_fragments(
+            table.decided.table.root,
+            table.entry,
+            table.groups[scan.group],
+            columns=[names.ID_COLUMN, _ROW_ID, _ADDRESS],
+            where=None,
+        ),
+    )
+    if table.access is Access.FILTER:
+        paths = [path for paths in table.decided.paths(IDS).values() for path in paths]
+        rows = _matching(rows, _ids(scratch, paths).column(names.ID_COLUMN))
+    for batch in rows:
+        writer.add_by_id(batch)
     return writer.files()
 
 
@@ -308,12 +305,27 @@ def _locate(scratch: Scratch, bucket: _Bucket, ids: pa.StringArray) -> Located:
 
 
 def _read_found(scratch: Scratch, paths: Iterable[str], ids: pa.StringArray) -> Located:
-    batches = []
-    for batch in read_files(scratch, paths):
-        rows = batch.filter(pc.is_in(batch.column(names.ID_COLUMN), ids))
-        if rows.num_rows:
-            batches.append(rows)
-    return Located.of(batches)
+    return Located.of(list(_matching(read_files(scratch, paths), ids)))
+
+
+def _matching(
+    batches: Iterable[pa.RecordBatch], ids: pa.StringArray | pa.ChunkedArray
+) -> Iterator[pa.RecordBatch]:
+    """The rows with these ids. Every search builds a table of the ids, so it is of many rows."""
+    for part in _parts(batches):
+        rows = part.filter(pc.is_in(part.column(names.ID_COLUMN), ids))
+        yield from rows.combine_chunks().to_batches()
+
+
+def _parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    part: list[pa.RecordBatch] = []
+    for batch in batches:
+        part.append(batch)
+        if sum(rows.num_rows for rows in part) >= _ROWS_PER_SEARCH:
+            yield pa.Table.from_batches(part)
+            part = []
+    if part:
+        yield pa.Table.from_batches(part)
 
 
 def _gone_files(scratch: Scratch, table: TableToWrite, addresses: np.ndarray) -> list[StagedFile]:
