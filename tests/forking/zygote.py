@@ -46,15 +46,12 @@ _STDOUT_LOST = 120
 COMMAND = str(Path(sys.executable).parent / "omnigraph")
 _NEEDS_SPARK = (
     "omnigraph.api.spark_graph",
-    "omnigraph.diff.spark_diff",
     "omnigraph.engine.spark",
-    "omnigraph.load.pipeline",
     "omnigraph.runner.job_failures",
     "omnigraph.runner.scan",
     "omnigraph.runner.spark",
     "omnigraph.runner.types",
     "omnigraph.spark",
-    "omnigraph.validation.integrity_job",
 )
 _USED_BY_COMMANDS = ("rich.console", "rich.table", "pyarrow.csv", "pyarrow.parquet")
 """Modules of others that are imported when a command runs."""
