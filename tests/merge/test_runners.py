@@ -200,7 +200,7 @@ def test_runners_report_conflicts_and_broken_rules_alike(
         "missing_endpoint": 3,
         "too_many_edges": 1,
     }
-    message = "found 'd02', expected the id of a Doc that exists after the write"
+    message = "found 'd02', expected the id of a Doc that exists"
     assert message in [row["theirs"] for row in conflicts]
     set_rows_per_bucket(monkeypatch, rows_per_bucket)
 

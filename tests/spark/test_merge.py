@@ -271,7 +271,7 @@ def test_broken_rules_of_every_kind_are_told_before_a_table_is_touched(
     told = merged(graph, "dev", spark, resolve="ours")
 
     assert told == merged(graph, "dev", None, resolve="ours")
-    assert "found 'e', expected the id of a P that exists after the write" in [
+    assert "found 'e', expected the id of a P that exists" in [
         row["theirs"] for row in told.violations
     ]
     assert told.broken == {

@@ -59,7 +59,6 @@ from omnigraph.schema.arrow import has_blob
 from omnigraph.schema.model import model_hash
 from omnigraph.storage.lance.forks import drop_fork
 from omnigraph.storage.manifest.swap import read_manifest
-from omnigraph.storage.objects.durability import make_durable
 from omnigraph.storage.staging import bulk
 from omnigraph.storage.staging.edits import stage_edits
 from omnigraph.validation.constraints import WriteMode, rules_of, table_rules
@@ -570,8 +569,8 @@ def _write_pieces(root: Root, work: _WriteWork, task: Task) -> _WrittenRows:
                 yield batch.cast(work.schema)
 
     reader = pa.RecordBatchReader.from_batches(work.schema, rows())
+    # The commit makes files of this process durable.
     fragments = bulk.write_rows(root, work.entry, reader)
-    make_durable(root)
     return _WrittenRows([(fragment.description, fragment.rows) for fragment in fragments])
 
 

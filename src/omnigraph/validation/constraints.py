@@ -118,7 +118,7 @@ class UniqueTuple:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointExists:
-    """The column holds the id of a node that exists after the write."""
+    """The column holds the id of a node that exists."""
 
     reason: ClassVar[Reason] = Reason.MISSING_ENDPOINT
 
