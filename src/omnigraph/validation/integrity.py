@@ -259,7 +259,7 @@ def _quote(
             columns=verdict.columns,
             row=None,
             id=row_id,
-            message=verdict.message(rules, values).partition(": ")[2],
+            message=verdict.text(rules, values),
         )
         for row_id, values in zip(
             rows.column(ID_COLUMN).to_pylist(), zip(*quoted, strict=True), strict=True

@@ -1,0 +1,59 @@
+"""A load leaves the same on every runner, byte for byte, whatever is wrong with its input."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import omnigraph
+from omnigraph.graph import Graph
+from omnigraph.load import load as load_operation
+from omnigraph.load import pipeline
+from omnigraph.runner.protocol import Runner
+from omnigraph.runner.threads import ThreadRunner
+from omnigraph.storage.objects.location import parse_root
+from tests.drawing import drawn
+from tests.load.oracle import SCHEMA, Case
+from tests.load.outcomes import outcomes_of
+from tests.load.random_loads import loads
+from tests.load.test_load_random import any_records
+from tests.runner.random_runner import RandomRunner
+
+pytestmark = [pytest.mark.random, pytest.mark.timeout(0)]
+
+
+def test_random_loads_end_alike_on_every_runner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    omnigraph.init(str(tmp_path / "template"), schema=SCHEMA)
+    monkeypatch.setattr(pipeline, "_EDITED_ROWS_MAX", 3)
+    numbers = itertools.count()
+
+    def on(make: Callable[[Graph], Runner]) -> Callable[[Graph], None]:
+        def prepare(graph: Graph) -> None:
+            runner = make(graph)
+            monkeypatch.setattr(load_operation, "ThreadRunner", lambda _: runner)
+
+        return prepare
+
+    @drawn(20)
+    @given(case=loads(records=any_records()), seed=st.integers(0, 10_000))
+    def check(case: Case, seed: int) -> None:
+        ways = {
+            "threads": on(lambda _: ThreadRunner(parallel=2, held_bytes=seed % 64)),
+            "random": on(lambda _: RandomRunner(seed)),
+            "fragments": on(lambda graph: RandomRunner(seed, root=parse_root(graph.root))),
+        }
+        first, *others = outcomes_of(
+            case, tmp_path / str(next(numbers)), tmp_path / "template", ways
+        ).values()
+
+        for other in others:
+            assert other == first
+
+    check()
