@@ -228,10 +228,15 @@ class KeyedWrite:
                         yield role
 
     def _is_asked(self, role: Role) -> bool:
+        """Whether a rule compares incoming rows, or rows that lose others, with these keys."""
         is_overwritten = role.table_key in self.overwritten
+        if role.kind is RoleKind.TUPLE and not self.rows_of(role.table_key):
+            return False
         if role.kind is RoleKind.ENDPOINT:
-            counted = self.count_rule(role.table_key) is not None and role.columns == (
-                SOURCE_COLUMN,
+            counted = (
+                role.table_key in self.touched
+                and self.count_rule(role.table_key) is not None
+                and role.columns == (SOURCE_COLUMN,)
             )
             loses_nodes = role.node_key in self.overwritten | self._shrunk
             return counted or (not is_overwritten and loses_nodes)
