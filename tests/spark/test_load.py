@@ -106,7 +106,7 @@ def test_a_merge_keeps_row_ids_and_replaces_rows_as_a_whole(
     after = _row_ids(graph)
     assert {name: after[name] for name in before} == before
     assert len(set(after.values())) == 60
-    assert (rows(graph)["p45"]["age"], rows(graph)["p45"]["size"]) == (None, 45)
+    assert (rows(graph)["p45"]["age"], rows(graph)["p45"]["size"]) == (45, 45)
     assert rows(graph)["p3"]["age"] == 3
     assert graph.maintenance.check().ok
 
@@ -133,7 +133,7 @@ def test_tasks_that_run_twice_merge_every_row_once_and_keep_row_ids(
     after = _row_ids(graph)
     assert {name: after[name] for name in before} == before
     assert len(set(after.values())) == 30
-    assert (rows(graph)["p15"]["age"], rows(graph)["p15"]["size"]) == (None, 15)
+    assert (rows(graph)["p15"]["age"], rows(graph)["p15"]["size"]) == (15, 15)
     assert rows(graph)["p3"]["age"] == 3
     assert staged_files(graph) == []
     assert graph.maintenance.check().ok

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 import omnigraph
 from omnigraph.errors import SchemaRefusedError
+from omnigraph.evolution.run_checks import VERB
 from omnigraph.graph import Graph
+from omnigraph.runner.protocol import Stage
 from omnigraph.runner.threads import ThreadRunner
 from tests.behaviours.schema_histories import plain
 from tests.behaviours.test_schema_random import content, live
@@ -167,14 +170,18 @@ CHANGES = {
 
 @pytest.fixture
 def only_spark_works(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """What makes this process unable to compute and to judge rows, from then on."""
+    """What makes this process unable to change and to judge rows for a schema, from then on."""
 
-    def never(*_: object, **__: object) -> object:
-        raise AssertionError("this is Spark's work")
+    def unless_schema(run: Callable[..., Any]) -> Callable[..., Any]:
+        def refuse(runner: ThreadRunner, stage: Stage, *given: object) -> Any:
+            assert stage.verb != VERB, "this is Spark's work"
+            return run(runner, stage, *given)
+
+        return refuse
 
     def patch() -> None:
-        monkeypatch.setattr(ThreadRunner, "map", never)
-        monkeypatch.setattr(ThreadRunner, "exchange", never)
+        monkeypatch.setattr(ThreadRunner, "map", unless_schema(ThreadRunner.map))
+        monkeypatch.setattr(ThreadRunner, "exchange", unless_schema(ThreadRunner.exchange))
 
     return patch
 

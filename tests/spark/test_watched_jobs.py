@@ -49,7 +49,7 @@ def test_a_job_is_named_and_watched_and_interrupted_alone(remote: str) -> None:
     assert report["sent"] == [[0, "3"], [1, "3"]]
     assert report["begun"] == [[MAP, PIECES], [EXCHANGE, PIECES + PARTITIONS]]
     assert [sum(advanced) for advanced in report["advanced"]] == [PIECES, PIECES + PARTITIONS]
-    assert all(len(advanced) > 2 for advanced in report["advanced"]), "while the job was running"
+    assert all(len(advanced) > 1 for advanced in report["advanced"]), "while the job was running"
     assert report["interrupt"] == {
         "outcome": "interrupted",
         "other was running": True,
