@@ -24,6 +24,8 @@ from omnigraph.runner.protocol import (
 from omnigraph.runner.threads import ThreadRunner
 from tests.runner.random_runner import RandomRunner
 
+pytestmark = pytest.mark.unit
+
 STAGE = Stage(verb="test", name="count")
 PIECES = [f"a b c {'d ' * number}" for number in range(40)]
 PARTITIONS = 5

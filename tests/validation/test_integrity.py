@@ -32,6 +32,8 @@ from tests.runner.random_runner import RandomRunner
 from tests.spark.behind_the_back import publish_unchecked
 from tests.stores import folder_of
 
+pytestmark = pytest.mark.unit
+
 RUNNERS: Mapping[str, Callable[[], Runner]] = {
     "threads": ThreadRunner,
     "one thread": lambda: ThreadRunner(parallel=1),
@@ -277,6 +279,7 @@ def _miscounted(
 
 
 @pytest.mark.usefixtures("_small_pieces")
+@pytest.mark.random
 @pytest.mark.parametrize("seed", case_seeds("broken-graphs", 3))
 def test_random_graphs_are_judged_as_by_comparing_all_rows(graph_root: str, seed: str) -> None:
     rng = random.Random(seed)

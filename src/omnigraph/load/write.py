@@ -138,11 +138,14 @@ def take_write(
     findings: list[BadRows] = []
     tables: dict[str, pa.Table] = {}
     partial: dict[str, _PartialRecords] = {}
+    new_ids: set[str] = set()
     merges = mode is WriteMode.MERGE
     for declared, source in resolved_types(inputs, catalog):
         taken = take_in(declared, source, new_ids=id_source(new_id), partial=merges)
         key = taken.table_key
         tables[key] = taken.table
+        if not taken.has_given_ids:
+            new_ids.add(key)
         findings += taken.findings
         if taken.mentions is None:
             findings += check_rows(taken.table, rules[key], unreadable=taken.unreadable)
@@ -151,6 +154,7 @@ def take_write(
     write = ProposedWrite(
         tables=tables,
         mode=mode,
+        new_ids=frozenset(new_ids),
         deleted={
             table_key_of(declared): _id_array(ids, declared.name)
             for declared, ids in resolved_types(deleted, catalog)

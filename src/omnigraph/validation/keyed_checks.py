@@ -70,7 +70,7 @@ def check_keyed(
         rules=rules,
         mode=write.mode,
         overwritten=write.overwritten,
-        pieces=(HeldPiece(tables=write.tables),) if write.tables else (),
+        pieces=(HeldPiece(tables=write.tables, new_ids=write.new_ids),) if write.tables else (),
         excluded={key: _without_id(rows) for key, rows in write.tables.items()},
         deleted={
             key: rows
@@ -80,7 +80,8 @@ def check_keyed(
         cascades=write.cascades,
         refuses_repeats=True,
     )
-    state = resolve_keys(ThreadRunner(), keyed, verb="write")
+    # One after the other: two threads would both open a table, and read its index, for themselves.
+    state = resolve_keys(ThreadRunner(parallel=1), keyed, verb="write")
     findings = [
         *_refused(write, rules, state, invalid or {}),
         *broken_rows(state, rules, pinned),

@@ -93,11 +93,12 @@ class IncomingPiece(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldPiece:
-    """Rows in memory."""
+    """Rows in memory; `new_ids` names tables whose ids were all made for them."""
 
     number: int = 0
     tables: Mapping[str, pa.Table] = field(repr=False)
     generated: str | None = None
+    new_ids: frozenset[str] = frozenset()
 
     @property
     def rows(self) -> Mapping[str, int]:
@@ -105,7 +106,7 @@ class HeldPiece:
 
     @property
     def given_ids(self) -> Mapping[str, int]:
-        return self.rows
+        return {key: count for key, count in self.rows.items() if key not in self.new_ids}
 
     def read(self, table_key: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         yield from self.tables[table_key].select(list(columns)).to_batches()
@@ -240,7 +241,22 @@ class KeyedWrite:
             )
             loses_nodes = role.node_key in self.overwritten | self._shrunk
             return counted or (not is_overwritten and loses_nodes)
+        if role.kind is RoleKind.ID and not self._compares_ids(role.table_key):
+            return False
         return not is_overwritten
+
+    def _compares_ids(self, table_key: str) -> bool:
+        """Whether anything depends on which ids a table has: its own rows, or edges to it."""
+        if table_key in self._tracked():
+            return True
+        if self.mode is WriteMode.APPEND and table_key in self.given_ids:
+            return True
+        return any(
+            role.node_key == table_key
+            and (role.table_key in self.touched or table_key in self._shrunk)
+            for rules in self.rules.values()
+            for role in roles_of(rules, pinned=False)
+        )
 
 
 class Access(Enum):
@@ -266,14 +282,14 @@ class _SendIncoming:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SendPinned:
-    """Send pinned keys of some roles, of the rows of some fragments or of those of a filter.
+    """Send pinned keys of some roles: of the rows of some fragments, of a filter, or of all rows.
 
     `replaced` and `deleted` have the addresses of rows that are removed.
     """
 
     table_key: str
     roles: tuple[int, ...]
-    fragments: tuple[int, ...] = ()
+    fragments: tuple[int, ...] | None = None
     where: str | None = None
     replaced: np.ndarray = field(repr=False, compare=False)
     deleted: np.ndarray = field(repr=False, compare=False)
@@ -384,10 +400,15 @@ class _Pass:
                     scanned.append(number)
                 elif where:
                     yield send(roles=(number,), where=where)
-            if scanned:
-                pinned = self._write.pinned
-                for group in pinned.groups(table_key, rows_max=_PINNED_ROWS_PER_PIECE):
-                    yield send(roles=tuple(scanned), fragments=group)
+            for fragments in self._groups(table_key) if scanned else ():
+                yield send(roles=tuple(scanned), fragments=fragments)
+
+    def _groups(self, table_key: str) -> tuple[tuple[int, ...] | None, ...]:
+        """The parts in which a table is scanned; a table of one part is not even planned."""
+        pinned = self._write.pinned
+        if pinned.row_count(table_key) <= _PINNED_ROWS_PER_PIECE:
+            return (None,)
+        return pinned.groups(table_key, rows_max=_PINNED_ROWS_PER_PIECE)
 
     def _buckets(self) -> int:
         """Enough for the keys of incoming rows, and of all pinned rows that may be read."""
@@ -584,12 +605,11 @@ class _Sender:
         roles = [(number, self._keys.roles[number]) for number in work.roles]
         columns = list(dict.fromkeys(name for _, role in roles for name in role.columns))
         read = [*columns, _ROW_ADDRESS]
-        if work.where is None:
-            batches: Iterable[pa.RecordBatch] = self._pinned.scan_group(
-                work.table_key, work.fragments, read
-            )
-        else:
+        batches: Iterable[pa.RecordBatch]
+        if work.fragments is None:
             batches = self._pinned.scan(work.table_key, read, work.where)
+        else:
+            batches = self._pinned.scan_group(work.table_key, work.fragments, read)
         buckets = KeyBuckets(self._hashing)
         for batch in batches:
             task.advance(rows=len(batch))

@@ -31,6 +31,8 @@ class ProposedWrite:
     mode: WriteMode
     deleted: Mapping[str, pa.StringArray]
     cascades: bool = True
+    new_ids: frozenset[str] = frozenset()
+    """Tables of rows whose ids were all made for this write."""
 
     @property
     def overwritten(self) -> frozenset[str]:

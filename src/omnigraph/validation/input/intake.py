@@ -65,6 +65,8 @@ class TakenIn:
     findings: tuple[BadRows, ...]
     unreadable: Mapping[str, pa.Int64Array]
     mentions: Mentions | None = None
+    has_given_ids: bool = True
+    """Whether any id comes from the input; all others are new by construction."""
 
 
 def take_in(
@@ -119,6 +121,7 @@ def take_in(
             if column_faults
         },
         mentions=mentions,
+        has_given_ids=ids.generated is None or ids.generated.true_count < raw.row_count,
     )
 
 
