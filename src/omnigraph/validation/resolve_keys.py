@@ -604,7 +604,12 @@ class _Sender:
     def _send_pinned(self, work: _SendPinned, task: Task) -> Iterator[Sent]:
         roles = [(number, self._keys.roles[number]) for number in work.roles]
         columns = list(dict.fromkeys(name for _, role in roles for name in role.columns))
-        read = [*columns, _ROW_ADDRESS]
+        needs_addresses = (
+            work.table_key in self._keys.tracked
+            or len(work.deleted) > 0
+            or any(role.kind is RoleKind.ENDPOINT for _, role in roles)
+        )
+        read = [*columns, _ROW_ADDRESS] if needs_addresses else columns
         batches: Iterable[pa.RecordBatch]
         if work.fragments is None:
             batches = self._pinned.scan(work.table_key, read, work.where)
@@ -613,7 +618,12 @@ class _Sender:
         buckets = KeyBuckets(self._hashing)
         for batch in batches:
             task.advance(rows=len(batch))
-            addresses = batch.column(_ROW_ADDRESS).to_numpy()
+            # Where rows are matters only if they may be removed, or shown.
+            addresses = (
+                batch.column(_ROW_ADDRESS).to_numpy()
+                if needs_addresses
+                else np.zeros(len(batch), np.uint64)
+            )
             extras = self._fates(work, addresses)
             for number, role in roles:
                 values = [batch.column(name) for name in role.columns]
