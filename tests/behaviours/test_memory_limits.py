@@ -94,3 +94,40 @@ def test_a_small_file_of_800_megabytes_is_loaded_in_bounded_memory(tmp_path: Pat
 
     assert finished.stdout.startswith("8000 True "), finished.stderr + finished.stdout
     assert file.stat().st_size < 2_000_000
+
+
+FULL = """
+import json, resource, sys
+import omnigraph
+from omnigraph.errors import StorageUnavailableError
+root, file = sys.argv[1:]
+with open(file, "w") as lines:
+    for number in range(40_000):
+        row = {"name": f"d{number}", "words": "x" * 200}
+        lines.write(json.dumps({"type": "Doc", "data": row}) + "\\n")
+graph = omnigraph.init(root, schema="node Doc { name: String @key  words: String? }")
+resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, resource.RLIM_INFINITY))
+try:
+    graph.load(file)
+except StorageUnavailableError as error:
+    print(error)
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+print(graph.count("Doc"), graph.load(file).read)
+"""
+
+
+@pytest.mark.local_disk("about temporary files")
+def test_a_full_folder_for_temporary_files_is_named_and_nothing_is_written(tmp_path: Path) -> None:
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+
+    finished = run_code(
+        FULL, str(tmp_path / "g"), str(tmp_path / "in.jsonl"), env={"TMPDIR": str(folder)}
+    )
+
+    refused, counts = finished.stdout.rsplit("\n", 2)[0:2]
+    assert f"rows cannot be kept in the folder {folder}" in refused, finished.stderr
+    assert "nothing was written" in refused
+    assert "TMPDIR" in refused
+    assert counts == "0 40000"
+    assert not list(folder.iterdir())
