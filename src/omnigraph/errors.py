@@ -152,9 +152,8 @@ class InputTooLargeError(InvalidInputError):
     def __init__(self, what: str, *, needed: int, allowed: int) -> None:
         super().__init__(
             f"{what} need at least {needed:,} bytes of memory at once, and {allowed:,} are allowed",
-            next_step="Write or load in smaller parts; load files on Spark, which takes any size "
-            "(`pip install 'omnigraph[spark]'`, `--engine spark`); or allow more with "
-            "OMNIGRAPH_ROWS_MEMORY=8GB.",
+            next_step="Write in smaller parts, load the rows from files, which may have any size, "
+            "or allow more with OMNIGRAPH_ROWS_MEMORY=8GB.",
         )
 
 

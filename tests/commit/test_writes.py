@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import lance
 import pyarrow as pa
 import pytest
@@ -26,6 +28,7 @@ from omnigraph.storage.manifest_rows import GraphCommit, Operation, Outcome
 from omnigraph.storage.objects.location import Root, parse_root
 from omnigraph.storage.objects.store import Objects
 from tests.commit.small_graphs import account, accounts, pay, small_graph
+from tests.forking.programs import run_code
 
 pytestmark = pytest.mark.unit
 
@@ -351,3 +354,25 @@ def test_an_aborted_operation_cannot_be_revived(graph: Graph) -> None:
     assert row.outcome is Outcome.ABORTED
     with pytest.raises(OperationRolledBackError, match="new operation id"):
         graph.write({"Account": [account("b", 2)]}, operation_id=operation_id)
+
+
+IMPORTED = """
+import json, sys
+import omnigraph
+root, file = sys.argv[1:]
+graph = omnigraph.init(root, schema="node P { name: String @key }  edge K: P -> P")
+graph.write({"P": [{"name": "a"}], "K": [{"src": "a", "dst": "a"}]})
+with open(file, "w") as lines:
+    lines.write(json.dumps({"type": "P", "data": {"name": "b"}}) + "\\n")
+graph.load(file, mode="merge")
+graph.delete({"P": ["a"]})
+print([name for name in ("duckdb", "polars", "pyspark") if name in sys.modules])
+"""
+
+
+def test_writes_and_loads_import_no_engine_of_their_own(tmp_path: Path) -> None:
+    arguments = str(tmp_path / "g"), str(tmp_path / "in.jsonl")
+
+    finished = run_code(IMPORTED, *arguments, new_process=True)
+
+    assert finished.stdout == "[]\n", finished.stderr

@@ -21,8 +21,8 @@ from omnigraph.query.expressions import (
     PropertyOf,
 )
 from omnigraph.query.types import F64, I64, U64, NodeOf, is_float, is_integer
+from omnigraph.runner.databases import shared_database
 from omnigraph.schema.catalog import ListType, Scalar, ScalarType, VectorType
-from omnigraph.validation.lookups import database
 from tests.drawing import drawn
 from tests.engine.typed_expressions import (
     COLUMNS,
@@ -70,7 +70,7 @@ def held(row: dict[str, Any]) -> Row:
 
 def answers(text: str, table: pa.Table, tail: str = "") -> list[Any] | str:
     """The column that a text gives, or that it is refused."""
-    connection = database()
+    connection = shared_database()
     connection.register("t", table)
     try:
         question = f"SELECT {text} AS a FROM t {tail}"  # noqa: S608 - it is what is tested
@@ -163,7 +163,7 @@ def test_a_literal_is_the_value_in_the_type(scalar: Scalar, data: st.DataObject)
         one if isinstance(declared, ScalarType) else st.lists(one, max_size=3).map(tuple)
     )
 
-    found = database().sql(f"SELECT {literal(value, declared)} AS a, typeof(a) AS k")
+    found = shared_database().sql(f"SELECT {literal(value, declared)} AS a, typeof(a) AS k")
     table = found.to_arrow_table()
 
     assert order_key(_plain(table["a"][0].as_py())) == order_key(value)
@@ -174,7 +174,7 @@ def test_a_literal_is_the_value_in_the_type(scalar: Scalar, data: st.DataObject)
 def test_a_vector_literal_has_its_size() -> None:
     text = literal((1.5, 0.25, -2.0), VectorType(size=3))
 
-    found = database().sql(f"SELECT {text} AS a, typeof(a) AS k").to_arrow_table()
+    found = shared_database().sql(f"SELECT {text} AS a, typeof(a) AS k").to_arrow_table()
 
     assert found.to_pylist() == [{"a": [1.5, 0.25, -2.0], "k": "FLOAT[3]"}]
 

@@ -16,7 +16,6 @@ from pyspark.sql import SparkSession
 
 import omnigraph
 from omnigraph import failpoints
-from omnigraph.diff.bucketed import files_by_bucket
 from omnigraph.errors import MergeConflictError, StorageUnavailableError, ValidationFailedError
 from omnigraph.failpoints import Action, Armed, arm
 from omnigraph.graph import Graph
@@ -24,6 +23,7 @@ from omnigraph.merge import merge
 from omnigraph.merge.conflicts import ConflictKind
 from omnigraph.merge.plan import MergeOutcome
 from omnigraph.runner import spark as spark_runner
+from omnigraph.runner.shuffle import files_by_bucket
 from omnigraph.storage.lance.tables import open_pinned
 from tests.behaviours.copies import made_once
 from tests.behaviours.histories import content, knows, owns, person, put, row_ids, small_graph

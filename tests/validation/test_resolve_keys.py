@@ -16,7 +16,8 @@ from omnigraph.validation import resolve_keys as resolving
 from omnigraph.validation.constraints import WriteMode, table_rules
 from omnigraph.validation.keyed_bucket import split_and_position
 from omnigraph.validation.keyed_passes import PassState
-from omnigraph.validation.resolve_keys import HeldPiece, KeyedWrite, resolve_keys
+from omnigraph.validation.keyed_write import HeldPiece, KeyedWrite
+from omnigraph.validation.resolve_keys import resolve_keys
 from tests.drawing import drawn
 from tests.load.oracle import NODES, SCHEMA, TABLES, Case, Record, expect
 from tests.load.random_loads import EMPTY, loads

@@ -13,10 +13,7 @@ from omnigraph import names
 from omnigraph.commit.refs import create_branch
 from omnigraph.errors import InvalidInputError, ValidationFailedError
 from omnigraph.load.load import LoadRequest, load_graph
-from omnigraph.merge.conflicts import Resolution
-from omnigraph.merge.merge import MergeRequest, merge_graph
 from omnigraph.runner.choose import chosen_runner
-from omnigraph.runner.threads import ThreadRunner
 from omnigraph.storage.refs.branches import find_branch
 from omnigraph.storage.refs.references import branch_ref, branch_state, checked_branch, resolve
 from omnigraph.validation.check import check_graph
@@ -81,15 +78,21 @@ def load_through_branch(
     report = load_graph(objects, catalog, replace(request, branch=branch), clock)
     if route.into is None:
         return report
-    _audit(objects, catalog, branch, route.checks, clock)
+    _audit(objects, catalog, request, branch, route.checks, clock)
     return replace(report, merged=_merge(objects, catalog, request, branch, route.into, clock))
 
 
 def _audit(
-    objects: Objects, catalog: Catalog, branch: str, checks: Sequence[ChosenQuery], clock: Clock
+    objects: Objects,
+    catalog: Catalog,
+    request: LoadRequest,
+    branch: str,
+    checks: Sequence[ChosenQuery],
+    clock: Clock,
 ) -> None:
     state = branch_state(objects, branch_ref(objects, branch))
-    audit = check_graph(objects, catalog, state, ThreadRunner())
+    with chosen_runner(objects.root, request.spark) as runner:
+        audit = check_graph(objects, catalog, state, runner)
     if not audit.ok:
         first_findings = "; ".join(
             f"{finding.thing}: {finding.message}" for finding in audit.findings[:3]
@@ -117,6 +120,9 @@ def _audit(
 def _merge(
     objects: Objects, catalog: Catalog, request: LoadRequest, branch: str, into: str, clock: Clock
 ) -> str | None:
+    from omnigraph.merge.conflicts import Resolution  # few loads merge, which needs DuckDB
+    from omnigraph.merge.merge import MergeRequest, merge_graph
+
     merge = MergeRequest(
         source=resolve(objects, branch),
         target=branch_ref(objects, into),

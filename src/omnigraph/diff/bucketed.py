@@ -27,7 +27,13 @@ import pyarrow.parquet as pq
 from omnigraph import names
 from omnigraph.diff.table_diff import ChangeCounts, TableDiff, count_changes, is_one_sided
 from omnigraph.runner.protocol import Runner, Stage, Task, require_answers
-from omnigraph.runner.shuffle import BucketWriter, Scratch, StagedFile, read_files
+from omnigraph.runner.shuffle import (
+    BucketWriter,
+    Scratch,
+    StagedFile,
+    files_by_bucket,
+    read_files,
+)
 from omnigraph.storage.objects.paths import cannot_write
 from omnigraph.storage.staging.row_changes import Part, read_gone, read_new
 
@@ -231,14 +237,6 @@ def _divide(
                 for number, part in (parts or {0: diff}).items()
             ]
         yield divided
-
-
-def files_by_bucket(files: Iterable[StagedFile]) -> Mapping[tuple[int, int], list[StagedFile]]:
-    """Files by the numbers of their tables and buckets, in order."""
-    buckets: dict[tuple[int, int], list[StagedFile]] = {}
-    for file in files:
-        buckets.setdefault((file.table, file.bucket), []).append(file)
-    return dict(sorted(buckets.items()))
 
 
 def _has_blobs(diff: TableDiff) -> bool:

@@ -36,7 +36,7 @@ from omnigraph.runner.key_hash import SEED_BYTES, hash_keys
 from omnigraph.runner.protocol import Hop, Runner, Sent, Stage, Task, require_answers
 from omnigraph.storage.lance.tables import find_entry, grouped, plan_scan, scan_fragments
 from omnigraph.validation.constraints import InEnum, InRange, Matches, RowRule, TypeRules
-from omnigraph.validation.keyed_bucket import RoleKeys, group_keys, match_rows
+from omnigraph.validation.keyed_bucket import RoleKeys, group_keys, is_first, match_rows
 from omnigraph.validation.row_checks import check_rows
 
 if TYPE_CHECKING:
@@ -348,7 +348,7 @@ class _Comparison:
                 case data_checks.TupleIsUnique():
                     pass
                 case data_checks.EdgesPerSource():
-                    rows = rows[_is_first(positions, len(violations)) & ~is_named[positions]]
+                    rows = rows[is_first(positions, len(violations)) & ~is_named[positions]]
                     is_named[positions] = True
                 case check:
                     assert_never(check)
@@ -468,15 +468,6 @@ def _has_repeats(hashes: np.ndarray) -> bool:
     """A sort of plain numbers costs a fraction of what grouping does, and usually decides."""
     ordered = np.sort(hashes)
     return bool((ordered[1:] == ordered[:-1]).any())
-
-
-def _is_first(numbers: np.ndarray, count: int) -> np.ndarray:
-    """Whether no earlier number is equal."""
-    positions = np.arange(len(numbers))
-    first = np.empty(count, np.intp)
-    first[numbers[::-1]] = positions[::-1]  # of several the last assignment stands
-    is_first: np.ndarray = first[numbers] == positions
-    return is_first
 
 
 def _divide(targets: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import io
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -39,7 +39,13 @@ from omnigraph.load.staging import (
 )
 from omnigraph.names import ID_COLUMN
 from omnigraph.runner.protocol import Runner, Stage, Task, require_answers
-from omnigraph.runner.shuffle import BucketWriter, Scratch, StagedFile, read_files
+from omnigraph.runner.shuffle import (
+    BucketWriter,
+    Scratch,
+    StagedFile,
+    files_by_bucket,
+    read_files,
+)
 from omnigraph.validation.input.intake import declared_types
 from omnigraph.validation.input.mentions import Mentions, mentions_of
 from omnigraph.validation.keyed_bucket import incoming_rows, split_and_position
@@ -132,12 +138,12 @@ def complete(
         partial(_scatter, load),
         list[StagedFile],
     )
-    buckets = _by_bucket(file for files in require_answers(records) for file in files)
+    buckets = files_by_bucket(file for files in require_answers(records) for file in files)
     completed = runner.map(
         stage(name="complete records"),
         [
             _Bucket(table=tables[number], paths=tuple(file.path for file in files))
-            for (number, _), files in sorted(buckets.items())
+            for (number, _), files in buckets.items()
         ],
         partial(_complete_bucket, load, pinned),
         list[StagedFile],
@@ -181,13 +187,6 @@ def _tables(
             order_by=order_by if order_by in load.plan.schema(table_key).names else None,
             buckets=max(1, -(-rows // _ROWS_PER_BUCKET)),
         )
-
-
-def _by_bucket(files: Iterable[StagedFile]) -> dict[tuple[int, int], list[StagedFile]]:
-    buckets: dict[tuple[int, int], list[StagedFile]] = {}
-    for file in files:
-        buckets.setdefault((file.table, file.bucket), []).append(file)
-    return buckets
 
 
 def _scatter(load: StagedLoad, work: _Scatter, task: Task) -> list[StagedFile]:

@@ -64,9 +64,10 @@ from omnigraph.storage.staging.edits import stage_edits
 from omnigraph.validation.constraints import WriteMode, rules_of, table_rules
 from omnigraph.validation.input.intake import declared_types
 from omnigraph.validation.keyed_bucket import SPLIT_BITS, split_and_position
-from omnigraph.validation.keyed_passes import PassState, RefusedRows, Verdict
+from omnigraph.validation.keyed_passes import PassState, RefusedRows, Verdict, rows_of_piece
+from omnigraph.validation.keyed_write import KeyedWrite
 from omnigraph.validation.lookups import SnapshotTables
-from omnigraph.validation.resolve_keys import KeyedWrite, resolve_keys
+from omnigraph.validation.resolve_keys import resolve_keys
 from omnigraph.validation.violations import Reason
 
 if TYPE_CHECKING:
@@ -414,7 +415,7 @@ class _Load:
             PieceRows(
                 number=report.number,
                 table=report.tables[table_key],
-                refused=_positions_in(report.number, refused),
+                refused=split_and_position(refused[rows_of_piece(refused, report.number)])[1],
             )
             for report in self._completed.reports
             if table_key in report.tables
@@ -439,7 +440,7 @@ class _Load:
     ) -> tuple[bulk.StagedFragment, ...]:
         """Write spooled rows; what a lost race wrote is used again if the same rows are left."""
         refused = np.concatenate(
-            [_NO_ROWS, *(piece.refused + np.uint64(piece.number << 32) for piece in pieces)]
+            [_NO_ROWS, *(piece.refused + np.uint64(piece.number << SPLIT_BITS) for piece in pieces)]
         )
         earlier = self._appended.get(entry.table_key)
         if earlier and earlier.fork == entry.fork and np.array_equal(earlier.refused, refused):
@@ -496,13 +497,6 @@ class _Load:
 
 _NO_ROWS: Final = np.empty(0, np.uint64)
 _NO_IDS: Final = pa.array([], pa.string())
-
-
-def _positions_in(piece: int, rows: np.ndarray) -> np.ndarray:
-    """The positions within a piece of those rows that belong to it; `rows` ascend."""
-    bounds = np.array([piece << SPLIT_BITS, (piece + 1) << SPLIT_BITS], np.uint64)
-    start, end = np.searchsorted(rows, bounds)
-    return split_and_position(rows[start:end])[1]
 
 
 def _as_superseded(rows: Mapping[str, np.ndarray]) -> PassState:

@@ -42,8 +42,8 @@ from omnigraph.validation import constraints
 from omnigraph.validation.keyed_bucket import split_and_position
 from omnigraph.validation.keyed_checks import broken_rows
 from omnigraph.validation.keyed_passes import PassState, RefusedRows, Verdict
+from omnigraph.validation.keyed_write import KeyedWrite
 from omnigraph.validation.lookups import PinnedTables
-from omnigraph.validation.resolve_keys import KeyedWrite
 from omnigraph.validation.violations import Reason, Violation, report_of
 
 

@@ -202,9 +202,7 @@ class PieceStager:
         self._number = number
         self._source = source
         self.fresh_ids = FreshIds.of_task(at_milliseconds=plan.ids_at, lot=number)
-        self._rows: _RowKeeper = (
-            _FragmentWriter(plan) if plan.spool is None else _Spool(plan.spool, number)
-        )
+        self._rows = _row_keeper(plan, number)
         self._places: dict[str, list[np.ndarray]] = {}
         self._mentions: dict[str, list[tuple[Mentions | None, int]]] = {}
         self._given_ids: Counter[str] = Counter()
@@ -306,7 +304,7 @@ class PieceStager:
 
 def stage_rows(plan: StagingPlan, number: int, table_key: str, rows: pa.Table) -> StagedTable:
     """Stage other rows of one table in place of those that a piece has staged."""
-    keeper: _RowKeeper = _FragmentWriter(plan) if plan.spool is None else _Spool(plan.spool, number)
+    keeper = _row_keeper(plan, number)
     for start in range(0, len(rows), _SPOOLED_ROWS):
         keeper.add(table_key, rows.slice(start, _SPOOLED_ROWS))
     staged = keeper.finish()[table_key]
@@ -442,4 +440,6 @@ class _Spool:
         )
 
 
-_RowKeeper = _FragmentWriter | _Spool
+def _row_keeper(plan: StagingPlan, number: int) -> _FragmentWriter | _Spool:
+    """What keeps the rows of a piece until every rule was checked."""
+    return _FragmentWriter(plan) if plan.spool is None else _Spool(plan.spool, number)

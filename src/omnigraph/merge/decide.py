@@ -34,13 +34,18 @@ from omnigraph.diff.bucketed import (
     bucket_count,
     candidate_rows,
     candidate_work,
-    files_by_bucket,
     scatter,
 )
 from omnigraph.merge.conflicts import CONFLICT_SCHEMA, MergeCounts
 from omnigraph.merge.three_way import MergeStep, TableToMerge, merge_changes
 from omnigraph.runner.protocol import Runner, Stage, Task, require_answers
-from omnigraph.runner.shuffle import BucketWriter, Scratch, StagedFile, read_files
+from omnigraph.runner.shuffle import (
+    BucketWriter,
+    Scratch,
+    StagedFile,
+    files_by_bucket,
+    read_files,
+)
 from omnigraph.schema.arrow import has_blob
 from omnigraph.validation.constraints import TypeRules, UniqueTuple, WriteMode
 from omnigraph.validation.keyed_checks import check_keyed

@@ -25,11 +25,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph import names
-from omnigraph.diff.bucketed import files_by_bucket
 from omnigraph.errors import OmnigraphError
 from omnigraph.merge.decide import IDS, IDS_SCHEMA, UPSERTS, DecidedTable
 from omnigraph.runner.protocol import Runner, Stage, Task, require_answers
-from omnigraph.runner.shuffle import BucketWriter, Scratch, StagedFile, read_files
+from omnigraph.runner.shuffle import (
+    BucketWriter,
+    Scratch,
+    StagedFile,
+    files_by_bucket,
+    read_files,
+)
 from omnigraph.storage.lance.tables import grouped, plan_scan, scan_fragments
 from omnigraph.storage.staging import bulk
 from omnigraph.storage.staging.edits import (

@@ -151,7 +151,6 @@ def without(ids: pa.StringArray, others: pa.StringArray) -> pa.StringArray:
 
 
 _BATCH_ROWS: Final = 1 << 17
-_ADDRESS: Final = names.LANCE_COLUMNS[1]
 
 
 class PinnedRows:
@@ -176,12 +175,12 @@ class PinnedRows:
         wanted = list(dict.fromkeys([names.ID_COLUMN, *columns]))
         with translated(self._root, f"read {table_key}"):
             scanner = self._dataset(table_key).scanner(
-                columns=[*wanted, _ADDRESS], filter=where, batch_size=_BATCH_ROWS
+                columns=[*wanted, names.ROW_ADDRESS], filter=where, batch_size=_BATCH_ROWS
             )
             for batch in scanner.to_batches():
                 if batch.num_rows:
                     rows = pa.Table.from_batches([batch])
-                    yield rows.select(wanted), rows.column(_ADDRESS).to_numpy()
+                    yield rows.select(wanted), rows.column(names.ROW_ADDRESS).to_numpy()
 
     def whole(self, table_key: str, addresses: np.ndarray, schema: pa.Schema) -> Iterator[pa.Table]:
         """The rows at these addresses with everything in them, blobs as their bytes."""

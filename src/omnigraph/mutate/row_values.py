@@ -20,7 +20,7 @@ from omnigraph.errors import QueryFailedError
 from omnigraph.query import expressions as ex
 from omnigraph.query.binding import BoundParameters, BoundValue
 from omnigraph.query.types import BLOB
-from omnigraph.validation.lookups import database
+from omnigraph.runner.databases import shared_database
 
 # No property can have these names.
 _POSITION: Final = "#row"
@@ -141,7 +141,7 @@ class RowValues:
 
     def _connection(self) -> duckdb.DuckDBPyConnection:
         if self._opened is None:
-            self._opened = database()
+            self._opened = shared_database()
         return self._opened
 
 

@@ -22,8 +22,6 @@ ROWS_VARIABLE: Final = "OMNIGRAPH_ROWS_MEMORY"
 _UNKNOWN: Final = 2 << 30
 _SHARE: Final = 2
 """The default share of the machine's memory that may be used: one in so many bytes."""
-COPIES_OF_A_LOAD: Final = 4
-"""Checking, sorting and staging rows takes this multiple of their size."""
 _NUMBER_BYTES: Final = 4
 _GROUP_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
 _SIZE: Final = re.compile(r"(?P<number>\d{1,30}(?:\.\d{1,30})?)\s*(?P<unit>[a-zA-Z]*)", re.ASCII)

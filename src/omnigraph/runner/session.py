@@ -3,9 +3,9 @@
 Invariant: a session is stopped by the code that started it. A session that was passed in, or that
 the process had already, is used as it is and never stopped, and no setting of it is changed.
 
-Only features of Spark Connect are used: no JVM, no context, no jar. Executors import this package,
-so it must be installed where they run; for a local session they run the interpreter of this
-process.
+Work uses only features of Spark Connect: no JVM, no context, no jar. `spark_versions` asks classic
+sessions for the names and progress of jobs. Executors import this package, so it must be
+installed where they run; for a local session they run the interpreter of this process.
 
 Credentials are not settings of a session, because those are written to command lines and event
 logs. Storage options are part of the tasks instead.

@@ -13,7 +13,7 @@ Invariants:
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
@@ -200,6 +200,14 @@ class BucketWriter:
             self._files.append(StagedFile(self._table, bucket, self._role, path, rows))
         self._held = {}
         self._bytes = 0
+
+
+def files_by_bucket(files: Iterable[StagedFile]) -> Mapping[tuple[int, int], list[StagedFile]]:
+    """Files by the numbers of their tables and buckets, in order."""
+    buckets: dict[tuple[int, int], list[StagedFile]] = {}
+    for file in files:
+        buckets.setdefault((file.table, file.bucket), []).append(file)
+    return dict(sorted(buckets.items()))
 
 
 def read_files(scratch: Scratch, paths: Iterable[str]) -> Iterator[pa.RecordBatch]:

@@ -434,7 +434,7 @@ class _Bucket:
     def tuples(self, role: Role) -> Iterator[Finding]:
         keys, space, numbers = self._look_up(role)
         _, pinned_numbers = self._pinned(role, space)
-        is_refused = space.has(pinned_numbers)[numbers] | ~_is_first(numbers, space)
+        is_refused = space.has(pinned_numbers)[numbers] | ~is_first(numbers, space.count)
         stage = Stage.NODE_TUPLES if is_node(role.table_key) else Stage.EDGE_TUPLES
         yield from _refuse(stage, role, Reason.NOT_UNIQUE, keys.rows[is_refused])
 
@@ -484,7 +484,7 @@ class _Bucket:
     def _winners(self, keys: RoleKeys, numbers: np.ndarray, space: _Space) -> np.ndarray:
         """Whether a row is the one that stands, of all rows with its id."""
         if not self._plan.supersedes:
-            return _is_first(numbers, space)
+            return is_first(numbers, space.count)
         positions = np.arange(len(numbers))
         last = np.empty(space.count, np.intp)
         last[numbers] = positions
@@ -566,13 +566,13 @@ def _space_of(role: Role) -> tuple[RoleKind, str, tuple[str, ...]]:
     return RoleKind.ID, role.node_key or role.table_key, (ID_COLUMN,)
 
 
-def _is_first(numbers: np.ndarray, space: _Space) -> np.ndarray:
-    """Whether no earlier key is equal."""
+def is_first(numbers: np.ndarray, count: int) -> np.ndarray:
+    """Whether no earlier number is equal; they are below `count`."""
     positions = np.arange(len(numbers))
-    first = np.empty(space.count, np.intp)
-    first[numbers[::-1]] = positions[::-1]  # of several the last assignment stands
-    is_first: np.ndarray = first[numbers] == positions
-    return is_first
+    first = np.empty(count, np.intp)
+    first[numbers[::-1]] = positions[::-1]  # of several the last assignment stays
+    firsts: np.ndarray = first[numbers] == positions
+    return firsts
 
 
 def _ranks(numbers: np.ndarray) -> np.ndarray:

@@ -21,12 +21,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.names import ID_COLUMN, LANCE_COLUMNS, SOURCE_COLUMN
+from omnigraph.names import ID_COLUMN, ROW_ADDRESS, SOURCE_COLUMN
 from omnigraph.runner.threads import ThreadRunner
 from omnigraph.validation.constraints import TypeRules
 from omnigraph.validation.keyed_passes import PassState, Verdict
+from omnigraph.validation.keyed_write import DeletedRows, HeldPiece, KeyedWrite
 from omnigraph.validation.lookups import PinnedReads, PinnedTables, Within
-from omnigraph.validation.resolve_keys import DeletedRows, HeldPiece, KeyedWrite, resolve_keys
+from omnigraph.validation.resolve_keys import resolve_keys
 from omnigraph.validation.violations import (
     KEPT_MAX,
     BadRows,
@@ -37,7 +38,6 @@ from omnigraph.validation.violations import (
 )
 from omnigraph.validation.write_effects import ProposedWrite, cascade, deletions
 
-_ADDRESS: Final = LANCE_COLUMNS[1]
 _NO_ROWS: Final = pa.array([], pa.int64())
 
 
@@ -102,7 +102,7 @@ def _without_id(rows: pa.Table) -> np.ndarray:
 def _deleted_rows(table_key: str, ids: pa.StringArray, reads: PinnedReads) -> DeletedRows:
     """Where the pinned rows with these ids are."""
     within = Within(column=ID_COLUMN, values=ids)
-    rows = reads.rows(table_key, (ID_COLUMN, _ADDRESS), within=within)
+    rows = reads.rows(table_key, (ID_COLUMN, ROW_ADDRESS), within=within)
     parts = [batch.filter(pc.is_in(batch.column(0), ids)).column(1) for batch in rows or ()]
     addresses = pa.chunked_array(parts, pa.uint64()).to_numpy()
     return DeletedRows(ids=ids, addresses=np.sort(addresses))

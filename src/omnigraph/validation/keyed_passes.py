@@ -68,6 +68,13 @@ class Verdict:
                 assert_never(rule)
 
 
+def rows_of_piece(rows: np.ndarray, piece: int) -> slice:
+    """Where the rows of one piece are among row numbers, which ascend."""
+    bounds = np.array([piece << SPLIT_BITS, (piece + 1) << SPLIT_BITS], np.uint64)
+    start, end = np.searchsorted(rows, bounds)
+    return slice(int(start), int(end))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedRows:
     """The refused rows of one table, ascending, each with the number of its verdict."""
@@ -76,9 +83,8 @@ class RefusedRows:
     verdicts: np.ndarray
 
     def of_split(self, split: int) -> RefusedRows:
-        bounds = np.array([split << SPLIT_BITS, (split + 1) << SPLIT_BITS], np.uint64)
-        start, end = np.searchsorted(self.rows, bounds)
-        return RefusedRows(rows=self.rows[start:end], verdicts=self.verdicts[start:end])
+        inside = rows_of_piece(self.rows, split)
+        return RefusedRows(rows=self.rows[inside], verdicts=self.verdicts[inside])
 
 
 NO_ROWS: Final = RefusedRows(rows=_NONE, verdicts=np.empty(0, np.uint16))

@@ -10,12 +10,10 @@ Invariants:
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,7 +21,6 @@ import pyarrow.types as pat
 
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError
-from omnigraph.runner.databases import open_database, silenced
 from omnigraph.storage.lance.dataset_cache import cached_dataset, look_up
 from omnigraph.storage.lance.tables import grouped, plan_scan, rows_at, scan_fragments, take_rows
 from omnigraph.storage.staging.edits import locate
@@ -115,9 +112,9 @@ class SnapshotTables:
 
 
 PROBE_VALUES_MAX: Final = 2_000
+"""Up to this many values are looked up by a filter, which an index can serve; more by one scan."""
 LITERAL_MAX: Final = 2**63 - 1
 """Lance parses a number without its sign, so a larger magnitude may not fit."""
-"""Up to this many values are looked up by a filter, which an index can serve; more by one scan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,17 +157,6 @@ def count_existing(pinned: PinnedTables, table_key: str, ids: pa.Array) -> int:
     if batches is None:
         return 0
     return sum(pc.sum(pc.is_in(batch.column(0), ids)).as_py() or 0 for batch in batches)
-
-
-def database() -> duckdb.DuckDBPyConnection:
-    """A new connection."""
-    return silenced(_engine().cursor())
-
-
-@functools.cache
-def _engine() -> duckdb.DuckDBPyConnection:
-    """One DuckDB per process: starting it costs 30 ms, a cursor of it nothing."""
-    return open_database()
 
 
 def can_probe(kind: pa.DataType) -> bool:
