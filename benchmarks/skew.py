@@ -18,16 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.validation.constraints import WriteMode
-from omnigraph.validation.keyed_bucket import (
-    Hashing,
-    KeyBuckets,
-    KeyPlan,
-    Role,
-    RoleKind,
-    check_bucket,
-    decode_keys,
-    incoming_rows,
-)
+from omnigraph.validation.hashed_keys import Hashing, KeyBuckets, decode_keys, incoming_rows
+from omnigraph.validation.keyed_bucket import KeyPlan, Role, RoleKind, check_bucket
 
 BUCKETS: Final = 8
 EDGES_PER_SPLIT: Final = 250_000

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from omnigraph.runner.key_hash import hash_keys
-from omnigraph.validation.keyed_bucket import Hashing, KeyBuckets, decode_keys, incoming_rows
+from omnigraph.validation.hashed_keys import Hashing, KeyBuckets, decode_keys, incoming_rows
 
 pytestmark = pytest.mark.unit
 

@@ -11,7 +11,7 @@ import omnigraph
 from omnigraph.graph import Graph
 from omnigraph.runner.spark import SparkRunner
 from omnigraph.storage.objects.location import parse_root
-from omnigraph.validation import integrity
+from omnigraph.validation import hashed_keys, integrity
 from omnigraph.validation.check import Problem
 from tests.gate.seeds import case_seeds
 from tests.spark.behind_the_back import publish_unchecked
@@ -37,7 +37,7 @@ def graph(graph_root: str) -> Graph:
 def test_every_kind_of_broken_rule_is_described_as_by_threads(
     graph: Graph, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(integrity, "KEYS_PER_BUCKET", 20)
+    monkeypatch.setattr(hashed_keys, "KEYS_PER_BUCKET", 20)
     publish_unchecked(graph, {key: rows[:3] for key, rows in BROKEN.items()})
     publish_unchecked(graph, {key: rows[3:] for key, rows in BROKEN.items() if rows[3:]})
 
@@ -53,7 +53,7 @@ def test_random_broken_graphs_are_judged_as_by_threads(
     graph_root: str, spark: SparkSession, seed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(integrity, "_ROWS_PER_PIECE", 1)
-    monkeypatch.setattr(integrity, "KEYS_PER_BUCKET", 100)
+    monkeypatch.setattr(hashed_keys, "KEYS_PER_BUCKET", 100)
     graph = omnigraph.init(graph_root, schema=RANDOM_SCHEMA)
     rng = random.Random(seed)
     for _ in range(2):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.validation import lookups, resolve_keys
+from omnigraph.validation import lookups, pinned_access
 from omnigraph.validation.constraints import WriteMode
 from tests.validation.graphs import Rows, checked, edge, findings, person
 
@@ -19,7 +19,7 @@ GRAPH: Rows = {
 @pytest.fixture(params=[0, 2000], ids=["scans", "filters"], autouse=True)
 def _both_ways_of_looking(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookups, "PROBE_VALUES_MAX", request.param)
-    monkeypatch.setattr(resolve_keys, "_ROWS_PER_PROBE", 0)
+    monkeypatch.setattr(pinned_access, "ROWS_PER_PROBE", 0)
 
 
 def test_endpoints_may_be_published_or_new() -> None:

@@ -24,7 +24,7 @@ from omnigraph.runner.threads import ThreadRunner
 from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.objects.location import parse_root
 from omnigraph.storage.objects.store import StoredObjects
-from omnigraph.validation import integrity
+from omnigraph.validation import hashed_keys, integrity
 from omnigraph.validation.check import Problem, check_graph
 from omnigraph.validation.constraints import EdgeCount, EndpointExists, UniqueTuple, table_rules
 from tests.gate.seeds import case_seeds
@@ -135,7 +135,7 @@ def runner(request: pytest.FixtureRequest) -> Runner:
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every fragment is a piece, and a bucket has a few keys."""
     monkeypatch.setattr(integrity, "_ROWS_PER_PIECE", 1)
-    monkeypatch.setattr(integrity, "KEYS_PER_BUCKET", 7)
+    monkeypatch.setattr(hashed_keys, "KEYS_PER_BUCKET", 7)
     monkeypatch.setattr(integrity, "_KEYS_HELD_LEAST", 1)
 
 
@@ -349,10 +349,10 @@ from omnigraph.runner.threads import ThreadRunner
 from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.objects.location import parse_root
 from omnigraph.storage.objects.store import StoredObjects
-from omnigraph.validation import integrity
+from omnigraph.validation import hashed_keys, integrity
 from omnigraph.validation.check import check_graph
 
-integrity.KEYS_PER_BUCKET = 100_000
+hashed_keys.KEYS_PER_BUCKET = 100_000
 integrity._KEYS_HELD_LEAST = 1 << 16
 integrity._ROWS_PER_PIECE = 1 << 16
 root = parse_root(sys.argv[1])

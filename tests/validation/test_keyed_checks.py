@@ -6,7 +6,7 @@ import math
 import pyarrow as pa
 import pytest
 
-from omnigraph.validation import lookups, resolve_keys
+from omnigraph.validation import lookups, pinned_access
 from omnigraph.validation.constraints import WriteMode
 from tests.validation.graphs import checked, findings, person
 
@@ -18,7 +18,7 @@ ANN = {"node:Person": [person("ann", nick="a"), person("bob", nick="b")]}
 @pytest.fixture(params=[0, 2000], ids=["scans", "filters"], autouse=True)
 def _both_ways_of_looking(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookups, "PROBE_VALUES_MAX", request.param)
-    monkeypatch.setattr(resolve_keys, "_ROWS_PER_PROBE", 0)
+    monkeypatch.setattr(pinned_access, "ROWS_PER_PROBE", 0)
 
 
 @pytest.mark.parametrize("mode", WriteMode)
@@ -153,7 +153,7 @@ def test_few_ids_are_looked_up_by_a_filter_and_many_by_a_scan(
     from tests.validation.graphs import PEOPLE, counting_ids, published
 
     monkeypatch.setattr(lookups, "PROBE_VALUES_MAX", 2)
-    monkeypatch.setattr(resolve_keys, "_ROWS_PER_PROBE", 0)
+    monkeypatch.setattr(pinned_access, "ROWS_PER_PROBE", 0)
     seen = []
     for count in (2, 3):
         tables = published(PEOPLE, ANN)

@@ -12,7 +12,7 @@ import omnigraph
 from omnigraph.errors import DamagedGraphError
 from omnigraph.load.write import ValidatedWrite, validate
 from omnigraph.storage.objects.location import parse_root
-from omnigraph.validation import lookups, resolve_keys
+from omnigraph.validation import lookups, pinned_access
 from omnigraph.validation.constraints import WriteMode
 from omnigraph.validation.lookups import SnapshotTables
 from tests.validation.graphs import counting_ids, edge, findings
@@ -28,7 +28,7 @@ edge Knows: Person -> Person @card(0..2) { @unique(src, dst) }
 @pytest.fixture(params=[0, 2000], ids=["scans", "filters"], autouse=True)
 def _both_ways_of_looking(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookups, "PROBE_VALUES_MAX", request.param)
-    monkeypatch.setattr(resolve_keys, "_ROWS_PER_PROBE", 0)
+    monkeypatch.setattr(pinned_access, "ROWS_PER_PROBE", 0)
 
 
 @pytest.fixture

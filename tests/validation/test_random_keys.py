@@ -21,17 +21,8 @@ from hypothesis import strategies as st
 
 from omnigraph.runner.key_hash import hash_keys
 from omnigraph.validation.constraints import EdgeCount, WriteMode
-from omnigraph.validation.keyed_bucket import (
-    Finding,
-    KeyPlan,
-    Role,
-    RoleKeys,
-    RoleKind,
-    Stage,
-    check_bucket,
-    group_keys,
-    match_rows,
-)
+from omnigraph.validation.hashed_keys import RoleKeys, group_keys, match_rows
+from omnigraph.validation.keyed_bucket import Finding, KeyPlan, Role, RoleKind, Stage, check_bucket
 from omnigraph.validation.violations import Reason
 from tests.drawing import drawn, seeds
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.load.write import ValidatedWrite, validate
-from omnigraph.validation import lookups, resolve_keys
+from omnigraph.validation import lookups, pinned_access
 from omnigraph.validation.constraints import WriteMode
 from tests.drawing import drawn
 from tests.schema.compiling import compiled
@@ -101,7 +101,7 @@ def test_checks_agree_with_plain_python_over_random_writes(
     probe_values_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lookups, "PROBE_VALUES_MAX", probe_values_max)
-    monkeypatch.setattr(resolve_keys, "_ROWS_PER_PROBE", 0)
+    monkeypatch.setattr(pinned_access, "ROWS_PER_PROBE", 0)
 
     @drawn(6)
     @given(cases())

@@ -12,17 +12,18 @@ from hypothesis import strategies as st
 from omnigraph.runner.protocol import Runner
 from omnigraph.runner.threads import ThreadRunner
 from omnigraph.schema.arrow import edge_schema, node_schema
-from omnigraph.validation import resolve_keys as resolving
 from omnigraph.validation.constraints import WriteMode, table_rules
-from omnigraph.validation.keyed_bucket import split_and_position
+from omnigraph.validation.hashed_keys import split_and_position
 from omnigraph.validation.keyed_passes import PassState
 from omnigraph.validation.keyed_write import HeldPiece, KeyedWrite
+from omnigraph.validation.pinned_access import Access
 from omnigraph.validation.resolve_keys import resolve_keys
 from tests.drawing import drawn
 from tests.load.oracle import NODES, SCHEMA, TABLES, Case, Record, expect
 from tests.load.random_loads import EMPTY, loads
 from tests.runner.random_runner import RandomRunner
 from tests.schema.compiling import compiled
+from tests.validation.exchanges import prefer, small_exchange
 from tests.validation.graphs import published
 
 pytestmark = pytest.mark.unit
@@ -123,13 +124,13 @@ def test_the_later_of_equal_ordering_values_wins_and_nan_is_the_greatest() -> No
 
 
 @pytest.mark.random
-@pytest.mark.parametrize("rows_per_probe", [0, 10_000], ids=["filters", "scans"])
+@pytest.mark.parametrize("access", Access)
 @pytest.mark.parametrize("kind", RUNNERS)
 def test_fates_agree_with_plain_python_over_random_loads(
-    kind: str, rows_per_probe: int, monkeypatch: pytest.MonkeyPatch
+    kind: str, access: Access, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resolving, "_ROWS_PER_PROBE", rows_per_probe)
-    monkeypatch.setattr(resolving, "_KEYS_PER_BUCKET", 7)
+    prefer(access, monkeypatch)
+    small_exchange(monkeypatch)
 
     @drawn(3)
     @given(loads(), st.integers(1, 5), st.integers(0, 1000))

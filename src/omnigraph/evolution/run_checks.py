@@ -36,7 +36,8 @@ from omnigraph.runner.key_hash import SEED_BYTES, hash_keys
 from omnigraph.runner.protocol import Hop, Runner, Sent, Stage, Task, require_answers
 from omnigraph.storage.lance.tables import find_entry, grouped, plan_scan, scan_fragments
 from omnigraph.validation.constraints import InEnum, InRange, Matches, RowRule, TypeRules
-from omnigraph.validation.keyed_bucket import RoleKeys, group_keys, is_first, match_rows
+from omnigraph.validation.hashed_keys import RoleKeys, group_keys, match_rows
+from omnigraph.validation.keyed_bucket import is_first
 from omnigraph.validation.row_checks import check_rows
 
 if TYPE_CHECKING:

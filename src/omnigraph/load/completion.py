@@ -46,9 +46,9 @@ from omnigraph.runner.shuffle import (
     files_by_bucket,
     read_files,
 )
+from omnigraph.validation.hashed_keys import incoming_rows, split_and_position
 from omnigraph.validation.input.intake import declared_types
 from omnigraph.validation.input.mentions import Mentions, mentions_of
-from omnigraph.validation.keyed_bucket import incoming_rows, split_and_position
 from omnigraph.validation.resolve_keys import rank_arrays
 from omnigraph.validation.violations import Reason, Violation
 

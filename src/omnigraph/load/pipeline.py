@@ -62,8 +62,8 @@ from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.staging import bulk
 from omnigraph.storage.staging.edits import stage_edits
 from omnigraph.validation.constraints import WriteMode, rules_of, table_rules
+from omnigraph.validation.hashed_keys import SPLIT_BITS, split_and_position
 from omnigraph.validation.input.intake import declared_types
-from omnigraph.validation.keyed_bucket import SPLIT_BITS, split_and_position
 from omnigraph.validation.keyed_passes import PassState, RefusedRows, Verdict, rows_of_piece
 from omnigraph.validation.keyed_write import KeyedWrite
 from omnigraph.validation.lookups import SnapshotTables
@@ -247,7 +247,9 @@ class _Load:
         self._completed = self._complete(pinned)
         write = self._keyed_write(plan, pinned)
         superseded = _as_superseded(self._completed.superseded)
-        resolution = resolve_keys(self._runner, write, verb=_VERB, refused=superseded)
+        resolution = resolve_keys(
+            self._runner, write, verb=_VERB, refused=superseded, scratch=self._scratch
+        )
         reach("load.settled")
         self._account = account_of(
             self._job,

@@ -39,7 +39,7 @@ from omnigraph.load.staging import (
 from omnigraph.names import ID_COLUMN
 from omnigraph.schema.arrow import has_blob
 from omnigraph.validation import constraints
-from omnigraph.validation.keyed_bucket import split_and_position
+from omnigraph.validation.hashed_keys import split_and_position
 from omnigraph.validation.keyed_checks import broken_rows
 from omnigraph.validation.keyed_passes import PassState, RefusedRows, Verdict
 from omnigraph.validation.keyed_write import KeyedWrite

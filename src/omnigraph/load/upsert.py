@@ -12,7 +12,6 @@ Invariants:
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -23,17 +22,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.names import ID_COLUMN, LANCE_COLUMNS
-from omnigraph.runner.key_hash import SEED_BYTES
 from omnigraph.runner.protocol import Hop, Runner, Sent, Stage, Task
 from omnigraph.storage.lance.tables import grouped, plan_scan, scan_fragments
 from omnigraph.storage.objects.durability import make_durable
 from omnigraph.storage.staging import bulk
-from omnigraph.validation.keyed_bucket import (
+from omnigraph.validation.hashed_keys import (
     Hashing,
     KeyBuckets,
-    decode_keys,
+    RoleKeys,
     incoming_rows,
     match_rows,
+    read_buckets,
     split_and_position,
 )
 
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.snapshot import TableEntry
 
-_IDS_PER_BUCKET: Final = 2_000_000
 _PINNED_ROWS_PER_PIECE: Final = 2_000_000
 _IDS_SENT_TOGETHER: Final = 1_000_000
 _STAGED, _PINNED = 0, 1
@@ -172,10 +170,12 @@ class _UpsertTasks:
         yield from buckets.buckets()
 
     def match(self, messages: Iterator[bytes], task: Task) -> Iterator[Sent]:
-        task.advance()
-        keys = decode_keys(messages)
-        if len(keys) < 2:
-            return
+        for keys in read_buckets(messages, self._hashing, task):
+            task.advance()
+            if len(keys) == 2:
+                yield from self._match_bucket(keys)
+
+    def _match_bucket(self, keys: Mapping[int, RoleKeys]) -> Iterator[Sent]:
         staged, pinned = keys[_STAGED], keys[_PINNED]
         staged_matches, pinned_matches = match_rows(staged, pinned)
         row_ids = pinned.extras[0][pinned_matches]
@@ -266,9 +266,7 @@ def upsert(
     scan = plan_scan(root, entry, columns=[ID_COLUMN], where=None)
     groups = grouped(scan.fragments, rows_max=_PINNED_ROWS_PER_PIECE)
     ids = entry.row_count + sum(piece.rows_kept for piece in pieces)
-    hashing = Hashing(
-        seed=secrets.token_bytes(SEED_BYTES), buckets=max(1, -(-ids // _IDS_PER_BUCKET))
-    )
+    hashing = Hashing.for_keys(ids)
     tasks = _UpsertTasks(
         root, entry, schema, pieces, [number for group in groups for number in group], hashing
     )
@@ -277,7 +275,7 @@ def upsert(
         stage,
         work,
         tasks.send,
-        Hop(partitions=hashing.buckets, receive=tasks.match),
+        Hop(partitions=hashing.partitions, receive=tasks.match),
         Hop(partitions=tasks.owners, receive=tasks.write),
     )
     results = {

@@ -13,16 +13,17 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, Final, TypeVar
+from typing import Final, TypeVar
 
 import pyarrow as pa
 
-from omnigraph.errors import OmnigraphError, StorageUnavailableError
+from omnigraph.errors import OmnigraphError
+from omnigraph.runner.mailboxes import Mailboxes
 from omnigraph.runner.protocol import FramePart, Hop, Observer, Send, Sent, Stage, Task, attempt
 from omnigraph.runner.shuffle import LocalScratch, Scratch
 
@@ -96,18 +97,18 @@ class ThreadRunner:
         self, stage: Stage, pieces: Sequence[Piece], send: Send[Piece], *hops: Hop
     ) -> list[Sent]:
         self._observer.begin(stage, pieces=len(pieces) + sum(hop.partitions for hop in hops))
-        with _Mailboxes(self._held_bytes) as mailboxes:
+        with Mailboxes(self._held_bytes) as mailboxes:
             self._run(pieces, lambda piece, task: mailboxes.put(send(piece, task), task))
             return self._receive(mailboxes, *hops)
 
-    def _receive(self, mailboxes: _Mailboxes, hop: Hop, *later: Hop) -> list[Sent]:
+    def _receive(self, mailboxes: Mailboxes, hop: Hop, *later: Hop) -> list[Sent]:
         def receive(partition: int, task: Task) -> list[Sent]:
             return list(hop.receive(mailboxes.take(partition), task))
 
         numbers = range(hop.partitions)
         if not later:
             return [sent for answers in self._run(numbers, receive) for sent in answers]
-        with _Mailboxes(self._held_bytes) as following:
+        with Mailboxes(self._held_bytes) as following:
             self._run(
                 numbers,
                 lambda number, task: following.put(hop.receive(mailboxes.take(number), task), task),
@@ -161,63 +162,3 @@ def _slices(rows: pa.Table, size: int) -> Iterator[pa.Table]:
     bounds = [len(rows) * number // count for number in range(count + 1)]
     for start, end in pairwise(bounds):
         yield rows.slice(start, end - start)
-
-
-class _Mailboxes:
-    """The messages of one hop by partition: in memory, then in one file."""
-
-    def __init__(self, held_bytes: int) -> None:
-        self._room = held_bytes
-        self._lock = threading.Lock()
-        self._messages: dict[int, list[bytes | tuple[int, int]]] = {}
-        self._file: IO[bytes] | None = None
-        self._end = 0
-
-    def __enter__(self) -> _Mailboxes:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._messages.clear()
-        if self._file is not None:
-            self._file.close()
-
-    def put(self, messages: Iterator[Sent], task: Task) -> None:
-        try:
-            for partition, content in messages:
-                task.advance()
-                with self._lock:
-                    self._messages.setdefault(partition, []).append(self._keep(content))
-        finally:
-            if isinstance(messages, Generator):
-                messages.close()  # what it has open is not needed while a failure is handled
-
-    def take(self, partition: int) -> Iterator[bytes]:
-        """The messages to one partition; they are forgotten as they are read."""
-        messages = self._messages.pop(partition, [])
-        messages.reverse()
-        while messages:
-            message = messages.pop()
-            if isinstance(message, bytes):
-                yield message
-            else:
-                assert self._file is not None
-                start, size = message
-                yield os.pread(self._file.fileno(), size, start)
-
-    def _keep(self, content: bytes) -> bytes | tuple[int, int]:
-        if len(content) <= self._room:
-            self._room -= len(content)
-            return content
-        try:
-            if self._file is None:
-                self._file = tempfile.TemporaryFile(prefix="omnigraph-exchange-")  # noqa: SIM115
-            self._file.write(content)
-            self._file.flush()
-        except OSError as error:
-            raise StorageUnavailableError(
-                f"keys cannot be exchanged in the folder {tempfile.gettempdir()}: {error}",
-                next_step="Free space there, or name another folder with TMPDIR.",
-            ) from error
-        place = (self._end, len(content))
-        self._end += len(content)
-        return place

@@ -16,7 +16,6 @@ Invariants:
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +26,6 @@ import numpy as np
 
 from omnigraph.errors import OmnigraphError
 from omnigraph.names import ID_COLUMN, ROW_ADDRESS, SOURCE_COLUMN
-from omnigraph.runner.key_hash import SEED_BYTES
 from omnigraph.runner.protocol import Hop, Runner, Sent, Stage, Task
 from omnigraph.storage.lance.tables import (
     grouped,
@@ -43,15 +41,8 @@ from omnigraph.validation.constraints import (
     UniqueTuple,
     WriteMode,
 )
-from omnigraph.validation.keyed_bucket import (
-    Finding,
-    Hashing,
-    KeyBuckets,
-    KeyPlan,
-    check_bucket,
-    decode_keys,
-    roles_of,
-)
+from omnigraph.validation.hashed_keys import Hashing, KeyBuckets, read_buckets
+from omnigraph.validation.keyed_bucket import Finding, KeyPlan, check_bucket, roles_of
 from omnigraph.validation.keyed_passes import Verdict
 from omnigraph.validation.violations import BadRows, Reason, Violation, unplaced
 
@@ -61,8 +52,6 @@ if TYPE_CHECKING:
 
 EXAMPLES_MAX: Final = 5
 """Number of rows that are shown for every broken rule."""
-KEYS_PER_BUCKET: Final = 2_000_000
-_BUCKETS_MAX: Final = 1 << 16
 _ROWS_PER_PIECE: Final = 1 << 20
 _KEYS_HELD_LEAST: Final = 1 << 18
 _KEYS_HELD_MOST: Final = 1 << 22
@@ -191,16 +180,13 @@ def _exchange_keys(
         columns = dict.fromkeys(name for role in roles for name in role.columns)
         pieces += _groups(root, entry, list(columns))
         keys += entry.row_count * len(roles)
-    hashing = Hashing(
-        seed=secrets.token_bytes(SEED_BYTES),
-        buckets=min(max(1, -(-keys // KEYS_PER_BUCKET)), _BUCKETS_MAX),
-    )
+    hashing = Hashing.for_keys(keys)
     violations: dict[tuple[str, Verdict], _Refused] = {}
     for _, message in runner.exchange(
         Stage(verb=_VERB, name="compare keys"),
         pieces,
         partial(_send_keys, root, plan, hashing),
-        Hop(partitions=hashing.buckets, receive=partial(_check_keys, plan)),
+        Hop(partitions=hashing.partitions, receive=partial(_check_keys, plan, hashing)),
     ):
         refused = msgspec.msgpack.decode(message, type=_Refused)
         key = (refused.table_key, Verdict(reason=refused.reason, columns=refused.columns))
@@ -231,18 +217,21 @@ def _send_keys(
     yield from buckets.buckets()
 
 
-def _check_keys(plan: KeyPlan, messages: Iterator[bytes], task: Task) -> Iterator[Sent]:
-    task.advance()
-    for finding in check_bucket(decode_keys(messages), plan):
-        assert isinstance(finding, Finding), "nothing replaces a row here"
-        refused = _Refused(
-            finding.table_key,
-            finding.reason,
-            finding.columns,
-            len(finding.rows),
-            tuple(finding.rows[:EXAMPLES_MAX].tolist()),
-        )
-        yield task.number, msgspec.msgpack.encode(refused)
+def _check_keys(
+    plan: KeyPlan, hashing: Hashing, messages: Iterator[bytes], task: Task
+) -> Iterator[Sent]:
+    for keys in read_buckets(messages, hashing, task):
+        task.advance()
+        for finding in check_bucket(keys, plan):
+            assert isinstance(finding, Finding), "nothing replaces a row here"
+            refused = _Refused(
+                finding.table_key,
+                finding.reason,
+                finding.columns,
+                len(finding.rows),
+                tuple(finding.rows[:EXAMPLES_MAX].tolist()),
+            )
+            yield task.number, msgspec.msgpack.encode(refused)
 
 
 def _quote(

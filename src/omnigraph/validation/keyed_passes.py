@@ -19,7 +19,8 @@ import numpy as np
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph.validation import constraints
 from omnigraph.validation.constraints import EndpointExists, TypeRules
-from omnigraph.validation.keyed_bucket import SPLIT_BITS, Finding, KeyPlan, RoleKind, Stage, is_node
+from omnigraph.validation.hashed_keys import SPLIT_BITS
+from omnigraph.validation.keyed_bucket import Finding, KeyPlan, RoleKind, Stage, is_node
 from omnigraph.validation.violations import Reason
 
 if TYPE_CHECKING:

@@ -4,13 +4,14 @@ A pass reads the keys of incoming rows and of the pinned rows that a rule refers
 hashes to buckets, and checks every bucket. Only rows that a pass refuses lead to another one; see
 `keyed_passes`.
 
-Pinned keys are read in one of two ways: by filters, which an index serves, if the incoming rows are
-few, and otherwise by scans of the key columns. `choose_access` decides by counts alone.
+Which pinned keys are read, and how, is decided by `pinned_access`. Rows of a key that very many
+share are sent together, and listed by their piece if they are refused.
 
 Invariants:
 - A refused row has exactly one reason, that of the first stage it failed; every other row keeps
   every rule against the rows that are kept and the remaining pinned rows.
-- Values do not travel. A task holds the keys of one part of a piece, or of one bucket.
+- Values do not travel. A task holds the keys of one part of a piece, or of one bucket, whatever
+  share of the rows has one key.
 - The result does not depend on the runner, on the pieces or on the number of buckets.
 """
 
@@ -18,9 +19,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import Enum, auto
-from functools import partial
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias, assert_never
 
 import msgspec
@@ -29,50 +28,46 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from omnigraph.names import ID_COLUMN, ROW_ADDRESS, SOURCE_COLUMN
-from omnigraph.runner.key_hash import SEED_BYTES
-from omnigraph.runner.protocol import Hop, Runner, Sent, Stage, Task
-from omnigraph.validation import keyed_bucket, lookups
-from omnigraph.validation.keyed_bucket import (
-    Finding,
+from omnigraph.names import ID_COLUMN, ROW_ADDRESS
+from omnigraph.runner.key_hash import SEED_BYTES, hash_keys
+from omnigraph.runner.protocol import Hop, Runner, Sent, Stage, Task, require_answers
+from omnigraph.runner.shuffle import Scratch
+from omnigraph.validation import keyed_bucket
+from omnigraph.validation.hashed_keys import (
+    Chosen,
     Hashing,
     KeyBuckets,
+    KeySet,
+    incoming_rows,
+    read_buckets,
+    split_and_position,
+)
+from omnigraph.validation.keyed_bucket import (
+    NO_GROUPS,
+    Finding,
     KeyPlan,
+    RefusedGroups,
     Replaced,
     Role,
     RoleKind,
-    incoming_rows,
-    roles_of,
+    space_of,
 )
-from omnigraph.validation.keyed_passes import PassState, after_pass
+from omnigraph.validation.keyed_passes import PassState, after_pass, rows_of_piece
 from omnigraph.validation.keyed_write import IncomingPiece, KeyedWrite
-from omnigraph.validation.lookups import Within, can_probe, filter_text
+from omnigraph.validation.pinned_access import (
+    Access,
+    IncomingKeys,
+    PinnedRead,
+    collect_keys,
+    plan_reads,
+)
 from omnigraph.validation.violations import Reason
 
 _PASSES_MAX: Final = 50
-_KEYS_PER_BUCKET: Final = 2_000_000
-_BUCKETS_MAX: Final = 16_384
 _KEYS_SENT_TOGETHER: Final = 1_000_000
 _PINNED_ROWS_PER_PIECE: Final = 2_000_000
-_ROWS_PER_PROBE: Final = 8
-"""So many rows are scanned in the time in which one value is looked up."""
 _SIGN: Final = np.uint64(1 << 63)
-# No column can have this name.
-_FORMER: Final = "former sources"
 _NO_ADDRESSES: Final = np.empty(0, np.uint64)
-
-
-class Access(Enum):
-    """How pinned keys are read."""
-
-    PROBE = auto()
-    SCAN = auto()
-
-
-def choose_access(*, incoming: int, pinned: int) -> Access:
-    """How the pinned keys of a table are read, by the rows of the write and of the table."""
-    few = 0 < incoming <= lookups.PROBE_VALUES_MAX and incoming * _ROWS_PER_PROBE <= pinned
-    return Access.PROBE if few else Access.SCAN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,17 +80,27 @@ class _SendIncoming:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SendPinned:
-    """Send pinned keys of some roles: of the rows of some fragments, of a filter, or of all rows.
+    """Send pinned keys, of some fragments or of the whole table.
 
-    `replaced` and `deleted` have the addresses of rows that are removed.
+    `removed` has the addresses of rows that are removed, by their fate; `has_fates` says whether
+    rules ask for these.
     """
 
+    read: PinnedRead
+    fragments: tuple[int, ...] | None
+    removed: Mapping[int, np.ndarray] = field(repr=False)
+    has_fates: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ListRows:
+    """List the refused rows of groups in a piece, without rows that were refused before."""
+
+    piece: IncomingPiece
+    refused: np.ndarray | None = field(repr=False)
     table_key: str
-    roles: tuple[int, ...]
-    fragments: tuple[int, ...] | None = None
-    where: str | None = None
-    replaced: np.ndarray = field(repr=False, compare=False)
-    deleted: np.ndarray = field(repr=False, compare=False)
+    columns: tuple[str, ...]
+    groups: RefusedGroups = field(repr=False)
 
 
 _Work: TypeAlias = _SendIncoming | _SendPinned
@@ -107,6 +112,7 @@ class _FindingMessage(msgspec.Struct, frozen=True, array_like=True, tag=True):
     reason: str
     columns: tuple[str, ...]
     rows: bytes
+    groups: bytes
     broken: bytes
 
 
@@ -119,41 +125,76 @@ _DECODER: Final = msgspec.msgpack.Decoder(_FindingMessage | _ReplacedMessage)
 
 
 def resolve_keys(
-    runner: Runner, write: KeyedWrite, *, verb: str, refused: PassState | None = None
+    runner: Runner,
+    write: KeyedWrite,
+    *,
+    verb: str,
+    refused: PassState | None = None,
+    scratch: Scratch | None = None,
 ) -> PassState:
     """Apply the keyed rules to all rows of a write, except those that were refused before.
+
+    Args:
+        runner: runs the passes.
+        write: the rows.
+        verb: of the operation, for its progress.
+        refused: the rows that were refused before.
+        scratch: a place for what all tasks need, if that may be large.
 
     Returns:
         The refused rows with their reasons, and what the write would leave broken among pinned
         rows.
     """
+    passes = _Passes(runner, write, verb, scratch)
     state = refused or PassState()
     for _ in range(_PASSES_MAX):
-        state = _Pass(runner, write, state, verb).run()
+        state = passes.run(state)
         if state.is_final:
             return state
     raise AssertionError(f"refused rows still changed findings after {_PASSES_MAX} passes")
 
 
-class _Pass:
-    """One pass over the rows that were not refused before."""
+class _Passes:
+    """The passes of one write; each is over the rows that were not refused before."""
 
-    def __init__(self, runner: Runner, write: KeyedWrite, state: PassState, verb: str) -> None:
+    def __init__(
+        self, runner: Runner, write: KeyedWrite, verb: str, scratch: Scratch | None
+    ) -> None:
         self._runner = runner
         self._write = write
-        self._state = state
         self._verb = verb
         self._keys = write.keys()
+        self._reads = tuple(plan_reads(write, self._keys))
+        self._groups = {
+            read.table_key: self._fragment_groups(read.table_key)
+            for read in self._reads
+            if read.access is not Access.PROBE
+        }
+        hashing = Hashing.for_keys(self._count_keys())
+        filtered = [
+            self._keys.roles[number]
+            for read in self._reads
+            if read.access is Access.FILTERED_SCAN
+            for number in read.roles
+        ]
+        incoming = (
+            collect_keys(runner, write, filtered, hashing, verb=verb, scratch=scratch)
+            if filtered
+            else None
+        )
+        self._hashing = hashing
+        self._sender = _Sender(write, self._keys, hashing, incoming)
 
-    def run(self) -> PassState:
-        work: list[_Work] = [*self._incoming(), *self._pinned()]
-        hashing = Hashing(seed=secrets.token_bytes(SEED_BYTES), buckets=self._buckets())
-        sender = _Sender(self._write, self._keys, hashing)
+    def run(self, state: PassState) -> PassState:
+        work: list[_Work] = [*self._incoming(state), *self._pinned(state)]
         answers = self._runner.exchange(
             Stage(verb=self._verb, name="check keys"),
             work,
-            sender.send,
-            Hop(partitions=hashing.buckets, receive=_Checker(self._keys).receive),
+            self._sender.send,
+            Hop(
+                partitions=self._hashing.partitions,
+                receive=_Checker(self._keys, self._hashing).receive,
+            ),
         )
         findings: list[Finding] = []
         replaced: dict[str, list[np.ndarray]] = {}
@@ -165,165 +206,95 @@ class _Pass:
                 addresses = np.frombuffer(message.rows, np.uint64)
                 replaced.setdefault(message.table_key, []).append(addresses)
         return after_pass(
-            self._state,
-            findings,
+            state,
+            self._listed(findings, state),
             {key: np.sort(np.concatenate(parts)) for key, parts in replaced.items()},
             keys=self._keys,
             rules=self._write.rules,
             given_ids=self._write.given_ids,
         )
 
-    def _incoming(self) -> Iterator[_SendIncoming]:
+    def _listed(self, findings: Sequence[Finding], state: PassState) -> list[Finding]:
+        """The findings with the rows of their groups, which the pieces list."""
+        listed = [finding for finding in findings if not len(finding.groups)]
+        grouped = [finding for finding in findings if len(finding.groups)]
+        pieces = {piece.piece.number: piece for piece in self._incoming(state)} if grouped else {}
+        work: list[_ListRows] = []
+        findings_of_work: list[Finding] = []
+        for finding in grouped:
+            numbers, _ = split_and_position(finding.groups.first)
+            for number in np.unique(numbers).tolist():
+                findings_of_work.append(finding)
+                work.append(
+                    _ListRows(
+                        piece=pieces[number].piece,
+                        refused=pieces[number].refused.get(finding.table_key),
+                        table_key=finding.table_key,
+                        columns=finding.columns,
+                        groups=finding.groups.filter(numbers == number),
+                    )
+                )
+        stage = Stage(verb=self._verb, name="list rows of frequent keys")
+        answers = require_answers(self._runner.map(stage, work, _list_rows, bytes)) if work else ()
+        for finding, rows in zip(findings_of_work, answers, strict=True):
+            listed.append(replace(finding, rows=np.frombuffer(rows, np.uint64), groups=NO_GROUPS))
+        return listed
+
+    def _incoming(self, state: PassState) -> Iterator[_SendIncoming]:
+        excluded = {key: np.sort(rows) for key, rows in self._write.excluded.items()}
         for piece in self._write.pieces:
-            refused = self._state.refused_in(piece.number)
-            for table_key, rows in self._write.excluded.items():
-                refused[table_key] = np.concatenate([rows, refused.get(table_key, _NO_ADDRESSES)])
+            refused = state.refused_in(piece.number)
+            for table_key, rows in excluded.items():
+                of_piece = rows[rows_of_piece(rows, piece.number)]
+                if len(of_piece):
+                    earlier = refused.get(table_key, _NO_ADDRESSES)
+                    refused[table_key] = np.concatenate([of_piece, earlier])
             yield _SendIncoming(piece=piece, refused=refused)
 
-    def _pinned(self) -> Iterator[_SendPinned]:
-        roles_by_table: dict[str, list[tuple[int, Role]]] = {}
-        for number, role in enumerate(self._keys.roles):
-            if role.pinned:
-                roles_by_table.setdefault(role.table_key, []).append((number, role))
-        if not roles_by_table:
-            return
-        probes = _Probes(self._write, self._keys.tracked)
-        for table_key, roles in roles_by_table.items():
+    def _pinned(self, state: PassState) -> Iterator[_SendPinned]:
+        for read in self._reads:
+            table_key = read.table_key
             deleted = self._write.deleted.get(table_key)
-            send = partial(
-                _SendPinned,
-                table_key=table_key,
-                replaced=self._state.replaced.get(table_key, _NO_ADDRESSES),
-                deleted=_NO_ADDRESSES if deleted is None else deleted.addresses,
-            )
-            scanned: list[int] = []
-            for number, role in roles:
-                where = probes.filter(role)
-                if where is None:
-                    scanned.append(number)
-                elif where:
-                    yield send(roles=(number,), where=where)
-            for fragments in self._groups(table_key) if scanned else ():
-                yield send(roles=tuple(scanned), fragments=fragments)
+            removed = {
+                keyed_bucket.REPLACED: state.replaced.get(table_key, _NO_ADDRESSES),
+                keyed_bucket.DELETED: _NO_ADDRESSES if deleted is None else deleted.addresses,
+            }
+            for fragments in self._groups[table_key] if read.where is None else (None,):
+                yield _SendPinned(
+                    read=read,
+                    fragments=fragments,
+                    removed={
+                        fate: _in_fragments(addresses, fragments)
+                        for fate, addresses in removed.items()
+                        if len(addresses)
+                    },
+                    has_fates=table_key in self._keys.tracked or deleted is not None,
+                )
 
-    def _groups(self, table_key: str) -> tuple[tuple[int, ...] | None, ...]:
+    def _fragment_groups(self, table_key: str) -> tuple[tuple[int, ...] | None, ...]:
         """The parts in which a table is scanned; a table of one part is not even planned."""
         pinned = self._write.pinned
         if pinned.row_count(table_key) <= _PINNED_ROWS_PER_PIECE:
             return (None,)
         return pinned.groups(table_key, rows_max=_PINNED_ROWS_PER_PIECE)
 
-    def _buckets(self) -> int:
-        """Enough for the keys of incoming rows, and of all pinned rows that may be read."""
-        keys = 0
-        for role in self._keys.roles:
-            if role.pinned:
-                keys += self._write.pinned.row_count(role.table_key)
-            else:
-                keys += self._write.rows_of(role.table_key)
-        return min(_BUCKETS_MAX, max(1, -(-keys // _KEYS_PER_BUCKET)))
-
-
-class _Probes:
-    """Filters for the pinned keys that incoming rows are compared with, if these are few."""
-
-    def __init__(self, write: KeyedWrite, tracked: frozenset[str]) -> None:
-        self._write = write
-        self._tracked = tracked
-        self._rows = sum(map(write.rows_of, write.rules)) + sum(
-            len(deleted.ids) for deleted in write.deleted.values()
+    def _count_keys(self) -> int:
+        """The keys of incoming rows, and of all pinned rows that are sent."""
+        incoming = sum(
+            self._write.rows_of(role.table_key) for role in self._keys.roles if not role.pinned
         )
-        self._read: dict[tuple[str, str], pa.ChunkedArray] = {}
+        # Of other reads only the keys that match are sent: at most about as many as come in.
+        scans = [read for read in self._reads if read.access is Access.SCAN]
+        return incoming + sum(
+            self._write.pinned.row_count(read.table_key) * len(read.roles) for read in scans
+        )
 
-    def filter(self, role: Role) -> str | None:
-        """The filter for a role; an empty one if no row is asked for, None to scan the table."""
-        write = self._write
-        pinned = write.pinned.row_count(role.table_key)
-        if choose_access(incoming=self._rows, pinned=pinned) is Access.SCAN:
-            return None
-        if role.kind is RoleKind.ENDPOINT:
-            if role.node_key in write.overwritten or role.table_key in write.overwritten:
-                return None  # edges that no incoming row names
-            column = role.columns[0]
-            values = [*self._ends(role.table_key, column), *self._deleted(role.node_key)]
-        elif role.kind is RoleKind.ID:
-            if any(self._abandons(role.table_key, edge_key) for edge_key in write.overwritten):
-                return None
-            column, values = ID_COLUMN, self._ids(role.table_key)
-        else:
-            probed = [name for name in role.columns if self._can_probe(role.table_key, name)]
-            if not probed:
-                return None
-            column, values = probed[0], [self._values(role.table_key, probed[0])]
-        return self._text(column, values)
 
-    def _abandons(self, node_key: str, edge_key: str) -> bool:
-        """Whether nodes that no incoming row names may be left with too few edges."""
-        rule = self._write.count_rule(edge_key)
-        return rule is not None and rule.source_key == node_key
-
-    def _text(self, column: str, values: Sequence[pa.ChunkedArray]) -> str | None:
-        chunks = [chunk for array in values for chunk in array.chunks]
-        if not chunks:
-            return ""
-        distinct = pc.unique(pa.chunked_array(chunks)).drop_null()
-        if len(distinct) > lookups.PROBE_VALUES_MAX:
-            return None
-        return filter_text(Within(column=column, values=distinct)) if len(distinct) else ""
-
-    def _ids(self, table_key: str) -> list[pa.ChunkedArray]:
-        """Ids of incoming rows, and of the nodes that incoming edges refer to."""
-        ids = [self._values(table_key, ID_COLUMN), *self._deleted(table_key)]
-        for rules in self._write.rules.values():
-            for role in roles_of(rules, pinned=False):
-                if role.kind is RoleKind.ENDPOINT and role.node_key == table_key:
-                    ids += self._ends(role.table_key, role.columns[0])
-        return ids
-
-    def _deleted(self, table_key: str | None) -> list[pa.ChunkedArray]:
-        rows = self._write.deleted.get(table_key or "")
-        return [] if rows is None else [pa.chunked_array([rows.ids])]
-
-    def _ends(self, table_key: str, column: str) -> list[pa.ChunkedArray]:
-        """One end of incoming edges; the source also of the pinned edges that they replace."""
-        if column == SOURCE_COLUMN:
-            return self._sources(table_key)
-        return [self._values(table_key, column)]
-
-    def _sources(self, table_key: str) -> list[pa.ChunkedArray]:
-        """Sources of incoming edges, and of the pinned ones that are removed."""
-        sources = [self._values(table_key, SOURCE_COLUMN)]
-        if table_key in self._tracked or table_key in self._write.deleted:
-            sources.append(self._former_sources(table_key))
-        return sources
-
-    def _former_sources(self, table_key: str) -> pa.ChunkedArray:
-        if (table_key, _FORMER) not in self._read:
-            gone_ids = [self._values(table_key, ID_COLUMN), *self._deleted(table_key)]
-            where = self._text(ID_COLUMN, gone_ids)
-            former = pa.chunked_array([], pa.string())
-            if where:
-                rows = self._write.pinned.scan(table_key, [SOURCE_COLUMN], where).read_all()
-                former = rows.column(SOURCE_COLUMN)
-            self._read[table_key, _FORMER] = former
-        return self._read[table_key, _FORMER]
-
-    def _can_probe(self, table_key: str, column: str) -> bool:
-        values = self._values(table_key, column)
-        return bool(values.num_chunks) and can_probe(values.type)
-
-    def _values(self, table_key: str, column: str) -> pa.ChunkedArray:
-        """The values of a column in all incoming rows of a table."""
-        if (table_key, column) not in self._read:
-            chunks = [
-                batch.column(0)
-                for piece in self._write.pieces
-                if piece.rows.get(table_key)
-                for batch in piece.read(table_key, [column])
-            ]
-            kind = chunks[0].type if chunks else pa.string()
-            self._read[table_key, column] = pa.chunked_array(chunks, kind)
-        return self._read[table_key, column]
+def _in_fragments(addresses: np.ndarray, fragments: tuple[int, ...] | None) -> np.ndarray:
+    if fragments is None:
+        return addresses
+    owners, _ = split_and_position(addresses)
+    return addresses[np.isin(owners, fragments)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -337,13 +308,21 @@ class _Roles:
 class _Sender:
     """Hashes the keys of pieces, role by role."""
 
-    def __init__(self, write: KeyedWrite, keys: KeyPlan, hashing: Hashing) -> None:
+    def __init__(
+        self, write: KeyedWrite, keys: KeyPlan, hashing: Hashing, incoming: IncomingKeys | None
+    ) -> None:
         # The pieces travel with the work: a task needs its own only.
         self._pinned = write.pinned
+        self._incoming = incoming
         self._order_by = write.order_by
         self._ordered = write.ordered
         self._keys = keys
         self._hashing = hashing
+        self._chosen = {
+            number: Chosen.LAST if role.kind is RoleKind.ID and keys.supersedes else Chosen.FIRST
+            for number, role in enumerate(keys.roles)
+            if not role.pinned
+        }
 
     def send(self, work: _Work, task: Task) -> Iterator[Sent]:
         match work:
@@ -356,7 +335,7 @@ class _Sender:
 
     def _send_incoming(self, work: _SendIncoming, task: Task) -> Iterator[Sent]:
         piece = work.piece
-        buckets = KeyBuckets(self._hashing)
+        buckets = KeyBuckets(self._hashing, self._chosen)
         for table_key in piece.rows:
             roles = self._incoming_roles(table_key, with_ids=bool(piece.given_ids.get(table_key)))
             if not roles.numbered:
@@ -405,19 +384,17 @@ class _Sender:
             buckets.add(number, [rows.column(ID_COLUMN)], row_numbers, extras=extras)
 
     def _send_pinned(self, work: _SendPinned, task: Task) -> Iterator[Sent]:
-        roles = [(number, self._keys.roles[number]) for number in work.roles]
+        read, table_key = work.read, work.read.table_key
+        roles = [(number, self._keys.roles[number]) for number in read.roles]
         columns = list(dict.fromkeys(name for _, role in roles for name in role.columns))
-        needs_addresses = (
-            work.table_key in self._keys.tracked
-            or len(work.deleted) > 0
-            or any(role.kind is RoleKind.ENDPOINT for _, role in roles)
-        )
-        read = [*columns, ROW_ADDRESS] if needs_addresses else columns
+        needs_addresses = work.has_fates or any(role.kind is RoleKind.ENDPOINT for _, role in roles)
+        needed = [*columns, ROW_ADDRESS] if needs_addresses else columns
         batches: Iterable[pa.RecordBatch]
         if work.fragments is None:
-            batches = self._pinned.scan(work.table_key, read, work.where)
+            batches = self._pinned.scan(table_key, needed, read.where)
         else:
-            batches = self._pinned.scan_group(work.table_key, work.fragments, read)
+            batches = self._pinned.scan_group(table_key, work.fragments, needed)
+        only = self._matching(read)
         buckets = KeyBuckets(self._hashing)
         for batch in batches:
             task.advance(rows=len(batch))
@@ -427,22 +404,62 @@ class _Sender:
                 if needs_addresses
                 else np.zeros(len(batch), np.uint64)
             )
-            extras = self._fates(work, addresses)
+            extras = _fates(work, addresses)
             for number, role in roles:
                 values = [batch.column(name) for name in role.columns]
-                buckets.add(number, values, addresses, extras=extras)
+                buckets.add(number, values, addresses, extras=extras, only=only.get(number))
             if buckets.count > _KEYS_SENT_TOGETHER:
                 yield from buckets.buckets()
         yield from buckets.buckets()
 
-    def _fates(self, work: _SendPinned, addresses: np.ndarray) -> tuple[np.ndarray, ...]:
-        """What becomes of pinned rows, if rules depend on that."""
-        if work.table_key not in self._keys.tracked and not len(work.deleted):
-            return ()
-        fates = np.zeros(len(addresses), np.uint64)
-        fates[np.isin(addresses, work.replaced)] = keyed_bucket.REPLACED
-        fates[np.isin(addresses, work.deleted)] = keyed_bucket.DELETED
-        return (fates,)
+    def _matching(self, read: PinnedRead) -> Mapping[int, KeySet]:
+        """By role, the keys that are sent; all if a role is missing."""
+        if read.access is not Access.FILTERED_SCAN:
+            return {}
+        assert self._incoming is not None
+        return {
+            number: self._incoming.of(space_of(self._keys.roles[number])) for number in read.roles
+        }
+
+
+def _fates(work: _SendPinned, addresses: np.ndarray) -> tuple[np.ndarray, ...]:
+    """What becomes of pinned rows, if rules depend on that."""
+    if not work.has_fates:
+        return ()
+    fates = np.zeros(len(addresses), np.uint64)
+    for fate, removed in work.removed.items():
+        fates[np.isin(addresses, removed)] = fate
+    return (fates,)
+
+
+def _list_rows(work: _ListRows, task: Task) -> bytes:
+    """The numbers of the rows that are refused of some groups."""
+    seed = secrets.token_bytes(SEED_BYTES)
+    parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    first = 0
+    for batch in work.piece.read(work.table_key, work.columns):
+        task.advance(rows=len(batch))
+        numbers = incoming_rows(work.piece.number, first, len(batch))
+        first += len(batch)
+        rows, numbers = _without_refused(batch, numbers, work.refused)
+        hashes = hash_keys([rows.column(name) for name in work.columns], seed)
+        is_present = slice(None) if hashes.present is None else hashes.present
+        parts.append((numbers[is_present], hashes.first[is_present], hashes.second[is_present]))
+    numbers, firsts, seconds = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    order = np.argsort(firsts, kind="stable")
+    numbers, firsts, seconds = numbers[order], firsts[order], seconds[order]
+    by_number = np.argsort(numbers)
+    refused: list[np.ndarray] = []
+    groups = work.groups
+    positions = by_number[np.searchsorted(numbers, groups.first, sorter=by_number)]
+    for group, position in enumerate(positions.tolist()):
+        start = int(np.searchsorted(firsts, firsts[position], "left"))
+        end = int(np.searchsorted(firsts, firsts[position], "right"))
+        rows_of_key = numbers[start:end][seconds[start:end] == seconds[position]]
+        inside = (rows_of_key >= groups.first[group]) & (rows_of_key <= groups.last[group])
+        rows_of_group = rows_of_key[inside][int(groups.kept[group]) :]
+        refused.append(rows_of_group[rows_of_group != groups.spared[group]])
+    return np.concatenate(refused).tobytes()
 
 
 def _without_refused(
@@ -467,15 +484,16 @@ def _with_given_ids(
 
 @dataclass(frozen=True, slots=True)
 class _Checker:
-    """Checks the keys of one bucket."""
+    """Checks the keys of one partition, bucket by bucket."""
 
     keys: KeyPlan
+    hashing: Hashing
 
     def receive(self, messages: Iterator[bytes], task: Task) -> Iterator[Sent]:
-        task.advance()
-        keys = keyed_bucket.decode_keys(messages)
-        for outcome in keyed_bucket.check_bucket(keys, self.keys):
-            yield task.number, msgspec.msgpack.encode(_message(outcome))
+        for keys in read_buckets(messages, self.hashing, task):
+            task.advance()
+            for outcome in keyed_bucket.check_bucket(keys, self.keys):
+                yield task.number, msgspec.msgpack.encode(_message(outcome))
 
 
 def _message(outcome: Finding | Replaced) -> _FindingMessage | _ReplacedMessage:
@@ -487,6 +505,7 @@ def _message(outcome: Finding | Replaced) -> _FindingMessage | _ReplacedMessage:
                 outcome.reason.value,
                 outcome.columns,
                 outcome.rows.tobytes(),
+                outcome.groups.encode(),
                 outcome.broken.tobytes(),
             )
         case Replaced():
@@ -502,6 +521,7 @@ def _finding(message: _FindingMessage) -> Finding:
         reason=Reason(message.reason),
         columns=tuple(message.columns),
         rows=np.frombuffer(message.rows, np.uint64),
+        groups=RefusedGroups.decode(message.groups),
         broken=np.frombuffer(message.broken, np.uint64),
     )
 
