@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from omnigraph.errors import DamagedGraphError, HeadMovedError, NotFoundError
+from omnigraph.runner import spark as spark_runner
 from omnigraph.runner.job_failures import decode_error, encode_error
 from omnigraph.runner.protocol import FramePart, Hop, Sent, Stage, Task, require_answers
 from omnigraph.runner.spark import SparkRunner, routes
@@ -48,6 +49,23 @@ def test_messages_reach_their_partitions_through_two_hops(runner: SparkRunner) -
     hops = Hop(partitions=3, receive=_count), Hop(partitions=2, receive=_collect)
     answers = dict(runner.exchange(STAGE, PIECES, _send, *hops))
     assert answers == {0: b"d=10", 1: b"a=5,b=5,c=5"}
+
+
+def test_many_pieces_go_through_the_staging_area(
+    runner: SparkRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark_runner, "PIECES_SENT_MAX", 3)
+    hops = Hop(partitions=3, receive=_count), Hop(partitions=2, receive=_collect)
+
+    with runner.scratch("01M7"):
+        answers = dict(runner.exchange(STAGE, PIECES, _send, *hops))
+        lengths = require_answers(runner.map(STAGE, PIECES, lambda piece, _: len(piece), int))
+        stored = [path for path in tmp_path.rglob("*") if "pieces" in path.name]
+
+    assert answers == {0: b"d=10", 1: b"a=5,b=5,c=5"}
+    assert lengths == [len(piece) for piece in PIECES]
+    assert len(stored) == 2
+    assert not any(path.exists() for path in stored)
 
 
 def test_errors_of_every_class_are_answers_of_their_pieces(runner: SparkRunner) -> None:

@@ -28,6 +28,7 @@ from omnigraph.runner.job_failures import decode_error, encode_error, job_errors
 from omnigraph.runner.protocol import FramePart, Hop, Observer, Send, Sent, Stage, Task, attempt
 from omnigraph.runner.session import without_noise
 from omnigraph.runner.shuffle import Scratch, StoredScratch
+from omnigraph.runner.stored_pieces import PIECES_SENT_MAX, StoredPieces, store_pieces
 from omnigraph.runner.threads import Unobserved
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class SparkRunner:
         self._spark = spark
         self._root = root
         self._observer = observer or Unobserved()
+        self._scratch: StoredScratch | None = None
         if address := spark_versions.ui_address(spark):
             self._observer.watch_at(address)
 
@@ -70,18 +72,21 @@ class SparkRunner:
         work: Callable[[Piece, Task], Answer],
         answer: type[Answer],
     ) -> list[Answer | OmnigraphError]:
-        listed = tuple(pieces)
-        if not listed:
+        if not pieces:
             return []
-        self._observer.begin(stage, pieces=len(listed))
+        self._observer.begin(stage, pieces=len(pieces))
+        handed = self._hand_over(pieces)
+
+        def run(number: int) -> Answer:
+            return work(handed[number], Task(number))
 
         def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for number in _numbers(batches):
-                yield _answered(number, functools.partial(work, listed[number], Task(number)))
+                yield _answered(number, functools.partial(run, number))
 
         with without_noise():
-            frame = self._range(len(listed)).mapInArrow(task, _ANSWERS)
-        return self._answers(stage, frame, answer, pieces=len(listed))
+            frame = self._range(len(pieces)).mapInArrow(task, _ANSWERS)
+        return self._answers(stage, frame, answer, pieces=len(pieces))
 
     def map_frames(
         self,
@@ -102,19 +107,19 @@ class SparkRunner:
     def exchange(
         self, stage: Stage, pieces: Sequence[Piece], send: Send[Piece], *hops: Hop
     ) -> list[Sent]:
-        listed = tuple(pieces)
-        if not listed:
+        if not pieces:
             return []
-        tasks = len(listed) + sum(hop.partitions for hop in hops)
+        tasks = len(pieces) + sum(hop.partitions for hop in hops)
         self._observer.begin(stage, pieces=tasks)
+        handed = self._hand_over(pieces)
 
         def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for number in _numbers(batches):
                 with task_errors():
-                    yield from _messages(send(listed[number], Task(number)), hops[0].partitions)
+                    yield from _messages(send(handed[number], Task(number)), hops[0].partitions)
 
         with without_noise():
-            frame = self._range(len(listed)).mapInArrow(task, _MESSAGES)
+            frame = self._range(len(pieces)).mapInArrow(task, _MESSAGES)
             for hop, following in zip(hops, [*hops[1:], None], strict=True):
                 frame = frame.repartition(hop.partitions, "route").mapInArrow(
                     _receiving(hop, following.partitions if following else None), _MESSAGES
@@ -125,11 +130,19 @@ class SparkRunner:
     def scratch(self, operation_id: str) -> Iterator[Scratch]:
         place = StoredScratch(root=self._root, operation_id=operation_id)
         place.open()
+        self._scratch = place
         try:
             yield place
         finally:
+            self._scratch = None
             with suppress(OmnigraphError):
                 place.close()
+
+    def _hand_over(self, pieces: Sequence[Piece]) -> Sequence[Piece] | StoredPieces[Piece]:
+        """The pieces as tasks get them: in the closure, or through the scratch area if many."""
+        if self._scratch is None or len(pieces) <= PIECES_SENT_MAX:
+            return tuple(pieces)
+        return store_pieces(self._scratch, pieces)
 
     def _range(self, count: int) -> DataFrame:
         return self._spark.range(0, count, 1, count)

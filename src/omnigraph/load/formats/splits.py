@@ -78,12 +78,23 @@ def shrunk(file: SourceFile, *, found: int) -> InvalidInputError:
 
 
 SPLIT_BYTES: Final = 32 << 20
+_SPLIT_BYTES_MAX: Final = 256 << 20
+_SPLITS_SMALL: Final = 2048
+
+
+def split_bytes_for(size: int) -> int:
+    """How much of an input of this size is one split.
+
+    Keys are exchanged between all splits and all buckets, so very many small splits are worse than
+    large ones; up to a few thousand keep a cluster busy.
+    """
+    return min(_SPLIT_BYTES_MAX, max(SPLIT_BYTES, size // _SPLITS_SMALL))
 
 
 def plan_splits(
-    files: Iterable[SourceFile], *, split_bytes: int = SPLIT_BYTES
+    files: Iterable[SourceFile], *, split_bytes: int | None = None
 ) -> tuple[Split, ...]:
-    """Cut every file into splits of at most about `split_bytes`, where its format allows it.
+    """Cut every file into splits of about equal work, where its format allows it.
 
     Lines are cut anywhere. Parquet is cut between row groups, counted with their unpacked size. A
     packed file is read from its start, and a value in a CSV file may contain newlines: neither can
@@ -92,8 +103,9 @@ def plan_splits(
     Raises:
         InvalidInputError: a Parquet file has no readable footer.
     """
-    assert split_bytes > 0
-    cuts = ((file, start, end) for file in files for start, end in _ranges(file, split_bytes))
+    sources = tuple(files)
+    size = split_bytes or split_bytes_for(sum(file.size for file in sources))
+    cuts = ((file, start, end) for file in sources for start, end in _ranges(file, size))
     return tuple(
         Split(number=number, file=file, start=start, end=end)
         for number, (file, start, end) in enumerate(cuts)

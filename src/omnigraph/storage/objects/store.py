@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
@@ -117,6 +117,20 @@ class StoredObjects:
         with _translated(self.root, f"read {path}"):
             try:
                 content = bytes(obstore.get(self._store, path).bytes())
+            except FileNotFoundError as error:
+                count(RequestKind.GET)
+                if failure_of(error) is Failure.BUCKET:
+                    raise
+                return None
+            count(RequestKind.GET, received=len(content))
+            return content
+
+    def read_range(self, path: str, start: int, size: int) -> bytes | None:
+        """A part of an object, or None if there is no such object."""
+        require_inside(self.root, path)
+        with _translated(self.root, f"read {path}"):
+            try:
+                content = bytes(obstore.get_range(self._store, path, start=start, length=size))
             except FileNotFoundError as error:
                 count(RequestKind.GET)
                 if failure_of(error) is Failure.BUCKET:
@@ -251,8 +265,18 @@ def read_all(objects: Objects, paths: Sequence[str]) -> Mapping[str, bytes | Non
 
 def delete_all(objects: Objects, prefix: str) -> None:
     """Delete every object below a prefix."""
-    for path in objects.list(prefix):
-        objects.delete(path)
+    delete_paths(objects, objects.list(prefix))
+
+
+def delete_paths(objects: Objects, paths: Iterable[str]) -> None:
+    """Delete some objects; in a distant store several at the same time."""
+    if objects.root.scheme is Scheme.LOCAL:
+        for path in paths:
+            objects.delete(path)
+        return
+    with ThreadPoolExecutor(_READS_AT_ONCE) as beside:
+        for _ in beside.map(objects.delete, paths):
+            pass
 
 
 def claim(objects: Objects, path: str, content: bytes) -> bytes:

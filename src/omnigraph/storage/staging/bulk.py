@@ -27,6 +27,7 @@ from omnigraph.storage.lance.dataset_cache import cached_dataset
 from omnigraph.storage.lance.datasets import translated
 from omnigraph.storage.objects.containment import require_inside
 from omnigraph.storage.objects.s3_options import for_one_request
+from omnigraph.storage.objects.store import delete_paths
 from omnigraph.storage.staging.changes import Change, Checksums, StagedChange
 from omnigraph.storage.staging.checksum_recording import staged_checksums
 
@@ -206,9 +207,15 @@ def gather_merge(
 
 def discard(objects: Objects, entry: TableEntry, fragments: Iterable[StagedFragment]) -> None:
     """Remove files that no version will ever name."""
-    for fragment in fragments:
-        for file in json.loads(fragment.description)["files"]:
-            objects.delete(f"{_folder(entry)}/data/{file['path']}")
+    folder = _folder(entry)
+    delete_paths(
+        objects,
+        (
+            f"{folder}/data/{file['path']}"
+            for fragment in fragments
+            for file in json.loads(fragment.description)["files"]
+        ),
+    )
 
 
 def _folder(entry: TableEntry) -> str:
