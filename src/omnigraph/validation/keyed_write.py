@@ -11,8 +11,10 @@ Invariants:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -81,7 +83,7 @@ class DeletedRows:
     addresses: np.ndarray = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class KeyedWrite:
     """Rows, and the graph that they are written to.
 
@@ -104,15 +106,22 @@ class KeyedWrite:
     refuses_repeats: bool = False
 
     def rows_of(self, table_key: str) -> int:
-        return sum(piece.rows.get(table_key, 0) for piece in self.pieces)
+        return self._rows[table_key]
 
-    @property
+    @cached_property
+    def _rows(self) -> Counter[str]:
+        """The incoming rows by table; there may be very many pieces."""
+        rows: Counter[str] = Counter()
+        for piece in self.pieces:
+            rows.update(piece.rows)
+        return rows
+
+    @cached_property
     def touched(self) -> frozenset[str]:
         """The tables that have incoming rows or lose all of theirs."""
-        with_rows = {key for piece in self.pieces for key in piece.rows}
-        return self.overwritten | with_rows | self.deleted.keys()
+        return self.overwritten | self._rows.keys() | self.deleted.keys()
 
-    @property
+    @cached_property
     def given_ids(self) -> frozenset[str]:
         """The tables with ids from the input."""
         return frozenset(
@@ -131,7 +140,7 @@ class KeyedWrite:
             mode=self.mode,
             counts={key: rule for key in self.rules if (rule := self.count_rule(key))},
             overwritten=self.overwritten,
-            tracked=self._tracked(),
+            tracked=self._tracked,
             deleted=frozenset(self.deleted),
             shrunk=self._shrunk,
             refuses_repeats=self.refuses_repeats,
@@ -165,6 +174,7 @@ class KeyedWrite:
         loses_nodes = bool(self.overwritten or self._shrunk)
         return frozenset(self.touched | (nodes & asked_keys) | (edges if loses_nodes else set()))
 
+    @cached_property
     def _tracked(self) -> frozenset[str]:
         """Tables whose replaced rows must be known, because a rule depends on them."""
         if not self.mode.upserts:
@@ -208,13 +218,19 @@ class KeyedWrite:
 
     def _compares_ids(self, table_key: str) -> bool:
         """Whether anything depends on which ids a table has: its own rows, or edges to it."""
-        if table_key in self._tracked():
+        if table_key in self._tracked:
             return True
         if self.mode is WriteMode.APPEND and table_key in self.given_ids:
             return True
-        return any(
-            role.node_key == table_key
-            and (role.table_key in self.touched or table_key in self._shrunk)
+        return table_key in self._nodes_compared
+
+    @cached_property
+    def _nodes_compared(self) -> frozenset[str]:
+        """The node tables that touched edges refer to, or that lose rows edges refer to."""
+        return frozenset(
+            role.node_key
             for rules in self.rules.values()
             for role in roles_of(rules, pinned=False)
+            if role.node_key is not None
+            and (role.table_key in self.touched or role.node_key in self._shrunk)
         )

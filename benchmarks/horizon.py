@@ -1,0 +1,230 @@
+"""What the driver of a very large load costs: `just bench horizon`.
+
+Planning, gathering, the commit and the status are the real ones, over an input of the given size in
+sparse files. Tasks are stubbed: every split answers at once with the report of a fragment that was
+written once, and keys are exchanged by nobody. Prints seconds and memory of the driver by phase.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import secrets
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import psutil
+
+import omnigraph
+from omnigraph.api.options import LoadOptions
+from omnigraph.errors import OmnigraphError
+from omnigraph.load import load as load_operation
+from omnigraph.load.formats.records import Split
+from omnigraph.load.staging import PieceReport, StagedTable
+from omnigraph.runner.protocol import FramePart, Hop, Send, Sent, Stage, Task
+from omnigraph.runner.shuffle import Scratch, StoredScratch
+from omnigraph.runner.stored_pieces import store_pieces
+from omnigraph.storage.objects.location import Root, parse_root
+
+BYTES_PER_EDGE: Final = 108
+"""As a line of JSON."""
+
+
+class Phases:
+    """Seconds and memory of the driver since the last mark."""
+
+    def __init__(self) -> None:
+        gc.collect()
+        self._process = psutil.Process()
+        self._base = self._process.memory_info().rss
+        self._began = time.perf_counter()
+        self.marks: list[dict[str, object]] = []
+
+    def mark(self, name: str) -> None:
+        now = time.perf_counter()
+        held = self._process.memory_info().rss - self._base
+        entry = {"phase": name, "seconds": round(now - self._began, 2), "mb": round(held / 1e6, 1)}
+        self.marks.append(entry)
+        print(f"  {name:34} {entry['seconds']:>8} s  {entry['mb']:>8} MB", flush=True)
+        self._began = time.perf_counter()
+
+
+class StubRunner:
+    """Answers for tasks that would run on a cluster."""
+
+    def __init__(
+        self, root: Root, template: StagedTable, edges_per_split: int, phases: Phases
+    ) -> None:
+        self._root = root
+        self._template = template
+        self._rows = edges_per_split
+        self._phases = phases
+        self._scratch: StoredScratch | None = None
+        self.parallel = 800
+
+    def map(
+        self,
+        stage: Stage,
+        pieces: Sequence[Any],
+        work: Callable[[Any, Task], Any],
+        answer: type[Any],
+    ) -> list[Any | OmnigraphError]:
+        assert stage.name == "parse and stage", stage
+        self._phases.mark("plan splits")
+        self._hand_over(pieces)
+        decoder = msgspec.msgpack.Decoder(PieceReport)
+        answers = [decoder.decode(msgspec.msgpack.encode(self._report(split))) for split in pieces]
+        self._phases.mark("gather reports")
+        return answers
+
+    def map_frames(
+        self,
+        stage: Stage,
+        frames: Mapping[str, object],
+        work: Callable[[FramePart, Task], Any],
+        answer: type[Any],
+    ) -> list[Any | OmnigraphError]:
+        raise NotImplementedError
+
+    def exchange(
+        self, stage: Stage, pieces: Sequence[Any], send: Send[Any], *hops: Hop
+    ) -> list[Sent]:
+        self._phases.mark("plan checks of keys")
+        self._hand_over(pieces)
+        self._phases.mark(f"hand over {len(pieces):,} pieces, {hops[0].partitions:,} partitions")
+        return []
+
+    def _hand_over(self, pieces: Sequence[Any]) -> None:
+        assert self._scratch is not None
+        store_pieces(self._scratch, pieces)
+
+    @contextmanager
+    def scratch(self, operation_id: str) -> Iterator[Scratch]:
+        place = StoredScratch(root=self._root, operation_id=operation_id)
+        place.open()
+        self._scratch = place
+        yield place
+        self._phases.mark("commit")
+        place.close()
+        self._phases.mark("remove staged objects")
+
+    def _report(self, split: Split) -> PieceReport:
+        ((description, _),) = self._template.fragments
+        name = f"{secrets.token_hex(16)}.lance"
+        fields = json.loads(description)
+        former = fields["files"][0]["path"]
+        renamed = description.replace(former, name)
+        fields = json.loads(renamed)
+        fields["physical_rows"] = self._rows
+        staged = StagedTable(rows=self._rows, fragments=[(json.dumps(fields), self._rows)])
+        table_key = f"edge:{Path(split.file.path).stem}"
+        return PieceReport(
+            number=split.number,
+            source=split.file.path,
+            lines=self._rows,
+            records=self._rows,
+            refused={},
+            first_refused=[],
+            tables={table_key: staged},
+            given_ids={table_key: 0},
+            generated=f"{split.number:026}",
+            refused_file=None,
+            places_file=f"_staging/places-{split.number}",
+        )
+
+
+def main() -> None:
+    options = _options()
+    with tempfile.TemporaryDirectory(prefix="omnigraph-bench-", dir=options.scratch) as folder:
+        results = [
+            simulate(Path(folder, str(edges)), edges, types=options.types // 2)
+            for edges in options.edges
+        ]
+    print(json.dumps({"name": "horizon", "results": results}))
+
+
+def simulate(home: Path, edges: int, *, types: int) -> dict[str, object]:
+    home.mkdir()
+    schema = "\n".join(
+        f"node N{number} {{ k: String @key }}\nedge E{number}: N{number} -> N{number} {{ w: I32 }}"
+        for number in range(types)
+    )
+    graph = omnigraph.init(str(home / "graph"), schema=schema)
+    sources = []
+    for number in range(types):
+        path = home / f"E{number}.jsonl"
+        with path.open("wb") as file:
+            os.truncate(file.fileno(), edges // types * BYTES_PER_EDGE)
+        sources.append(path)
+    template = _template(home)
+    print(f"{edges:,} edges in {types * 2} tables")
+    phases = Phases()
+    splits: list[int] = []
+    root = parse_root(graph.root)
+
+    def runner(*_: object) -> StubRunner:
+        count = sum(len(job.splits) for job in jobs)
+        splits.append(count)
+        return StubRunner(root, template, edges // count, phases)
+
+    jobs: list[Any] = []
+    run_load = load_operation.run_load
+
+    def run(job: Any, stub: object, *, engine: Any) -> Any:
+        del stub
+        jobs.append(job)
+        return run_load(job, runner(), engine=engine)
+
+    load_operation.run_load = run
+    try:
+        report = graph.load([str(path) for path in sources], options=LoadOptions(engine="local"))
+    finally:
+        load_operation.run_load = run_load
+    phases.mark("report")
+    assert sum(report.written.values()) == edges // splits[0] * splits[0]
+    graph = omnigraph.open(graph.root)
+    phases.mark("open")
+    graph.maintenance.status()
+    phases.mark("status")
+    return {"edges": edges, "splits": splits[0], "phases": phases.marks}
+
+
+def _template(home: Path) -> StagedTable:
+    """A fragment of an edge type, really written."""
+    graph = omnigraph.init(
+        str(home / "one"), schema="node N0 { k: String @key } edge E0: N0 -> N0 { w: I32 }"
+    )
+    return _written(graph)
+
+
+def _written(graph: omnigraph.Graph) -> StagedTable:
+    import pyarrow as pa
+
+    from omnigraph.storage.staging import bulk
+
+    pinned = graph.snapshot().pinned
+    entry = pinned.tables["edge:E0"]
+    rows = pa.table({"id": ["a"], "src": ["b"], "dst": ["c"], "w": pa.array([1], pa.int32())}).cast(
+        graph.scan("edge:E0").read_all().schema
+    )
+    (fragment,) = bulk.write_rows(parse_root(graph.root), entry, rows)
+    return StagedTable(rows=1, fragments=[(fragment.description, 1)])
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--edges", type=int, nargs="+", default=[10**9, 10**10, 9 * 10**10])
+    parser.add_argument("--types", type=int, default=200)
+    parser.add_argument("--scratch", default=None, help="folder for temporary files")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
