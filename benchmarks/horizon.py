@@ -2,7 +2,7 @@
 
 Planning, gathering, the commit and the status are the real ones, over an input of the given size in
 sparse files. Tasks are stubbed: every split answers at once with the report of a fragment that was
-written once, and keys are exchanged by nobody. Prints seconds and memory of the driver by phase.
+written once, and keys are not exchanged. Prints seconds and memory of the driver by phase.
 """
 
 from __future__ import annotations
@@ -18,20 +18,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
 import msgspec
 import psutil
+import pyarrow as pa
 
 import omnigraph
 from omnigraph.api.options import LoadOptions
 from omnigraph.errors import OmnigraphError
 from omnigraph.load import load as load_operation
 from omnigraph.load.formats.records import Split
+from omnigraph.load.pipeline import run_load
+from omnigraph.load.report import Engine, LoadJob, LoadReport
 from omnigraph.load.staging import PieceReport, StagedTable
+from omnigraph.runner.packed import Packed
 from omnigraph.runner.protocol import FramePart, Hop, Send, Sent, Stage, Task
 from omnigraph.runner.shuffle import Scratch, StoredScratch
 from omnigraph.runner.stored_pieces import store_pieces
 from omnigraph.storage.objects.location import Root, parse_root
+from omnigraph.storage.staging import bulk
 
 BYTES_PER_EDGE: Final = 108
 """As a line of JSON."""
@@ -75,12 +81,12 @@ class StubRunner:
         pieces: Sequence[Any],
         work: Callable[[Any, Task], Any],
         answer: type[Any],
-    ) -> list[Any | OmnigraphError]:
+    ) -> Sequence[Any | OmnigraphError]:
         assert stage.name == "parse and stage", stage
+        del work
         self._phases.mark("plan splits")
         self._hand_over(pieces)
-        decoder = msgspec.msgpack.Decoder(PieceReport)
-        answers = [decoder.decode(msgspec.msgpack.encode(self._report(split))) for split in pieces]
+        answers = Packed((msgspec.msgpack.encode(self._report(split)) for split in pieces), answer)
         self._phases.mark("gather reports")
         return answers
 
@@ -90,12 +96,13 @@ class StubRunner:
         frames: Mapping[str, object],
         work: Callable[[FramePart, Task], Any],
         answer: type[Any],
-    ) -> list[Any | OmnigraphError]:
+    ) -> Sequence[Any | OmnigraphError]:
         raise NotImplementedError
 
     def exchange(
         self, stage: Stage, pieces: Sequence[Any], send: Send[Any], *hops: Hop
     ) -> list[Sent]:
+        del stage, send
         self._phases.mark("plan checks of keys")
         self._hand_over(pieces)
         self._phases.mark(f"hand over {len(pieces):,} pieces, {hops[0].partitions:,} partitions")
@@ -174,19 +181,14 @@ def simulate(home: Path, edges: int, *, types: int) -> dict[str, object]:
         splits.append(count)
         return StubRunner(root, template, edges // count, phases)
 
-    jobs: list[Any] = []
-    run_load = load_operation.run_load
+    jobs: list[LoadJob] = []
 
-    def run(job: Any, stub: object, *, engine: Any) -> Any:
-        del stub
+    def run(job: LoadJob, _: object, *, engine: Engine) -> LoadReport:
         jobs.append(job)
         return run_load(job, runner(), engine=engine)
 
-    load_operation.run_load = run
-    try:
+    with patch.object(load_operation, "run_load", run):
         report = graph.load([str(path) for path in sources], options=LoadOptions(engine="local"))
-    finally:
-        load_operation.run_load = run_load
     phases.mark("report")
     assert sum(report.written.values()) == edges // splits[0] * splits[0]
     graph = omnigraph.open(graph.root)
@@ -198,23 +200,15 @@ def simulate(home: Path, edges: int, *, types: int) -> dict[str, object]:
 
 def _template(home: Path) -> StagedTable:
     """A fragment of an edge type, really written."""
-    graph = omnigraph.init(
-        str(home / "one"), schema="node N0 { k: String @key } edge E0: N0 -> N0 { w: I32 }"
+    schema = "node N0 { k: String @key } edge E0: N0 -> N0 { w: I32 }"
+    graph = omnigraph.init(str(home / "one"), schema=schema)
+    empty = graph.scan("edge:E0").read_all()
+    row = {"id": "a", "src": "b", "dst": "c", "w": 1}
+    (fragment,) = bulk.write_rows(
+        parse_root(graph.root),
+        graph.snapshot().pinned.tables["edge:E0"],
+        pa.Table.from_pylist([row], schema=empty.schema),
     )
-    return _written(graph)
-
-
-def _written(graph: omnigraph.Graph) -> StagedTable:
-    import pyarrow as pa
-
-    from omnigraph.storage.staging import bulk
-
-    pinned = graph.snapshot().pinned
-    entry = pinned.tables["edge:E0"]
-    rows = pa.table({"id": ["a"], "src": ["b"], "dst": ["c"], "w": pa.array([1], pa.int32())}).cast(
-        graph.scan("edge:E0").read_all().schema
-    )
-    (fragment,) = bulk.write_rows(parse_root(graph.root), entry, rows)
     return StagedTable(rows=1, fragments=[(fragment.description, 1)])
 
 

@@ -22,11 +22,12 @@ from omnigraph.load.report import LoadReport
 from omnigraph.runner.protocol import Runner
 from omnigraph.runner.threads import ThreadRunner
 from omnigraph.storage.objects.location import Root, parse_root
+from omnigraph.validation.pinned_access import Access
 from tests.drawing import drawn
 from tests.load.oracle import SCHEMA, TABLES, Case, Table, expect
 from tests.load.random_loads import loads
 from tests.runner.random_runner import RandomRunner
-from tests.validation.exchanges import small_exchange
+from tests.validation.exchanges import prefer, small_exchange
 
 pytestmark = pytest.mark.random
 
@@ -87,6 +88,7 @@ def test_every_record_has_the_fate_that_plain_reasoning_gives_it(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_exchange(monkeypatch)
+    prefer(Access.FILTERED_SCAN, monkeypatch)
     monkeypatch.setattr(pipeline, "_EDITED_ROWS_MAX", 3)
     monkeypatch.setattr(pipeline, "_ROWS_PER_WRITE", 2)
 

@@ -74,7 +74,7 @@ _INVALID_SCHEMA: Final = pa.schema(
 class Completed:
     """The pieces with completed rows, and the numbers of rows that are not written, by table."""
 
-    reports: tuple[PieceReport, ...]
+    reports: Sequence[PieceReport]
     superseded: Mapping[str, np.ndarray] = field(default_factory=dict)
     invalid: Mapping[str, np.ndarray] = field(default_factory=dict)
 
@@ -125,7 +125,7 @@ def complete(
     """Complete the records of every table that has partial ones."""
     tables = tuple(_tables(load, reports, order_by))
     if not tables:
-        return Completed(reports=tuple(reports))
+        return Completed(reports=reports)
     stage = partial(Stage, verb="load")
     records = runner.map(
         stage(name="exchange partial records"),

@@ -23,7 +23,8 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -53,6 +54,7 @@ from omnigraph.load.staging import (
     with_lines_before,
 )
 from omnigraph.load.upsert import PieceRows, upsert
+from omnigraph.runner.packed import Mapped, Packed
 from omnigraph.runner.protocol import FramePart, Runner, Stage, Task, require_answers
 from omnigraph.runner.shuffle import LocalScratch, Scratch
 from omnigraph.schema.arrow import has_blob
@@ -143,7 +145,7 @@ class _Load:
         self._engine = engine
         self._rules = table_rules(job.catalog)
         self._plan: StagingPlan | None = None
-        self._reports: tuple[PieceReport, ...] = ()
+        self._reports: Sequence[PieceReport] = ()
         self._completed = Completed(reports=())
         self._restaged: list[PieceReport] = []
         """Pieces with completed records, of every attempt."""
@@ -190,14 +192,15 @@ class _Load:
         with suppress(OmnigraphError):
             if not self._entries:
                 return
-            published: tuple[PieceReport, ...] = self._completed.reports
+            published: Sequence[PieceReport] = self._completed.reports
             if is_surely_unpublished(job.objects, job.operation_id, job.branch):
                 self._written = frozenset()
                 published = ()
                 for table_key, appended in self._appended.items():
                     bulk.discard(job.objects, self._entries[table_key], appended.fragments)
-            for table_key, entry in self._entries.items():
-                bulk.discard(job.objects, entry, self._fragments_except(table_key, published))
+            if published is not self._reports:
+                for table_key, entry in self._entries.items():
+                    bulk.discard(job.objects, entry, self._fragments_except(table_key, published))
             self._drop_unused_forks()
 
     def _fragments_except(
@@ -210,7 +213,7 @@ class _Load:
             if table_key in report.tables
             for fragment in report.tables[table_key].staged_fragments()
         }
-        for report in (*self._reports, *self._restaged):
+        for report in itertools.chain(self._reports, self._restaged):
             if table_key in report.tables:
                 for fragment in report.tables[table_key].staged_fragments():
                     if fragment.description not in kept:
@@ -288,8 +291,12 @@ class _Load:
         else:
             answers = self._runner.map(stage, job.splits, partial(_stage_split, plan), PieceReport)
         # Also of pieces that succeeded beside one that failed: their files are removed.
-        self._reports = tuple(answer for answer in answers if isinstance(answer, PieceReport))
-        require_answers(answers)
+        if isinstance(answers, Packed):
+            self._reports = answers
+        else:
+            staged = (answer for answer in answers if isinstance(answer, PieceReport))
+            self._reports = Packed(map(msgspec.msgpack.encode, staged), PieceReport)
+            require_answers(answers)
         reach("load.staged")
         return plan
 
@@ -347,15 +354,7 @@ class _Load:
             overwritten=self._overwritten(plan),
             order_by=job.order_by,
             ordered=frozenset(key for key in self._rules if job.order_by in plan.schema(key).names),
-            pieces=tuple(
-                StagedPiece(
-                    root=plan.root,
-                    entries={key: plan.entries[key] for key in report.tables},
-                    report=report,
-                )
-                for report in self._completed.reports
-                if report.tables
-            ),
+            pieces=Mapped(self._completed.reports, partial(_staged_piece, plan)),
         )
 
     def _overwritten(self, plan: StagingPlan) -> frozenset[str]:
@@ -394,10 +393,14 @@ class _Load:
         self, write: KeyedWrite, resolution: PassState, published: Snapshot
     ) -> tuple[StagedChange, ...]:
         changes: list[StagedChange] = []
+        indexes: dict[str, list[int]] = {}
+        for index, report in enumerate(self._completed.reports):
+            for table_key in report.tables:
+                indexes.setdefault(table_key, []).append(index)
         for table_key in self._rules:
             if table_key not in write.touched:
                 continue
-            pieces = self._pieces(table_key, resolution)
+            pieces = self._pieces(table_key, indexes.get(table_key, ()), resolution)
             kept_rows = sum(piece.rows_kept for piece in pieces)
             is_overwritten = table_key in write.overwritten
             if not kept_rows and not (is_overwritten and published.tables[table_key].row_count):
@@ -410,7 +413,9 @@ class _Load:
             changes.append(self._change(entry, pieces, is_overwritten=is_overwritten))
         return tuple(changes)
 
-    def _pieces(self, table_key: str, resolution: PassState) -> tuple[PieceRows, ...]:
+    def _pieces(
+        self, table_key: str, indexes: Iterable[int], resolution: PassState
+    ) -> tuple[PieceRows, ...]:
         excluded = self._completed.invalid.get(table_key, _NO_ROWS)
         refused = np.union1d(resolution.rows_refused(table_key).rows, excluded)
         return tuple(
@@ -419,8 +424,7 @@ class _Load:
                 table=report.tables[table_key],
                 refused=split_and_position(refused[rows_of_piece(refused, report.number)])[1],
             )
-            for report in self._completed.reports
-            if table_key in report.tables
+            for report in map(self._completed.reports.__getitem__, indexes)
         )
 
     def _change(
@@ -522,6 +526,11 @@ def _stage_split(plan: StagingPlan, split: Split, task: Task) -> PieceReport:
     report = stager.run(parsed, task)
     task.advance(size=_size(split))
     return report
+
+
+def _staged_piece(plan: StagingPlan, report: PieceReport) -> StagedPiece:
+    entries = {key: plan.entries[key] for key in report.tables}
+    return StagedPiece(root=plan.root, entries=entries, report=report)
 
 
 def _size(split: Split) -> int:

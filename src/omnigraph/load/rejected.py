@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -193,7 +193,7 @@ def _shown(load: StagedLoad, table_key: str, rows: pa.Table) -> Iterable[bytes]:
 def account_of(
     job: load_report.LoadJob,
     load: StagedLoad,
-    reports: Iterable[PieceReport],
+    reports: Sequence[PieceReport],
     state: PassState,
     write: KeyedWrite,
     *,
@@ -201,31 +201,32 @@ def account_of(
 ) -> load_report.LoadReport:
     """The outcome of every record if the load is published now."""
     labels = load_report.type_labels(job.catalog)
-    pieces = tuple(reports)
+    read = 0
+    staged_rows: Counter[str] = Counter()
     quarantined: Counter[str] = Counter()
-    for report in pieces:
+    for report in reports:
+        read += report.records
         quarantined.update(report.refused)
+        staged_rows.update({key: table.rows for key, table in report.tables.items()})
     for rows in state.refused.values():
         for number, count in zip(*np.unique(rows.verdicts, return_counts=True), strict=True):
             quarantined[state.verdicts[number].reason.value] += int(count)
     written: dict[str, int] = {}
     for table_key in load.rules:
-        staged_rows = sum(
-            report.tables[table_key].rows for report in pieces if table_key in report.tables
-        )
         excluded_rows = len(write.excluded.get(table_key, ()))
-        kept_rows = staged_rows - len(state.rows_refused(table_key).rows) - excluded_rows
+        refused_rows = len(state.rows_refused(table_key).rows)
+        kept_rows = staged_rows[table_key] - refused_rows - excluded_rows
         if kept_rows:
             written[labels[table_key]] = kept_rows
     account = load_report.LoadReport(
-        read=sum(report.records for report in pieces),
+        read=read,
         written=written,
         quarantined={reason.value: quarantined[reason] for reason in Reason if quarantined[reason]},
         operation_id=job.operation_id,
         engine=engine,
         mode=job.mode,
         dry_run=job.dry_run,
-        rejected=tuple(_first_offenders(load, pieces, state)),
+        rejected=tuple(_first_offenders(load, reports, state)),
         broken=tuple(map(str, _broken(load, state, write.pinned))),
     )
     assert account.read == sum(written.values()) + sum(quarantined.values())

@@ -56,7 +56,7 @@ class Workers:
     root: Root
     runner: Runner
 
-    def compact(self, pieces: Sequence[CompactionWork]) -> list[str | OmnigraphError]:
+    def compact(self, pieces: Sequence[CompactionWork]) -> Sequence[str | OmnigraphError]:
         """Rewrite the files of every piece; the text of each result, or why there is none."""
         root = self.root
 
@@ -137,7 +137,7 @@ class Workers:
         pieces: Sequence[_Piece],
         work: Callable[[_Piece, Task], _Result],
         answer: type[_Result],
-    ) -> list[_Result | OmnigraphError]:
+    ) -> Sequence[_Result | OmnigraphError]:
         if not pieces:
             return []
         try:

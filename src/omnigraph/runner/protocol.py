@@ -128,7 +128,7 @@ class Runner(Protocol):
         pieces: Sequence[Piece],
         work: Callable[[Piece, Task], Answer],
         answer: type[Answer],
-    ) -> list[Answer | OmnigraphError]:
+    ) -> Sequence[Answer | OmnigraphError]:
         """Run every piece."""
         ...
 
@@ -138,7 +138,7 @@ class Runner(Protocol):
         frames: Mapping[str, object],
         work: Callable[[FramePart, Task], Answer],
         answer: type[Answer],
-    ) -> list[Answer | OmnigraphError]:
+    ) -> Sequence[Answer | OmnigraphError]:
         """Run every part of every frame; answers are in the order of their numbers."""
         ...
 

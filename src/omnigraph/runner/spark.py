@@ -25,6 +25,7 @@ from pyspark import TaskContext
 from omnigraph.errors import InvalidInputError, OmnigraphError
 from omnigraph.runner import spark_versions
 from omnigraph.runner.job_failures import decode_error, encode_error, job_errors, task_errors
+from omnigraph.runner.packed import Packed
 from omnigraph.runner.protocol import FramePart, Hop, Observer, Send, Sent, Stage, Task, attempt
 from omnigraph.runner.session import without_noise
 from omnigraph.runner.shuffle import Scratch, StoredScratch
@@ -71,7 +72,7 @@ class SparkRunner:
         pieces: Sequence[Piece],
         work: Callable[[Piece, Task], Answer],
         answer: type[Answer],
-    ) -> list[Answer | OmnigraphError]:
+    ) -> Sequence[Answer | OmnigraphError]:
         if not pieces:
             return []
         self._observer.begin(stage, pieces=len(pieces))
@@ -94,7 +95,7 @@ class SparkRunner:
         frames: Mapping[str, object],
         work: Callable[[FramePart, Task], Answer],
         answer: type[Answer],
-    ) -> list[Answer | OmnigraphError]:
+    ) -> Sequence[Answer | OmnigraphError]:
         self._observer.begin(stage, pieces=0)
         with without_noise():
             parts = [
@@ -149,11 +150,13 @@ class SparkRunner:
 
     def _answers(
         self, stage: Stage, frame: DataFrame, answer: type[Answer], *, pieces: int
-    ) -> list[Answer | OmnigraphError]:
+    ) -> Sequence[Answer | OmnigraphError]:
         rows = sorted(self._collect(stage, frame, pieces=pieces), key=lambda row: row.number)
         numbers = [row.number for row in rows]
         assert len(set(numbers)) == len(numbers), "every piece answers once"
         assert not pieces or len(numbers) == pieces, "every piece answers"
+        if not any(row.failed for row in rows):
+            return Packed((bytes(row.blob) for row in rows), answer)
         decoder = msgspec.msgpack.Decoder(answer)
         return [
             decode_error(bytes(row.blob)) if row.failed else decoder.decode(bytes(row.blob))

@@ -99,7 +99,7 @@ class KeyedWrite:
     overwritten: frozenset[str] = frozenset()
     order_by: str | None = None
     ordered: frozenset[str] = frozenset()
-    pieces: tuple[IncomingPiece, ...]
+    pieces: Sequence[IncomingPiece]
     excluded: Mapping[str, np.ndarray] = field(default_factory=dict)
     deleted: Mapping[str, DeletedRows] = field(default_factory=dict)
     cascades: bool = True

@@ -17,12 +17,11 @@ Invariants:
 
 from __future__ import annotations
 
-import functools
 import secrets
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +31,7 @@ from omnigraph.names import ID_COLUMN, SOURCE_COLUMN
 from omnigraph.runner.key_hash import hash_keys
 from omnigraph.runner.protocol import Hop, Runner, Sent, Stage, Task
 from omnigraph.runner.shuffle import Scratch
+from omnigraph.storage.objects.lru_cache import LruCache
 from omnigraph.validation import lookups
 from omnigraph.validation.hashed_keys import Hashing, KeySet
 from omnigraph.validation.keyed_bucket import KeyPlan, Role, RoleKind, Space, roles_of, space_of
@@ -160,12 +160,15 @@ class IncomingKeys:
         if isinstance(place, bytes):
             return KeySet(np.frombuffer(place, np.uint64))
         assert self.scratch is not None
-        return _key_set(cast("Hashable", self.scratch), place)
+        # A worker runs many tasks of one scan.
+        keys = _READ.get(place)
+        if keys is None:
+            keys = KeySet(np.frombuffer(self.scratch.read(place), np.uint64))
+            _READ.keep(place, keys)
+        return keys
 
 
-@functools.lru_cache(maxsize=2)
-def _key_set(scratch: Hashable, path: str) -> KeySet:
-    return KeySet(np.frombuffer(cast("Scratch", scratch).read(path), np.uint64))
+_READ: Final[LruCache[KeySet]] = LruCache(2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

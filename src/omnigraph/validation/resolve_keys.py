@@ -30,6 +30,7 @@ import pyarrow.types as pat
 
 from omnigraph.names import ID_COLUMN, ROW_ADDRESS
 from omnigraph.runner.key_hash import SEED_BYTES, hash_keys
+from omnigraph.runner.packed import Joined, Mapped
 from omnigraph.runner.protocol import Hop, Runner, Sent, Stage, Task, require_answers
 from omnigraph.runner.shuffle import Scratch
 from omnigraph.validation import keyed_bucket
@@ -186,7 +187,7 @@ class _Passes:
         self._sender = _Sender(write, self._keys, hashing, incoming)
 
     def run(self, state: PassState) -> PassState:
-        work: list[_Work] = [*self._incoming(state), *self._pinned(state)]
+        work = Joined[_Work](self._incoming(state), list(self._pinned(state)))
         answers = self._runner.exchange(
             Stage(verb=self._verb, name="check keys"),
             work,
@@ -218,17 +219,19 @@ class _Passes:
         """The findings with the rows of their groups, which the pieces list."""
         listed = [finding for finding in findings if not len(finding.groups)]
         grouped = [finding for finding in findings if len(finding.groups)]
-        pieces = {piece.piece.number: piece for piece in self._incoming(state)} if grouped else {}
+        incoming = self._incoming(state) if grouped else ()
+        indexes = {work.piece.number: index for index, work in enumerate(incoming)}
         work: list[_ListRows] = []
         findings_of_work: list[Finding] = []
         for finding in grouped:
             numbers, _ = split_and_position(finding.groups.first)
             for number in np.unique(numbers).tolist():
                 findings_of_work.append(finding)
+                sent = incoming[indexes[number]]
                 work.append(
                     _ListRows(
-                        piece=pieces[number].piece,
-                        refused=pieces[number].refused.get(finding.table_key),
+                        piece=sent.piece,
+                        refused=sent.refused.get(finding.table_key),
                         table_key=finding.table_key,
                         columns=finding.columns,
                         groups=finding.groups.filter(numbers == number),
@@ -240,16 +243,19 @@ class _Passes:
             listed.append(replace(finding, rows=np.frombuffer(rows, np.uint64), groups=NO_GROUPS))
         return listed
 
-    def _incoming(self, state: PassState) -> Iterator[_SendIncoming]:
+    def _incoming(self, state: PassState) -> Sequence[_SendIncoming]:
         excluded = {key: np.sort(rows) for key, rows in self._write.excluded.items()}
-        for piece in self._write.pieces:
+
+        def send(piece: IncomingPiece) -> _SendIncoming:
             refused = state.refused_in(piece.number)
             for table_key, rows in excluded.items():
                 of_piece = rows[rows_of_piece(rows, piece.number)]
                 if len(of_piece):
                     earlier = refused.get(table_key, _NO_ADDRESSES)
                     refused[table_key] = np.concatenate([of_piece, earlier])
-            yield _SendIncoming(piece=piece, refused=refused)
+            return _SendIncoming(piece=piece, refused=refused)
+
+        return Mapped(self._write.pieces, send)
 
     def _pinned(self, state: PassState) -> Iterator[_SendPinned]:
         for read in self._reads:
