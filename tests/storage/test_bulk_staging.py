@@ -8,6 +8,7 @@ import pytest
 
 import omnigraph
 from omnigraph.graph import Graph
+from omnigraph.storage.lance.row_lineage import RowLineage
 from omnigraph.storage.lance.tables import open_pinned
 from omnigraph.storage.objects.store import StoredObjects
 from omnigraph.storage.snapshot import TableEntry
@@ -68,6 +69,13 @@ def contents(graph: Graph, entry: TableEntry) -> list[dict[str, object]]:
     return found
 
 
+def lineage(*row_ids: int, created_at: int = 2) -> RowLineage:
+    return RowLineage(
+        row_ids=np.array(row_ids, np.uint64),
+        created_at=np.full(len(row_ids), created_at, np.uint64),
+    )
+
+
 def excluding(fragment: StagedFragment, *offsets: int) -> StagedFragment:
     return replace(fragment, excluded=np.array(offsets, np.uint32))
 
@@ -117,9 +125,7 @@ def test_an_overwrite_replaces_every_pinned_row_and_may_leave_rows_out(graph: Gr
 def test_replaced_rows_keep_their_row_ids_and_new_rows_get_fresh_ones(graph: Graph) -> None:
     root, entry = graph._objects.root, entry_of(graph)
     before = {row["id"]: row["_rowid"] for row in contents(graph, entry)}
-    replacing = write_replacements(
-        root, entry, typed(graph, "b", v=7), np.array([before["b"]], np.uint64)
-    )
+    replacing = write_replacements(root, entry, typed(graph, "b", v=7), lineage(1))
     inserted = write_rows(root, entry, typed(graph, "c"))
 
     change = gather_merge(
@@ -140,9 +146,7 @@ def test_replaced_rows_keep_their_row_ids_and_new_rows_get_fresh_ones(graph: Gra
 def test_a_fragment_that_loses_all_rows_disappears(graph: Graph) -> None:
     root, entry = graph._objects.root, entry_of(graph)
     shrunk = shrink(root, entry, 0, np.array([0, 1], np.uint32))
-    replacing = write_replacements(
-        root, entry, typed(graph, "a", "b", v=1), np.array([0, 1], np.uint64)
-    )
+    replacing = write_replacements(root, entry, typed(graph, "a", "b", v=1), lineage(0, 1))
 
     change = gather_merge(graph._objects, entry, inserted=[], replacing=replacing, shrunk=[shrunk])
 

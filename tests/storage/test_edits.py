@@ -152,7 +152,7 @@ def test_rows_are_located_by_a_scan_or_a_filter_alike(
 
     found = locate(graph._objects.root, entry_of(graph), ids(wanted))
 
-    assert dict(zip(found.ids.to_pylist(), found.row_ids.tolist(), strict=True)) == {
+    assert dict(zip(found.ids.to_pylist(), found.lineage.row_ids.tolist(), strict=True)) == {
         name: expected[name][1] for name in wanted if name in expected
     }
     fragments = {number: offsets.tolist() for number, offsets in found.by_fragment()}

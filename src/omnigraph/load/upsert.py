@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 
 from omnigraph.names import ID_COLUMN, LANCE_COLUMNS
 from omnigraph.runner.protocol import Hop, Runner, Sent, Stage, Task
+from omnigraph.storage.lance.row_lineage import RowLineage
 from omnigraph.storage.lance.tables import grouped, plan_scan, scan_fragments
 from omnigraph.storage.objects.durability import make_durable
 from omnigraph.storage.staging import bulk
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 _PINNED_ROWS_PER_PIECE: Final = 2_000_000
 _IDS_SENT_TOGETHER: Final = 1_000_000
 _STAGED, _PINNED = 0, 1
-_ROW_ID, _ROW_ADDRESS, *_ = LANCE_COLUMNS
+_ROW_ID, _ROW_ADDRESS, _, _CREATED_AT, _ = LANCE_COLUMNS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,10 +99,11 @@ class Upsert:
 
 
 class _Match(msgspec.Struct, frozen=True, array_like=True):
-    """Positions in a piece with the row ids that they keep, or offsets in a fragment."""
+    """Positions in a piece with what their rows keep, or offsets in a fragment."""
 
     positions: bytes
     row_ids: bytes = b""
+    created_at: bytes = b""
 
 
 class _OwnerResult(msgspec.Struct, frozen=True):
@@ -156,15 +158,15 @@ class _UpsertTasks:
                 buckets.add(_STAGED, [batch.column(0)], numbers)
                 if buckets.count > _IDS_SENT_TOGETHER:
                     yield from buckets.buckets()
-        columns = [ID_COLUMN, _ROW_ID, _ROW_ADDRESS]
+        columns = [ID_COLUMN, _ROW_ADDRESS, _ROW_ID, _CREATED_AT]
         for batch in (
             scan_fragments(self._root, self._entry, ids.fragments, columns=columns, where=None)
             if ids.fragments
             else ()
         ):
             task.advance(rows=len(batch))
-            addresses, row_ids = (batch.column(name).to_numpy() for name in columns[:0:-1])
-            buckets.add(_PINNED, [batch.column(ID_COLUMN)], addresses, extras=(row_ids,))
+            addresses, *kept_numbers = (batch.column(name).to_numpy() for name in columns[1:])
+            buckets.add(_PINNED, [batch.column(ID_COLUMN)], addresses, extras=tuple(kept_numbers))
             if buckets.count > _IDS_SENT_TOGETHER:
                 yield from buckets.buckets()
         yield from buckets.buckets()
@@ -178,11 +180,13 @@ class _UpsertTasks:
     def _match_bucket(self, keys: Mapping[int, RoleKeys]) -> Iterator[Sent]:
         staged, pinned = keys[_STAGED], keys[_PINNED]
         staged_matches, pinned_matches = match_rows(staged, pinned)
-        row_ids = pinned.extras[0][pinned_matches]
+        row_ids, created_at = (numbers[pinned_matches] for numbers in pinned.extras)
         pieces, positions = split_and_position(staged.rows[staged_matches])
         for piece in np.unique(pieces).tolist():
             here = pieces == piece
-            match = _Match(positions[here].tobytes(), row_ids[here].tobytes())
+            match = _Match(
+                positions[here].tobytes(), row_ids[here].tobytes(), created_at[here].tobytes()
+            )
             yield self._piece_owners[piece], msgspec.msgpack.encode(match)
         fragments, offsets = split_and_position(pinned.rows[pinned_matches])
         for fragment in np.unique(fragments).tolist():
@@ -198,8 +202,11 @@ class _UpsertTasks:
             return
         positions = _joined([match.positions for match in matches], np.uint32)
         if is_piece:
-            row_ids = _joined([match.row_ids for match in matches], np.uint64)
-            result = self._rewrite(owner, positions, row_ids)
+            lineage = RowLineage(
+                row_ids=_joined([match.row_ids for match in matches], np.uint64),
+                created_at=_joined([match.created_at for match in matches], np.uint64),
+            )
+            result = self._rewrite(owner, positions, lineage)
         else:
             fragment = self._fragments[owner - len(self._pieces)]
             lost = bulk.shrink(self._root, self._entry, fragment, np.sort(positions))
@@ -207,10 +214,10 @@ class _UpsertTasks:
         make_durable(self._root)
         yield owner, msgspec.msgpack.encode(result)
 
-    def _rewrite(self, owner: int, positions: np.ndarray, row_ids: np.ndarray) -> _OwnerResult:
+    def _rewrite(self, owner: int, positions: np.ndarray, lineage: RowLineage) -> _OwnerResult:
         """Write a piece's rows, known ones apart from new ones."""
         order = np.argsort(positions)
-        positions, row_ids = positions[order], row_ids[order]
+        positions, lineage = positions[order], lineage.take(order)
         known: list[pa.RecordBatch] = []
         new: list[pa.RecordBatch] = []
         for numbers, batch in self._pieces[owner].kept(self._root, self._entry, self._schema.names):
@@ -220,7 +227,7 @@ class _UpsertTasks:
         replacements = pa.Table.from_batches(known).cast(self._schema)
         fresh = pa.Table.from_batches(new).cast(self._schema)
         replacing = (
-            bulk.write_replacements(self._root, self._entry, replacements, row_ids)
+            bulk.write_replacements(self._root, self._entry, replacements, lineage)
             if len(replacements)
             else ()
         )

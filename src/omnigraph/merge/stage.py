@@ -35,9 +35,11 @@ from omnigraph.runner.shuffle import (
     files_by_bucket,
     read_files,
 )
+from omnigraph.storage.lance.row_lineage import RowLineage
 from omnigraph.storage.lance.tables import grouped, plan_scan, scan_fragments
 from omnigraph.storage.staging import bulk
 from omnigraph.storage.staging.edits import (
+    LOCATED_COLUMNS,
     PROBE_IDS_MAX,
     Located,
     locate,
@@ -56,7 +58,7 @@ ROWS_PER_SCAN: Final = 4_000_000
 _ROWS_PER_SEARCH: Final = 1 << 20
 _FOUND: Final = "found"
 _GONE: Final = "gone"
-_ROW_ID, _ADDRESS, *_ = names.LANCE_COLUMNS
+_ADDRESS: Final = names.ROW_ADDRESS
 
 
 class Access(Enum):
@@ -240,7 +242,7 @@ def _find(runner: Runner, scratch: Scratch, tables: Sequence[TableToWrite]) -> l
 
 
 def _scan(scratch: Scratch, scan: _Scan, task: Task) -> list[StagedFile]:
-    """Write ids, row ids and addresses of the target's rows to their buckets."""
+    """Write where the target's rows are, and what they keep, to their buckets."""
     table = scan.table
     writer = BucketWriter(scratch, table=table.number, role=_FOUND, buckets=table.buckets)
     rows = _advance(
@@ -249,7 +251,7 @@ def _scan(scratch: Scratch, scan: _Scan, task: Task) -> list[StagedFile]:
             table.decided.table.root,
             table.entry,
             table.groups[scan.group],
-            columns=[names.ID_COLUMN, _ROW_ID, _ADDRESS],
+            columns=LOCATED_COLUMNS,
             where=None,
         ),
     )
@@ -378,7 +380,7 @@ def _shrink_group(scratch: Scratch, loss: _Loss, task: Task) -> list[_Shrunk]:
     # Fragments are found by the addresses alone.
     rows = Located(
         ids=pa.array([], pa.string()),
-        row_ids=np.empty(0, np.uint64),
+        lineage=RowLineage.none(),
         addresses=np.concatenate(addresses),
     )
     shrunk = shrink_all(loss.table.decided.table.root, loss.table.entry, rows)

@@ -27,6 +27,7 @@ from lance.optimize import Compaction, CompactionTask, RewriteResult
 from omnigraph.failpoints import reach
 from omnigraph.storage.lance import datasets
 from omnigraph.storage.lance.checksums import damaged_indexes
+from omnigraph.storage.lance.row_lineage import hide_rewritten
 from omnigraph.storage.lance.tables import open_pinned
 
 if TYPE_CHECKING:
@@ -204,7 +205,7 @@ def execute_task(root: Root, work: CompactionWork) -> str:
     dataset = open_pinned(root, work.entry)
     with datasets.translated(root, f"compact {work.entry.table_key}"):
         restored: Any = cast("Any", CompactionTask).from_json(work.task)
-        return str(restored.execute(dataset).json())
+        return hide_rewritten(root, work.entry, dataset, str(restored.execute(dataset).json()))
 
 
 def commit_rewrite(root: Root, staged: StagedRewrite) -> datasets.NewVersion | None:

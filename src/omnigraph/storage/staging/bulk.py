@@ -13,18 +13,22 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 from lance import LanceOperation
 from lance.file import LanceFileReader
-from lance.fragment import FragmentMetadata, RowIdSequence, write_fragments
+from lance.fragment import FragmentMetadata, write_fragments
 
 from omnigraph import names
 from omnigraph.storage.lance.dataset_cache import cached_dataset
 from omnigraph.storage.lance.datasets import translated
+from omnigraph.storage.lance.row_lineage import RowLineage, place_lineage
 from omnigraph.storage.objects.containment import require_inside
 from omnigraph.storage.objects.s3_options import for_one_request
 from omnigraph.storage.objects.store import delete_paths
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
 
 _DELETION_SCHEMA: Final = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
 _READ_ROWS: Final = 65_536
+_DELETIONS_AT_ONCE: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,17 +80,18 @@ def write_rows(
 
 
 def write_replacements(
-    root: Root, entry: TableEntry, rows: pa.Table, row_ids: np.ndarray
+    root: Root, entry: TableEntry, rows: pa.Table, lineage: RowLineage
 ) -> tuple[StagedFragment, ...]:
     """Write new contents of pinned rows, which keep their stable row ids."""
     base = cached_dataset(root, entry)
-    with translated(root, f"stage rows for {entry.table_key}"):
-        written_fragments = write_fragments(rows, base, mode="append")
+    written_fragments: list[FragmentMetadata] = []
     start = 0
-    for fragment in written_fragments:
-        ids = row_ids[start : start + fragment.physical_rows].tolist()
-        fragment.row_id_meta = RowIdSequence(ids).to_inline_metadata()
-        start += fragment.physical_rows
+    with translated(root, f"stage rows for {entry.table_key}"):
+        for fragment in write_fragments(rows, base, mode="append"):
+            stop = start + int(fragment.physical_rows)
+            here = lineage.take(slice(start, stop))
+            written_fragments.append(place_lineage(root, entry, base, fragment, here))
+            start = stop
     return tuple(_stage(root, entry, fragment) for fragment in written_fragments)
 
 
@@ -234,10 +240,10 @@ def _number(
         return [_metadata(fragment.description) for fragment in kept_fragments]
     base = cached_dataset(objects.root, entry)
     first = max((fragment.fragment_id for fragment in base.get_fragments()), default=0) + 1
-    return [
-        _with_deletions(objects, entry, fragment, number)
-        for number, fragment in enumerate(kept_fragments, first)
-    ]
+    with ThreadPoolExecutor(_DELETIONS_AT_ONCE) as pool:
+        return list(
+            pool.map(partial(_with_deletions, objects, entry), kept_fragments, count(first))
+        )
 
 
 def _with_deletions(

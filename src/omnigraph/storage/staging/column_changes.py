@@ -24,6 +24,7 @@ from lance.fragment import FragmentMetadata
 from omnigraph.errors import InvalidInputError
 from omnigraph.storage.lance.dataset_cache import cached_dataset
 from omnigraph.storage.lance.datasets import translated
+from omnigraph.storage.lance.row_lineage import names_hidden_columns
 from omnigraph.storage.staging import column_layout
 from omnigraph.storage.staging.changes import Change, StagedChange
 
@@ -164,7 +165,9 @@ def _compute(work: _Work, fragment: LanceFragment) -> ColumnFiles:
     present = {number for file in files for number in file["fields"]}
     written_columns = [column for column in layout.columns if _is_written(column, present)]
     with_new = _write(work, fragment, written_columns)
-    kept = [file for file in files if layout.numbers & set(file["fields"])]
+    kept = [
+        file for file in files if layout.numbers & set(file["fields"]) or names_hidden_columns(file)
+    ]
     return ColumnFiles(
         fragment_id=fragment.fragment_id,
         description=json.dumps({**description, "files": [*kept, with_new]}),

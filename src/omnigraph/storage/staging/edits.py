@@ -27,6 +27,7 @@ from omnigraph import names
 from omnigraph.storage.lance.dataset_cache import cached_dataset
 from omnigraph.storage.lance.datasets import translated
 from omnigraph.storage.lance.forks import fork_origin
+from omnigraph.storage.lance.row_lineage import RowLineage
 from omnigraph.storage.staging import bulk
 from omnigraph.storage.staging.row_changes import RowChanges, plan_row_changes
 
@@ -44,27 +45,32 @@ _FRAGMENT_BYTES: Final = 128 << 20
 PROBE_IDS_MAX: Final = 500
 """Up to so many ids are looked up by the index of their table."""
 
-_ROW_ID, _ADDRESS, *_ = names.LANCE_COLUMNS
+_ROW_ID, _ADDRESS, _, _CREATED_AT, _ = names.LANCE_COLUMNS
+LOCATED_COLUMNS: Final = (names.ID_COLUMN, _ROW_ID, _ADDRESS, _CREATED_AT)
+"""What is read of pinned rows that are to be replaced or removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Located:
-    """Pinned rows: their ids, row ids and addresses, side by side."""
+    """Pinned rows: their ids, what their new contents keep, and their addresses, side by side."""
 
     ids: pa.StringArray
-    row_ids: np.ndarray = field(repr=False)
+    lineage: RowLineage = field(repr=False)
     addresses: np.ndarray = field(repr=False)
 
     @classmethod
     def of(cls, batches: Sequence[pa.RecordBatch]) -> Located:
-        """Rows with the columns of an id, a row id and an address."""
+        """Rows with the columns `LOCATED_COLUMNS`."""
         if not batches:
-            nothing = np.empty(0, np.uint64)
-            return cls(ids=pa.array([], pa.string()), row_ids=nothing, addresses=nothing)
+            return cls(
+                ids=pa.array([], pa.string()),
+                lineage=RowLineage.none(),
+                addresses=np.empty(0, np.uint64),
+            )
         rows = pa.Table.from_batches(batches).combine_chunks()
         return cls(
             ids=rows.column(names.ID_COLUMN).combine_chunks().cast(pa.string()),
-            row_ids=rows.column(_ROW_ID).to_numpy(),
+            lineage=RowLineage.of(rows),
             addresses=rows.column(_ADDRESS).to_numpy(),
         )
 
@@ -108,10 +114,8 @@ def locate(root: Root, entry: TableEntry, ids: pa.StringArray) -> Located:
     batches: list[pa.RecordBatch] = []
     with translated(root, f"look for rows of {entry.table_key}"):
         scanner = dataset.scanner(
-            columns=[names.ID_COLUMN],
+            columns=list(LOCATED_COLUMNS),
             filter=f"{names.ID_COLUMN} IN ({_quote(ids)})" if few else None,
-            with_row_id=True,
-            with_row_address=True,
             batch_size=1 << 17,
         )
         if len(ids) and entry.row_count:
@@ -142,8 +146,8 @@ def write_edits(
         if new.num_rows:
             inserted += bulk.write_rows(root, entry, new)
         if old.num_rows:
-            row_ids = known.row_ids[where.drop_null().to_numpy()]
-            replacing += bulk.write_replacements(root, entry, old, row_ids)
+            lineage = known.lineage.take(where.drop_null().to_numpy())
+            replacing += bulk.write_replacements(root, entry, old, lineage)
     return inserted, replacing
 
 
@@ -175,11 +179,11 @@ _OFFSET: Final = np.uint64(0xFFFFFFFF)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LostRows:
-    """Rows of one fragment that the fork lost: their offsets and row ids."""
+    """Rows of one fragment that the fork lost: offsets, and what their new contents keep."""
 
     fragment_id: int
     offsets: np.ndarray = field(repr=False)
-    row_ids: np.ndarray = field(repr=False)
+    lineage: RowLineage = field(repr=False)
 
 
 def stage_adoption(
@@ -204,11 +208,9 @@ def stage_adoption(
         gone_fragments = list(
             _gone(cached_dataset(root, pinned), cached_dataset(root, theirs), plan)
         )
-    row_ids = np.sort(
-        np.concatenate([np.empty(0, np.uint64), *(fragment.row_ids for fragment in gone_fragments)])
-    )
+    gone_rows = _sorted(fragment.lineage for fragment in gone_fragments)
     new_rows = _new_rows(root, theirs, plan)
-    inserted, replacing = _write_adopted(root, writable, new_rows, row_ids, schema)
+    inserted, replacing = _write_adopted(root, writable, new_rows, gone_rows, schema)
     replaced = sum(fragment.rows for fragment in replacing)
     shrunk: list[bulk.Shrunk] = [
         bulk.shrink(root, writable, fragment.fragment_id, fragment.offsets)
@@ -221,7 +223,7 @@ def stage_adoption(
         inserted=inserted,
         replacing=replacing,
         shrunk=shrunk,
-        rows_deleted=len(row_ids) - replaced,
+        rows_deleted=len(gone_rows) - replaced,
     )
 
 
@@ -236,47 +238,53 @@ def _is_plain(plan: RowChanges) -> bool:
 
 def _gone(before: LanceDataset, after: LanceDataset, plan: RowChanges) -> Iterator[_LostRows]:
     for fragment in (fragment for part in plan.gone for fragment in part.fragments):
-        here = _numbers(before, fragment.fragment_id, with_row_ids=True)
-        there = _numbers(after, fragment.fragment_id, with_row_ids=False)
+        here = _numbers(before, fragment.fragment_id, _ADDRESS, _ROW_ID, _CREATED_AT)
+        there = _numbers(after, fragment.fragment_id, _ADDRESS)
         lives = np.zeros(fragment.span, np.bool_)
-        lives[there[_ADDRESS] & _OFFSET] = True
-        offsets = here[_ADDRESS] & _OFFSET
+        lives[there.column(_ADDRESS).to_numpy() & _OFFSET] = True
+        offsets = here.column(_ADDRESS).to_numpy() & _OFFSET
         lost = ~lives[offsets]
         yield _LostRows(
-            fragment_id=fragment.fragment_id, offsets=offsets[lost], row_ids=here[_ROW_ID][lost]
+            fragment_id=fragment.fragment_id,
+            offsets=offsets[lost],
+            lineage=RowLineage.of(here).take(lost),
         )
 
 
-def _numbers(
-    dataset: LanceDataset, fragment_id: int, *, with_row_ids: bool
-) -> dict[str, np.ndarray]:
-    columns = [_ADDRESS, _ROW_ID] if with_row_ids else [_ADDRESS]
-    table = dataset.scanner(
-        columns=columns, fragments=_handles(dataset, [fragment_id]), batch_size=1 << 20
+def _numbers(dataset: LanceDataset, fragment_id: int, *columns: str) -> pa.Table:
+    return dataset.scanner(
+        columns=list(columns), fragments=_handles(dataset, [fragment_id]), batch_size=1 << 20
     ).to_table()
-    return {name: table.column(name).to_numpy() for name in columns}
+
+
+def _sorted(parts: Iterable[RowLineage]) -> RowLineage:
+    """All of them in the order of their row ids."""
+    lineages = [RowLineage.none(), *parts]
+    row_ids = np.concatenate([part.row_ids for part in lineages])
+    created_at = np.concatenate([part.created_at for part in lineages])
+    return RowLineage(row_ids=row_ids, created_at=created_at).take(np.argsort(row_ids))
 
 
 def _write_adopted(
     root: Root,
     entry: TableEntry,
     new_rows: Iterable[pa.RecordBatch],
-    gone_ids: np.ndarray,
+    gone: RowLineage,
     schema: pa.Schema,
 ) -> tuple[list[bulk.StagedFragment], list[bulk.StagedFragment]]:
     inserted: list[bulk.StagedFragment] = []
     replacing: list[bulk.StagedFragment] = []
     for part in row_parts(new_rows):
         row_ids = part.column(_ROW_ID).to_numpy()
-        at = np.minimum(np.searchsorted(gone_ids, row_ids), max(0, len(gone_ids) - 1))
-        known = gone_ids[at] == row_ids if len(gone_ids) else np.zeros(len(row_ids), np.bool_)
+        at = np.minimum(np.searchsorted(gone.row_ids, row_ids), max(0, len(gone) - 1))
+        known = gone.row_ids[at] == row_ids if len(gone) else np.zeros(len(row_ids), np.bool_)
         columns = [part.column(column.name).cast(column.type) for column in schema]
         rows = pa.Table.from_arrays(columns, schema=schema)
         new, old = rows.filter(pa.array(~known)), rows.filter(pa.array(known))
         if new.num_rows:
             inserted += bulk.write_rows(root, entry, new)
         if old.num_rows:
-            replacing += bulk.write_replacements(root, entry, old, row_ids[known])
+            replacing += bulk.write_replacements(root, entry, old, gone.take(at[known]))
     return inserted, replacing
 
 
