@@ -88,7 +88,7 @@ storm *args:
 model-full:
     python -m tests.model.run full
 
-# Print one benchmark: commit | durability | load | maintain | merge | open_cost | optimize | query | s3_cost | s3_load | schema_change | search | skew | startup | supernode
+# Print one benchmark: commit | durability | load | maintain | merge | open_cost | optimize | query | s3_cost | s3_load | schema_change | search | skew | startup | supernode | upserts
 bench name *args:
     python -m benchmarks.{{name}} {{args}}
 

@@ -58,6 +58,7 @@ class Footprint:
 
 def main() -> None:
     options = _options()
+    os.environ.setdefault("LANCE_MEM_POOL_SIZE", str(4 << 30))  # its merge_insert needs more
     print(f"load of the machine before: {os.getloadavg()[0]:.1f}")
     with tempfile.TemporaryDirectory(prefix="omnigraph-bench-", dir=options.scratch) as folder:
         home = Path(folder)

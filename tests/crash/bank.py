@@ -23,13 +23,14 @@ from omnigraph.commit.sidecar import WriterKind
 from omnigraph.graph import Graph
 from omnigraph.storage.lance.tables import open_pinned, scan
 from omnigraph.storage.manifest.state import ManifestState
+from omnigraph.storage.objects.store import StoredObjects
 from omnigraph.storage.snapshot import Snapshot, take_snapshot
 from omnigraph.storage.staging.changes import (
     StagedChange,
     restage_append,
     stage_append,
-    stage_merge,
 )
+from omnigraph.storage.staging.edits import stage_upserts
 
 SCHEMA = """
 node Account { name: String @key  balance: I64 }
@@ -109,7 +110,9 @@ class _Preparation:
         }
         return Prepared(
             changes=(
-                stage_merge(self._root, entry, self._rows(snapshot, ACCOUNT, accounts)),
+                stage_upserts(
+                    StoredObjects(self._root), entry, self._rows(snapshot, ACCOUNT, accounts)
+                ),
                 stage_append(
                     self._root, snapshot.tables[TRANSFER], self._rows(snapshot, TRANSFER, [paid])
                 ),

@@ -104,6 +104,7 @@ BENCHMARKS: Mapping[str, tuple[str, ...]] = {
     "skew": ("--nodes", "200000", "--edges", "1000000", "--hub", "200000"),
     "startup": (),
     "supernode": (),
+    "upserts": ("--edges", "1000000", "--rounds", "5"),
     "write": ("--rounds", "3"),
 }
 """Benchmarks with the sizes that end in ten minutes; each prints ratios as its last line."""

@@ -30,12 +30,12 @@ from omnigraph.storage.lance.datasets import NewVersion
 from omnigraph.storage.lance.forks import fork_table
 from omnigraph.storage.lance.tables import create_table, open_pinned
 from omnigraph.storage.objects.location import Root, parse_root
+from omnigraph.storage.objects.store import StoredObjects
 from omnigraph.storage.snapshot import TableEntry
 from omnigraph.storage.staging.changes import (
     StagedChange,
     stage_append,
     stage_delete,
-    stage_merge,
 )
 from omnigraph.storage.staging.column_changes import (
     ColumnFiles,
@@ -51,6 +51,7 @@ from omnigraph.storage.staging.column_layout import (
     NullColumn,
     WantedColumn,
 )
+from omnigraph.storage.staging.edits import stage_upserts
 from omnigraph.storage.staging.table_versions import commit_staged, head_version, restore_pin
 from tests.forking.programs import run_code
 from tests.storage.whole_changes import stage_columns
@@ -523,7 +524,7 @@ def test_writes_deletes_and_compaction_go_on_after_a_change(table: Table, comput
         schema=schema,
     )
 
-    table.commit(stage_merge(table.root, table.entry, rows))
+    table.commit(stage_upserts(StoredObjects(table.root), table.entry, rows))
     table.commit(
         stage_append(table.root, table.entry, rows.slice(1).set_column(0, ID, pa.array(["hal"])))
     )

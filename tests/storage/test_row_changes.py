@@ -20,13 +20,14 @@ from lance import LanceDataset, LanceOperation, Transaction
 from omnigraph.names import BLOB_KEY, OPERATION_PROPERTY, PRIMARY_KEY_KEY
 from omnigraph.storage.lance.tables import create_table
 from omnigraph.storage.objects.location import Root, parse_root
+from omnigraph.storage.objects.store import StoredObjects
 from omnigraph.storage.snapshot import TableEntry
 from omnigraph.storage.staging.changes import (
     stage_append,
     stage_delete,
-    stage_merge,
     stage_overwrite,
 )
+from omnigraph.storage.staging.edits import stage_upserts
 from omnigraph.storage.staging.row_changes import RowChanges, plan_row_changes, read_gone, read_new
 from omnigraph.storage.staging.table_versions import commit_staged, restore_pin
 from tests.drawing import drawn
@@ -143,7 +144,7 @@ class History:
             case "append":
                 staged = stage_append(self.root, head.entry, table)
             case "merge":
-                staged = stage_merge(self.root, head.entry, table)
+                staged = stage_upserts(StoredObjects(self.root), head.entry, table)
             case "overwrite":
                 staged = stage_overwrite(self.root, head.entry, table)
                 result = rows
@@ -499,7 +500,9 @@ def test_ten_changed_rows_of_many_cost_ten_rows(history: History, fragments: int
     before = history.heads[None].entry
     changed = pa.table({"id": [f"n{each:06}" for each in range(5, 200_000, 20_000)]})
     rows = [{"id": each, **VALUES[2]} for each in changed["id"].to_pylist()]
-    staged = stage_merge(history.root, before, pa.Table.from_pylist(rows, schema=SCHEMA))
+    staged = stage_upserts(
+        StoredObjects(history.root), before, pa.Table.from_pylist(rows, schema=SCHEMA)
+    )
     made = commit_staged(history.root, staged, on_version=before.version, operation_id="01J9ZQ6Z")
     assert made is not None
     after = replace(before, version=made.version, made_at=made.made_at)

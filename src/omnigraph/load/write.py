@@ -38,9 +38,9 @@ from omnigraph.storage.staging.changes import (
     restage_append,
     stage_append,
     stage_delete,
-    stage_merge,
     stage_overwrite,
 )
+from omnigraph.storage.staging.edits import stage_upserts
 from omnigraph.validation.constraints import WriteMode, table_rules
 from omnigraph.validation.input.intake import (
     declared_types,
@@ -332,6 +332,7 @@ class _Preparation:
     """Validates and stages one write, again after every lost race."""
 
     def __init__(self, objects: Objects, catalog: Catalog, write: Write, clock: Clock) -> None:
+        self._objects = objects
         self._root = objects.root
         self._catalog = catalog
         self._write = write
@@ -410,7 +411,7 @@ class _Preparation:
                 self._appended[entry.table_key] = staged
                 return staged
             case WriteMode.MERGE | WriteMode.REPLACE:
-                return stage_merge(self._root, entry, rows)
+                return stage_upserts(self._objects, entry, rows)
             case WriteMode.OVERWRITE:
                 return stage_overwrite(self._root, entry, rows)
             case _:

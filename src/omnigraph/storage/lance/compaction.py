@@ -27,11 +27,11 @@ from lance.optimize import Compaction, CompactionTask, RewriteResult
 from omnigraph.failpoints import reach
 from omnigraph.storage.lance import datasets
 from omnigraph.storage.lance.checksums import damaged_indexes
-from omnigraph.storage.lance.row_lineage import hide_rewritten
+from omnigraph.storage.lance.row_lineage import has_long_sequences, hide_rewritten
 from omnigraph.storage.lance.tables import open_pinned
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from lance import LanceDataset
     from lance.lance.indices import IndexDescription
@@ -194,10 +194,28 @@ def plan_compaction(
 
 def _tasks(dataset: LanceDataset, options: dict[str, Any]) -> tuple[str, ...]:
     bounded = {"io_buffer_size": _IO_BUFFER_BYTES, "batch_size": _batch_rows(dataset)}
-    plan = Compaction.plan(dataset, cast("CompactionOptions", bounded | options))
     # Lance's own description of these classes does not mention their texts.
-    tasks: list[Any] = list(plan.tasks)
-    return tuple(task.json() for task in tasks)
+    plan: Any = Compaction.plan(dataset, cast("CompactionOptions", bounded | options))
+    return (
+        *(task.json() for task in plan.tasks),
+        *_lineage_tasks(dataset, json.loads(plan.json())),
+    )
+
+
+def _lineage_tasks(dataset: LanceDataset, plan: Mapping[str, Any]) -> Iterator[str]:
+    """Tasks for fragments that need nothing else, but keep long sequences in the manifest.
+
+    Earlier releases left them, and compactions that were made by hand.
+    """
+    others = {fragment["id"] for task in plan["tasks"] for fragment in task["fragments"]}
+    others |= set(plan["options"]["excluded_fragment_ids"])
+    for fragment in dataset.get_fragments():
+        if fragment.fragment_id in others or not dataset.has_stable_row_ids:
+            continue
+        described = fragment.metadata.to_json()
+        if has_long_sequences(described):
+            task = {"task": {"fragments": [described]}}
+            yield json.dumps({**task, **{key: plan[key] for key in ("read_version", "options")}})
 
 
 def execute_task(root: Root, work: CompactionWork) -> str:

@@ -81,6 +81,11 @@ class RowLineage:
         return RowLineage(row_ids=self.row_ids[chosen], created_at=self.created_at[chosen])
 
 
+def has_long_sequences(fragment: dict[str, Any]) -> bool:
+    """Whether a described fragment keeps more in the manifest than it should."""
+    return bool(_long_sequences(fragment))
+
+
 def names_hidden_columns(file: dict[str, Any]) -> bool:
     """Whether a data file of a described fragment holds row ids or versions."""
     return not _HIDDEN_FIELDS.isdisjoint(file["fields"])
@@ -99,7 +104,7 @@ def place_lineage(
     is_long = _inline_bytes(fields["row_id_meta"]) > INLINE_BYTES_MAX
     if base.has_stable_row_ids and (is_long or _hides_row_ids(base)):
         columns = {_ROW_ID: lineage.row_ids, _CREATED_AT: lineage.created_at}
-        _hide(root, entry, fields, columns.keys(), iter([pa.table(_unsigned(columns))]))
+        _hide(root, entry, fields, columns.keys(), iter([pa.table(_to_arrow(columns))]))
     return FragmentMetadata.from_json(json.dumps(fields))
 
 
@@ -110,7 +115,7 @@ def hide_rewritten(root: Root, entry: TableEntry, dataset: LanceDataset, result:
     rewrote.
     """
     rewrite = json.loads(result)
-    if not any(_long_sequences(fragment) for fragment in rewrite["new_fragments"]):
+    if not any(has_long_sequences(fragment) for fragment in rewrite["new_fragments"]):
         return result
     by_number = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
     sources = [by_number[fragment["id"]] for fragment in rewrite["original_fragments"]]
@@ -123,7 +128,7 @@ def hide_rewritten(root: Root, entry: TableEntry, dataset: LanceDataset, result:
         rows = numbers.read(fragment["physical_rows"])
         columns = _long_sequences(fragment)
         if columns:
-            _hide(root, entry, fragment, columns, _checked(entry, fragment, rows))
+            _hide(root, entry, fragment, columns, _require_row_ids(entry, fragment, rows))
         else:
             for _ in rows:
                 pass
@@ -146,7 +151,7 @@ class _Numbers:
             yield pa.Table.from_batches([part])
 
 
-def _checked(
+def _require_row_ids(
     entry: TableEntry, fragment: dict[str, Any], parts: Iterator[pa.Table]
 ) -> Iterator[pa.Table]:
     """The same parts, whose row ids are those that Lance gave to the new fragment."""
@@ -238,5 +243,5 @@ def _inline_bytes(sequence: Any) -> int:
     return max((len(sequence[key]) for key in ("Inline", "inline") if key in sequence), default=0)
 
 
-def _unsigned(columns: dict[str, np.ndarray]) -> dict[str, pa.Array]:
+def _to_arrow(columns: dict[str, np.ndarray]) -> dict[str, pa.Array]:
     return {column: pa.array(values, pa.uint64()) for column, values in columns.items()}

@@ -85,27 +85,6 @@ def restage_append(root: Root, staged: StagedChange, entry: TableEntry) -> Stage
     return replace(staged, entry=entry, base=cached_dataset(root, entry))
 
 
-def stage_merge(root: Root, entry: TableEntry, rows: pa.Table) -> StagedChange:
-    """Insert new ids, replace rows of known ones."""
-    base = cached_dataset(root, entry)
-    with translated(root, f"stage rows for {entry.table_key}"):
-        transaction, counts = (
-            base.merge_insert(names.ID_COLUMN)
-            .when_matched_update_all()
-            .when_not_matched_insert_all()
-            .execute_uncommitted(rows)
-        )
-    return StagedChange(
-        entry=entry,
-        change=Change.MERGE,
-        rows_inserted=int(counts["num_inserted_rows"]),
-        rows_updated=int(counts["num_updated_rows"]),
-        rows_deleted=0,
-        operation=transaction.operation,
-        base=base,
-    )
-
-
 def stage_overwrite(root: Root, entry: TableEntry, rows: pa.Table) -> StagedChange:
     """Replace the whole table.
 

@@ -107,6 +107,12 @@ def stage_edits(
     )
 
 
+def stage_upserts(objects: Objects, entry: TableEntry, rows: pa.Table) -> StagedChange:
+    """Stage whole rows: new ids are inserted, rows of known ones replaced."""
+    ids = rows.column(names.ID_COLUMN).combine_chunks()
+    return stage_edits(objects, entry, rows.to_batches(), upserted=ids, deleted=ids[:0])
+
+
 def locate(root: Root, entry: TableEntry, ids: pa.StringArray) -> Located:
     """Where the pinned rows with these ids are; ids that no row has are left out."""
     dataset = cached_dataset(root, entry)
@@ -208,7 +214,7 @@ def stage_adoption(
         gone_fragments = list(
             _gone(cached_dataset(root, pinned), cached_dataset(root, theirs), plan)
         )
-    gone_rows = _sorted(fragment.lineage for fragment in gone_fragments)
+    gone_rows = _sort_by_row_id(fragment.lineage for fragment in gone_fragments)
     new_rows = _new_rows(root, theirs, plan)
     inserted, replacing = _write_adopted(root, writable, new_rows, gone_rows, schema)
     replaced = sum(fragment.rows for fragment in replacing)
@@ -257,7 +263,7 @@ def _numbers(dataset: LanceDataset, fragment_id: int, *columns: str) -> pa.Table
     ).to_table()
 
 
-def _sorted(parts: Iterable[RowLineage]) -> RowLineage:
+def _sort_by_row_id(parts: Iterable[RowLineage]) -> RowLineage:
     """All of them in the order of their row ids."""
     lineages = [RowLineage.none(), *parts]
     row_ids = np.concatenate([part.row_ids for part in lineages])
