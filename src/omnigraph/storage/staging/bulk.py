@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _DELETION_SCHEMA: Final = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
 _READ_ROWS: Final = 65_536
-_DELETIONS_AT_ONCE: Final = 16
+_REQUESTS_AT_ONCE: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +217,7 @@ def discard(objects: Objects, entry: TableEntry, fragments: Iterable[StagedFragm
     delete_paths(
         objects,
         (
-            f"{folder}/data/{file['path']}"
+            names.lance_data(folder, file["path"])
             for fragment in fragments
             for file in json.loads(fragment.description)["files"]
         ),
@@ -240,7 +240,7 @@ def _number(
         return [_metadata(fragment.description) for fragment in kept_fragments]
     base = cached_dataset(objects.root, entry)
     first = max((fragment.fragment_id for fragment in base.get_fragments()), default=0) + 1
-    with ThreadPoolExecutor(_DELETIONS_AT_ONCE) as pool:
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
         return list(
             pool.map(partial(_with_deletions, objects, entry), kept_fragments, count(first))
         )
