@@ -32,7 +32,7 @@ from omnigraph.load.formats.records import Split
 from omnigraph.load.pipeline import run_load
 from omnigraph.load.report import Engine, LoadJob, LoadReport
 from omnigraph.load.staging import PieceReport, StagedTable
-from omnigraph.runner.packed import Packed
+from omnigraph.packed import Packed
 from omnigraph.runner.protocol import FramePart, Hop, Send, Sent, Stage, Task
 from omnigraph.runner.shuffle import Scratch, StoredScratch
 from omnigraph.runner.stored_pieces import store_pieces

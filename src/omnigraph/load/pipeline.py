@@ -54,7 +54,7 @@ from omnigraph.load.staging import (
     with_lines_before,
 )
 from omnigraph.load.upsert import PieceRows, upsert
-from omnigraph.runner.packed import Mapped, Packed
+from omnigraph.packed import Mapped, Packed
 from omnigraph.runner.protocol import FramePart, Runner, Stage, Task, require_answers
 from omnigraph.runner.shuffle import LocalScratch, Scratch
 from omnigraph.schema.arrow import has_blob

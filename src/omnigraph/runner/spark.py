@@ -23,9 +23,9 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from omnigraph.errors import InvalidInputError, OmnigraphError
+from omnigraph.packed import Packed
 from omnigraph.runner import spark_versions
 from omnigraph.runner.job_failures import decode_error, encode_error, job_errors, task_errors
-from omnigraph.runner.packed import Packed
 from omnigraph.runner.protocol import FramePart, Hop, Observer, Send, Sent, Stage, Task, attempt
 from omnigraph.runner.session import without_noise
 from omnigraph.runner.shuffle import Scratch, StoredScratch

@@ -29,8 +29,8 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from omnigraph.names import ID_COLUMN, ROW_ADDRESS
+from omnigraph.packed import Joined, Mapped
 from omnigraph.runner.key_hash import SEED_BYTES, hash_keys
-from omnigraph.runner.packed import Joined, Mapped
 from omnigraph.runner.protocol import Hop, Runner, Sent, Stage, Task, require_answers
 from omnigraph.runner.shuffle import Scratch
 from omnigraph.validation import keyed_bucket

@@ -300,7 +300,7 @@ def stage_indexes(
         rows_inserted=0,
         rows_updated=0,
         rows_deleted=0,
-        operation=LanceOperation.CreateIndex(added, removed),
+        make_operation=lambda: LanceOperation.CreateIndex(added, removed),
         base=base,
     )
 

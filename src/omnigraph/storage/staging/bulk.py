@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 from lance import LanceOperation
@@ -26,6 +27,7 @@ from lance.file import LanceFileReader
 from lance.fragment import FragmentMetadata, write_fragments
 
 from omnigraph import names
+from omnigraph.packed import Packed
 from omnigraph.storage.lance.dataset_cache import cached_dataset
 from omnigraph.storage.lance.datasets import translated
 from omnigraph.storage.lance.row_lineage import RowLineage, place_lineage
@@ -148,15 +150,16 @@ def gather_append(
     objects: Objects, entry: TableEntry, fragments: Sequence[StagedFragment]
 ) -> StagedChange:
     """All fragments as one append."""
+    new = _number(objects, entry, fragments)
     return StagedChange(
         entry=entry,
         change=Change.APPEND,
         rows_inserted=_kept(fragments),
         rows_updated=0,
         rows_deleted=0,
-        operation=LanceOperation.Append(_number(objects, entry, fragments)),
+        make_operation=lambda: LanceOperation.Append([_metadata(text) for text in new]),
         base=cached_dataset(objects.root, entry),
-        checksums=_checksums(fragments),
+        make_checksums=partial(_checksums, new),
     )
 
 
@@ -165,19 +168,20 @@ def gather_overwrite(
 ) -> StagedChange:
     """All fragments in place of every pinned one."""
     base = cached_dataset(objects.root, entry)
+    new = _number(objects, entry, fragments)
     return StagedChange(
         entry=entry,
         change=Change.OVERWRITE,
         rows_inserted=_kept(fragments),
         rows_updated=0,
         rows_deleted=entry.row_count,
-        operation=LanceOperation.Update(
+        make_operation=lambda: LanceOperation.Update(
             removed_fragment_ids=[fragment.fragment_id for fragment in base.get_fragments()],
             updated_fragments=[],
-            new_fragments=_number(objects, entry, fragments),
+            new_fragments=[_metadata(text) for text in new],
         ),
         base=base,
-        checksums=_checksums(fragments),
+        make_checksums=partial(_checksums, new),
     )
 
 
@@ -191,23 +195,24 @@ def gather_merge(
     rows_deleted: int = 0,
 ) -> StagedChange:
     """New rows, new contents of known rows, and the pinned fragments without what goes."""
+    new = _number(objects, entry, (*inserted, *replacing))
     return StagedChange(
         entry=entry,
         change=Change.MERGE,
         rows_inserted=_kept(inserted),
         rows_updated=_kept(replacing),
         rows_deleted=rows_deleted,
-        operation=LanceOperation.Update(
+        make_operation=lambda: LanceOperation.Update(
             removed_fragment_ids=[
                 fragment.fragment_id for fragment in shrunk if fragment.description is None
             ],
             updated_fragments=[
                 _metadata(fragment.description) for fragment in shrunk if fragment.description
             ],
-            new_fragments=_number(objects, entry, (*inserted, *replacing)),
+            new_fragments=[_metadata(text) for text in new],
         ),
         base=cached_dataset(objects.root, entry),
-        checksums=_checksums((*inserted, *replacing)),
+        make_checksums=partial(_checksums, new),
     )
 
 
@@ -230,25 +235,29 @@ def _folder(entry: TableEntry) -> str:
 
 def _number(
     objects: Objects, entry: TableEntry, fragments: Iterable[StagedFragment]
-) -> list[FragmentMetadata]:
-    """The fragments that keep a row, with deletion files where some are excluded.
+) -> Packed[str]:
+    """Describe the fragments that keep a row, with deletion files where some are excluded.
 
     Without deletions Lance numbers them itself.
     """
     kept_fragments = [fragment for fragment in fragments if fragment.rows_kept]
     if not any(len(fragment.excluded) for fragment in kept_fragments):
-        return [_metadata(fragment.description) for fragment in kept_fragments]
+        return _pack(fragment.description for fragment in kept_fragments)
     base = cached_dataset(objects.root, entry)
     first = max((fragment.fragment_id for fragment in base.get_fragments()), default=0) + 1
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
-        return list(
+        return _pack(
             pool.map(partial(_with_deletions, objects, entry), kept_fragments, count(first))
         )
 
 
+def _pack(descriptions: Iterable[str]) -> Packed[str]:
+    return Packed(map(msgspec.msgpack.encode, descriptions), str)
+
+
 def _with_deletions(
     objects: Objects, entry: TableEntry, fragment: StagedFragment, number: int
-) -> FragmentMetadata:
+) -> str:
     fields = {**json.loads(fragment.description), "id": number}
     if len(fragment.excluded):
         file_id = secrets.randbits(63)
@@ -267,7 +276,7 @@ def _with_deletions(
             "num_deleted_rows": len(fragment.excluded),
             "base_id": None,
         }
-    return _metadata(fields)
+    return json.dumps(fields)
 
 
 def _stage(root: Root, entry: TableEntry, written: FragmentMetadata) -> StagedFragment:
@@ -277,11 +286,11 @@ def _stage(root: Root, entry: TableEntry, written: FragmentMetadata) -> StagedFr
     return StagedFragment(description=description, rows=int(written.physical_rows))
 
 
-def _checksums(fragments: Iterable[StagedFragment]) -> Checksums:
+def _checksums(descriptions: Iterable[str]) -> Checksums:
     return {
         name: (size, digest)
-        for fragment in fragments
-        for name, (size, digest) in json.loads(fragment.description)
+        for description in descriptions
+        for name, (size, digest) in json.loads(description)
         .get(names.CHECKSUMS_PROPERTY, {})
         .items()
     }
@@ -291,8 +300,8 @@ def _describe(fragment: FragmentMetadata) -> str:
     return json.dumps(fragment.to_json())
 
 
-def _metadata(description: str | Mapping[str, Any]) -> FragmentMetadata:
-    fields = json.loads(description) if isinstance(description, str) else dict(description)
+def _metadata(description: str) -> FragmentMetadata:
+    fields = json.loads(description)
     fields.pop(names.CHECKSUMS_PROPERTY, None)
     return FragmentMetadata.from_json(json.dumps(fields))
 

@@ -6,7 +6,7 @@ Invariant: nothing here commits. A staged change is an opaque value that only
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
@@ -49,10 +49,15 @@ class StagedChange:
     rows_inserted: int
     rows_updated: int
     rows_deleted: int
-    operation: LanceOperation.BaseOperation = field(repr=False, compare=False)
+    make_operation: Callable[[], LanceOperation.BaseOperation] = field(repr=False, compare=False)
+    """Describes the change to Lance; its objects are large if there are many fragments."""
     base: LanceDataset = field(repr=False, compare=False)
-    checksums: Checksums = field(default_factory=dict, repr=False, compare=False)
+    make_checksums: Callable[[], Checksums] = field(default=dict, repr=False, compare=False)
     """Of files whose writers have made them already."""
+
+    @property
+    def operation(self) -> LanceOperation.BaseOperation:
+        return self.make_operation()
 
     @property
     def table_key(self) -> str:
@@ -74,7 +79,7 @@ def stage_append(root: Root, entry: TableEntry, rows: pa.Table) -> StagedChange:
         rows_inserted=rows.num_rows,
         rows_updated=0,
         rows_deleted=0,
-        operation=transaction.operation,
+        make_operation=lambda: transaction.operation,
         base=base,
     )
 
@@ -100,7 +105,7 @@ def stage_overwrite(root: Root, entry: TableEntry, rows: pa.Table) -> StagedChan
         rows_inserted=rows.num_rows,
         rows_updated=0,
         rows_deleted=entry.row_count,
-        operation=transaction.operation,
+        make_operation=lambda: transaction.operation,
         base=base,
     )
 
@@ -118,6 +123,6 @@ def stage_delete(root: Root, entry: TableEntry, ids: pa.Table) -> StagedChange:
         rows_inserted=0,
         rows_updated=0,
         rows_deleted=int(counts["num_deleted_rows"]),
-        operation=transaction.operation,
+        make_operation=lambda: transaction.operation,
         base=base,
     )

@@ -45,10 +45,11 @@ def record_change(root: Root, change: StagedChange, new_version: NewVersion) -> 
         return None
     entry, version = change.entry, new_version.version
     changed = _changed_files(root, change)
+    ready = change.make_checksums()
     if changed is None:
-        return record_version(root, entry, version, ready=change.checksums)
+        return record_version(root, entry, version, ready=ready)
     added = {
-        name: _ready_or_read(root, entry, name, change.checksums)
+        name: _ready_or_read(root, entry, name, ready)
         for name in (*changed.added, names.lance_version(version))
     }
     before = entry.checksums

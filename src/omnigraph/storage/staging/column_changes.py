@@ -153,7 +153,7 @@ def _stage(
         rows_inserted=0,
         rows_updated=entry.row_count if files else 0,
         rows_deleted=0,
-        operation=operation,
+        make_operation=lambda: operation,
         base=base,
     )
 
