@@ -53,7 +53,7 @@ from omnigraph.load.staging import (
     StagingPlan,
     with_lines_before,
 )
-from omnigraph.load.upsert import PieceRows, upsert
+from omnigraph.load.upsert import PieceRows, UpsertTarget, upsert
 from omnigraph.packed import Mapped, Packed
 from omnigraph.runner.protocol import FramePart, Runner, Stage, Task, require_answers
 from omnigraph.runner.shuffle import LocalScratch, Scratch
@@ -487,7 +487,8 @@ class _Load:
         if self._spool is None:
             _refuse_blobs(entry, schema)
         stage = Stage(verb=_VERB, type=_type_name(entry), name="merge rows")
-        merged = upsert(self._runner, objects.root, entry, schema, pieces, stage=stage)
+        target = UpsertTarget(root=objects.root, entry=entry, schema=schema)
+        merged = upsert(self._runner, target, pieces, stage=stage, scratch=self._scratch)
         return bulk.gather_merge(
             objects,
             entry,

@@ -13,8 +13,9 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final, assert_never
 
 import msgspec
 import numpy as np
@@ -22,7 +23,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.names import ID_COLUMN, LANCE_COLUMNS
+from omnigraph.runner.key_hash import hash_keys
 from omnigraph.runner.protocol import Hop, Runner, Sent, Stage, Task
+from omnigraph.storage.lance.dataset_cache import look_up
 from omnigraph.storage.lance.row_lineage import RowLineage
 from omnigraph.storage.lance.tables import grouped, plan_scan, scan_fragments
 from omnigraph.storage.objects.durability import make_durable
@@ -36,16 +39,23 @@ from omnigraph.validation.hashed_keys import (
     read_buckets,
     split_and_position,
 )
+from omnigraph.validation.key_sets import StoredKeySet, collect_keys
+from omnigraph.validation.lookups import Within, filter_text
+from omnigraph.validation.pinned_access import Access, choose_access
 
 if TYPE_CHECKING:
     from omnigraph.load.staging import StagedTable
+    from omnigraph.runner.shuffle import Scratch
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.snapshot import TableEntry
 
 _PINNED_ROWS_PER_PIECE: Final = 2_000_000
 _IDS_SENT_TOGETHER: Final = 1_000_000
+_ROWS_PER_OWNER: Final = 10_000
+_OWNERS_MAX: Final = 4096
 _STAGED, _PINNED = 0, 1
 _ROW_ID, _ROW_ADDRESS, _, _CREATED_AT, _ = LANCE_COLUMNS
+_SENT: Final = (ID_COLUMN, _ROW_ADDRESS, _ROW_ID, _CREATED_AT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +100,15 @@ class PieceRows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UpsertTarget:
+    """The table that rows are merged into."""
+
+    root: Root
+    entry: TableEntry
+    schema: pa.Schema = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Upsert:
     """The effect of a merge on one table."""
 
@@ -104,22 +123,24 @@ class _Match(msgspec.Struct, frozen=True, array_like=True):
     positions: bytes
     row_ids: bytes = b""
     created_at: bytes = b""
+    fragment: int = -1
 
 
 class _OwnerResult(msgspec.Struct, frozen=True):
     owner: int
     inserted: list[tuple[str, int]] = []
     replacing: list[tuple[str, int]] = []
-    shrunk: str | None = None
-    rows_lost: int = 0
+    shrunk: list[tuple[int, str | None, int]] = []
+    """Fragments, what is left of each, and how many rows it loses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ids:
-    """Ids that a task sends: of a piece, or of some pinned fragments."""
+    """Ids that a task sends: of a piece, of some pinned fragments, or of those in a filter."""
 
     piece: PieceRows | None = None
     fragments: tuple[int, ...] = ()
+    where: str | None = None
 
 
 class _UpsertTasks:
@@ -127,27 +148,26 @@ class _UpsertTasks:
 
     def __init__(
         self,
-        root: Root,
-        entry: TableEntry,
-        schema: pa.Schema,
+        target: UpsertTarget,
         pieces: Sequence[PieceRows],
-        fragments: Sequence[int],
+        fragments: int,
         hashing: Hashing,
+        staged: StoredKeySet | None = None,
     ) -> None:
-        self._root = root
-        self._entry = entry
-        self._schema = schema
+        self._root = target.root
+        self._entry = target.entry
+        self._schema = target.schema
         self._hashing = hashing
+        self._staged = staged
         self._pieces = tuple(pieces)
-        self._fragments = tuple(fragments)
         self._piece_owners = {piece.number: owner for owner, piece in enumerate(self._pieces)}
-        self._fragment_owners = {
-            fragment: owner for owner, fragment in enumerate(fragments, len(self._pieces))
-        }
+        # A small merge touches few of the fragments, so they share owners.
+        rows = sum(piece.rows_kept for piece in self._pieces)
+        self._fragment_owners = min(fragments, max(1, rows // _ROWS_PER_OWNER), _OWNERS_MAX)
 
     @property
     def owners(self) -> int:
-        return len(self._pieces) + len(self._fragments)
+        return len(self._pieces) + self._fragment_owners
 
     def send(self, ids: _Ids, task: Task) -> Iterator[Sent]:
         buckets = KeyBuckets(self._hashing)
@@ -158,18 +178,34 @@ class _UpsertTasks:
                 buckets.add(_STAGED, [batch.column(0)], numbers)
                 if buckets.count > _IDS_SENT_TOGETHER:
                     yield from buckets.buckets()
-        columns = [ID_COLUMN, _ROW_ADDRESS, _ROW_ID, _CREATED_AT]
-        for batch in (
-            scan_fragments(self._root, self._entry, ids.fragments, columns=columns, where=None)
-            if ids.fragments
-            else ()
-        ):
+        only = None if self._staged is None else self._staged.read()
+        for batch in self._pinned(ids):
             task.advance(rows=len(batch))
-            addresses, *kept_numbers = (batch.column(name).to_numpy() for name in columns[1:])
-            buckets.add(_PINNED, [batch.column(ID_COLUMN)], addresses, extras=tuple(kept_numbers))
+            addresses, *kept_numbers = (batch.column(name).to_numpy() for name in _SENT[1:])
+            buckets.add(
+                _PINNED,
+                [batch.column(ID_COLUMN)],
+                addresses,
+                extras=tuple(kept_numbers),
+                only=only,
+            )
             if buckets.count > _IDS_SENT_TOGETHER:
                 yield from buckets.buckets()
         yield from buckets.buckets()
+
+    def _pinned(self, ids: _Ids) -> Iterator[pa.RecordBatch]:
+        if ids.where is not None:
+            yield from look_up(self._root, self._entry, _SENT, ids.where)
+        elif ids.fragments:
+            yield from scan_fragments(
+                self._root, self._entry, ids.fragments, columns=_SENT, where=None
+            )
+
+    def hashes(self, piece: PieceRows, task: Task) -> Iterator[tuple[int, np.ndarray]]:
+        """The hashes of the ids of a piece."""
+        for _, batch in piece.kept(self._root, self._entry, [ID_COLUMN]):
+            task.advance()
+            yield 0, hash_keys([batch.column(0)], self._hashing.seed).first
 
     def match(self, messages: Iterator[bytes], task: Task) -> Iterator[Sent]:
         for keys in read_buckets(messages, self._hashing, task):
@@ -190,8 +226,9 @@ class _UpsertTasks:
             yield self._piece_owners[piece], msgspec.msgpack.encode(match)
         fragments, offsets = split_and_position(pinned.rows[pinned_matches])
         for fragment in np.unique(fragments).tolist():
-            match = _Match(offsets[fragments == fragment].tobytes())
-            yield self._fragment_owners[fragment], msgspec.msgpack.encode(match)
+            match = _Match(offsets[fragments == fragment].tobytes(), fragment=fragment)
+            owner = len(self._pieces) + fragment % self._fragment_owners
+            yield owner, msgspec.msgpack.encode(match)
 
     def write(self, messages: Iterator[bytes], task: Task) -> Iterator[Sent]:
         task.advance()
@@ -200,19 +237,31 @@ class _UpsertTasks:
         is_piece = owner < len(self._pieces)
         if not matches and not (is_piece and self._pieces[owner].table.spooled):
             return
-        positions = _joined([match.positions for match in matches], np.uint32)
         if is_piece:
             lineage = RowLineage(
                 row_ids=_joined([match.row_ids for match in matches], np.uint64),
                 created_at=_joined([match.created_at for match in matches], np.uint64),
             )
+            positions = _joined([match.positions for match in matches], np.uint32)
             result = self._rewrite(owner, positions, lineage)
         else:
-            fragment = self._fragments[owner - len(self._pieces)]
-            lost = bulk.shrink(self._root, self._entry, fragment, np.sort(positions))
-            result = _OwnerResult(owner=owner, shrunk=lost.description, rows_lost=lost.rows_lost)
+            result = _OwnerResult(owner=owner, shrunk=list(self._shrink(matches, task)))
         make_durable(self._root)
         yield owner, msgspec.msgpack.encode(result)
+
+    def _shrink(
+        self, matches: Sequence[_Match], task: Task
+    ) -> Iterator[tuple[int, str | None, int]]:
+        """Remove the replaced rows from their fragments."""
+        offsets: dict[int, list[bytes]] = {}
+        for match in matches:
+            offsets.setdefault(match.fragment, []).append(match.positions)
+        for fragment, parts in sorted(offsets.items()):
+            task.advance()
+            lost = bulk.shrink(
+                self._root, self._entry, fragment, np.sort(_joined(parts, np.uint32))
+            )
+            yield fragment, lost.description, lost.rows_lost
 
     def _rewrite(self, owner: int, positions: np.ndarray, lineage: RowLineage) -> _OwnerResult:
         """Write a piece's rows, known ones apart from new ones."""
@@ -249,35 +298,49 @@ class _UpsertTasks:
             inserted=(*untouched, *_fragments(result.inserted for result in results.values())),
             replacing=tuple(_fragments(result.replacing for result in results.values())),
             shrunk=tuple(
-                bulk.Shrunk(
-                    fragment_id=fragment,
-                    description=results[owner].shrunk,
-                    rows_lost=results[owner].rows_lost,
-                )
-                for fragment, owner in self._fragment_owners.items()
-                if owner in results
+                bulk.Shrunk(fragment_id=fragment, description=description, rows_lost=rows_lost)
+                for result in results.values()
+                for fragment, description, rows_lost in result.shrunk
             ),
         )
 
 
 def upsert(
     runner: Runner,
-    root: Root,
-    entry: TableEntry,
-    schema: pa.Schema,
+    target: UpsertTarget,
     pieces: Sequence[PieceRows],
     *,
     stage: Stage,
+    scratch: Scratch | None,
 ) -> Upsert:
     """Match one table's staged rows with its pinned ones, and write what has to be written."""
+    root, entry = target.root, target.entry
     scan = plan_scan(root, entry, columns=[ID_COLUMN], where=None)
     groups = grouped(scan.fragments, rows_max=_PINNED_ROWS_PER_PIECE)
-    ids = entry.row_count + sum(piece.rows_kept for piece in pieces)
-    hashing = Hashing.for_keys(ids)
-    tasks = _UpsertTasks(
-        root, entry, schema, pieces, [number for group in groups for number in group], hashing
-    )
-    work = [_Ids(piece=piece) for piece in pieces] + [_Ids(fragments=group) for group in groups]
+    rows = sum(piece.rows_kept for piece in pieces)
+    access = choose_access(rows=rows, keys=rows, pinned=entry.row_count)
+    hashing = Hashing.for_keys(rows + (entry.row_count if access is Access.SCAN else 0))
+    make_tasks = partial(_UpsertTasks, target, pieces, sum(map(len, groups)), hashing)
+    tasks = make_tasks()
+    pinned = [_Ids(fragments=group) for group in groups]
+    match access:
+        case Access.PROBE:
+            pinned = [_Ids(where=_filter_of_ids(root, entry, pieces))]
+        case Access.FILTERED_SCAN:
+            (staged,) = collect_keys(
+                runner,
+                replace(stage, name="collect ids"),
+                pieces,
+                tasks.hashes,
+                sets=1,
+                scratch=scratch,
+            )
+            tasks = make_tasks(staged)
+        case Access.SCAN:
+            pass
+        case _:
+            assert_never(access)
+    work = [*(_Ids(piece=piece) for piece in pieces), *pinned]
     answers = runner.exchange(
         stage,
         work,
@@ -289,6 +352,14 @@ def upsert(
         owner: msgspec.msgpack.decode(content, type=_OwnerResult) for owner, content in answers
     }
     return tasks.gather(dict(sorted(results.items())))
+
+
+def _filter_of_ids(root: Root, entry: TableEntry, pieces: Iterable[PieceRows]) -> str:
+    """A filter for the ids of a few staged rows."""
+    ids = [batch.column(0) for piece in pieces for _, batch in piece.kept(root, entry, [ID_COLUMN])]
+    where = filter_text(Within(column=ID_COLUMN, values=pa.concat_arrays(ids)))
+    assert where is not None
+    return where
 
 
 def _joined(parts: Sequence[bytes], kind: type[np.unsignedinteger]) -> np.ndarray:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from omnigraph.runner.protocol import Task
+    from omnigraph.validation.key_sets import KeySet
 
 SPLIT_BITS: Final = 32
 # 16 bytes each: the JVM handles records of some hundred kB well, and larger ones badly.
@@ -102,26 +103,6 @@ class _BucketOfKeys(msgspec.Struct, frozen=True, array_like=True):
 
 
 _BUCKET_DECODER: Final = msgspec.msgpack.Decoder(_BucketOfKeys)
-
-
-class KeySet:
-    """Hashes of keys, for asking of many others whether they are among them."""
-
-    def __init__(self, hashes: np.ndarray) -> None:
-        self._hashes = hashes  # ascending
-        bits = min(26, max(10, len(hashes).bit_length() + 3))
-        self._shift = np.uint64(64 - bits)
-        # Most keys of a table are not in the set; a small array tells, without a search.
-        self._slots = np.zeros(1 << bits, np.bool_)
-        self._slots[hashes >> self._shift] = True
-
-    def has(self, hashes: np.ndarray) -> np.ndarray:
-        is_member: np.ndarray = self._slots[hashes >> self._shift]
-        candidates = np.flatnonzero(is_member)
-        places = np.searchsorted(self._hashes, hashes[candidates])
-        places[places == len(self._hashes)] = 0
-        is_member[candidates] = self._hashes[places] == hashes[candidates]
-        return is_member
 
 
 class KeyBuckets:

@@ -17,11 +17,10 @@ Invariants:
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -29,11 +28,11 @@ import pyarrow.compute as pc
 
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN
 from omnigraph.runner.key_hash import hash_keys
-from omnigraph.runner.protocol import Hop, Runner, Sent, Stage, Task
+from omnigraph.runner.protocol import Runner, Stage, Task
 from omnigraph.runner.shuffle import Scratch
-from omnigraph.storage.objects.lru_cache import LruCache
 from omnigraph.validation import lookups
-from omnigraph.validation.hashed_keys import Hashing, KeySet
+from omnigraph.validation.hashed_keys import Hashing
+from omnigraph.validation.key_sets import StoredKeySet, collect_keys
 from omnigraph.validation.keyed_bucket import KeyPlan, Role, RoleKind, Space, roles_of, space_of
 from omnigraph.validation.lookups import Within, can_probe, filter_text
 
@@ -147,65 +146,30 @@ def _may_filter(write: KeyedWrite, keys: KeyPlan, role: Role) -> bool:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IncomingKeys:
-    """The hashes of all incoming keys by space; picklable, also if there are very many."""
-
-    scratch: Scratch | None
-    by_space: Mapping[Space, str | bytes]
-    """The path of a file, or the hashes themselves where there is no place for files."""
-
-    def of(self, space: Space) -> KeySet:
-        place = self.by_space[space]
-        if isinstance(place, bytes):
-            return KeySet(np.frombuffer(place, np.uint64))
-        assert self.scratch is not None
-        # A worker runs many tasks of one scan.
-        keys = _READ.get(place)
-        if keys is None:
-            keys = KeySet(np.frombuffer(self.scratch.read(place), np.uint64))
-            _READ.keep(place, keys)
-        return keys
-
-
-_READ: Final[LruCache[KeySet]] = LruCache(2)
+IncomingKeys: TypeAlias = Mapping[Space, StoredKeySet]
+"""The hashes of all incoming keys of some spaces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Collection:
-    """Collects the hashes of incoming keys of some spaces; a partition has those of one."""
+class _Hashes:
+    """Hashes the keys of incoming rows that are in some spaces."""
 
     spaces: tuple[Space, ...]
     roles: tuple[Role, ...]
-    hashing: Hashing
-    scratch: Scratch | None
+    seed: bytes = field(repr=False)
 
-    def send(self, piece: IncomingPiece, task: Task) -> Iterator[Sent]:
+    def of_piece(self, piece: IncomingPiece, task: Task) -> Iterator[tuple[int, np.ndarray]]:
         for role in self.roles:
             if not piece.rows.get(role.table_key):
                 continue
-            parts: list[np.ndarray] = []
             for batch in piece.read(role.table_key, role.columns):
                 task.advance()
-                hashes = hash_keys([batch.column(name) for name in role.columns], self.hashing.seed)
+                hashes = hash_keys([batch.column(name) for name in role.columns], self.seed)
                 is_present = slice(None) if hashes.present is None else hashes.present
-                parts.append(hashes.first[is_present])
-            if parts:
-                number = self.spaces.index(space_of(role))
-                yield number, np.unique(np.concatenate(parts)).tobytes()
-
-    def receive(self, messages: Iterator[bytes], task: Task) -> Iterator[Sent]:
-        task.advance()
-        parts = [np.frombuffer(message, np.uint64) for message in messages]
-        hashes = np.unique(np.concatenate([np.empty(0, np.uint64), *parts])).tobytes()
-        if self.scratch is None:
-            yield task.number, hashes
-        else:
-            name = f"keys-{task.number}-{secrets.token_hex(8)}"
-            yield task.number, self.scratch.put(name, hashes).encode()
+                yield self.spaces.index(space_of(role)), hashes.first[is_present]
 
 
-def collect_keys(
+def collect_incoming(
     runner: Runner,
     write: KeyedWrite,
     roles: Iterable[Role],
@@ -222,20 +186,12 @@ def collect_keys(
         for role in roles_of(rules, pinned=False)
         if space_of(role) in spaces
     )
-    collection = _Collection(spaces=spaces, roles=compared, hashing=hashing, scratch=scratch)
-    answers = runner.exchange(
-        Stage(verb=verb, name="collect keys"),
-        write.pieces,
-        collection.send,
-        Hop(partitions=len(spaces), receive=collection.receive),
+    hashes = _Hashes(spaces=spaces, roles=compared, seed=hashing.seed)
+    stage = Stage(verb=verb, name="collect keys")
+    key_sets = collect_keys(
+        runner, stage, write.pieces, hashes.of_piece, sets=len(spaces), scratch=scratch
     )
-    return IncomingKeys(
-        scratch=scratch,
-        by_space={
-            spaces[number]: content if scratch is None else content.decode()
-            for number, content in answers
-        },
-    )
+    return dict(zip(spaces, key_sets, strict=True))
 
 
 class _Probes:

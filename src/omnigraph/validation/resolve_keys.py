@@ -38,11 +38,11 @@ from omnigraph.validation.hashed_keys import (
     Chosen,
     Hashing,
     KeyBuckets,
-    KeySet,
     incoming_rows,
     read_buckets,
     split_and_position,
 )
+from omnigraph.validation.key_sets import KeySet
 from omnigraph.validation.keyed_bucket import (
     NO_GROUPS,
     Finding,
@@ -59,7 +59,7 @@ from omnigraph.validation.pinned_access import (
     Access,
     IncomingKeys,
     PinnedRead,
-    collect_keys,
+    collect_incoming,
     plan_reads,
 )
 from omnigraph.validation.violations import Reason
@@ -179,7 +179,7 @@ class _Passes:
             for number in read.roles
         ]
         incoming = (
-            collect_keys(runner, write, filtered, hashing, verb=verb, scratch=scratch)
+            collect_incoming(runner, write, filtered, hashing, verb=verb, scratch=scratch)
             if filtered
             else None
         )
@@ -424,7 +424,8 @@ class _Sender:
             return {}
         assert self._incoming is not None
         return {
-            number: self._incoming.of(space_of(self._keys.roles[number])) for number in read.roles
+            number: self._incoming[space_of(self._keys.roles[number])].read()
+            for number in read.roles
         }
 
 
