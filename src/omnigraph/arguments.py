@@ -23,6 +23,7 @@ from omnigraph.language.diagnostics import shown
 _ACTOR_BYTES_MAX: Final = 1024
 _COUNT_MAX: Final = 2**31 - 1
 _FUTURE_MAX: Final = timedelta(days=1)
+_KEY_MAX: Final = 1024
 
 Word = TypeVar("Word", bound=StrEnum)
 
@@ -39,23 +40,45 @@ def one_of(words: type[Word], value: object, *, argument: str, next_step: str = 
     )
 
 
-def checked_id(operation_id: str, *, now: datetime) -> str:
-    """An operation id of the caller: a ULID that is not dated in the future."""
+def parse_operation_id(
+    operation_id: object, *, now: datetime
+) -> names.OperationId | names.OperationKey:
+    """What a caller means by an operation id: a ULID or an id from a result, else any text.
+
+    A ULID must not be dated in the future: later operations would sort before it.
+    """
+    if not isinstance(operation_id, str) or not 0 < len(operation_id) <= _KEY_MAX:
+        raise InvalidInputError(
+            f"operation id is {shown(operation_id)}, expected a text of 1 to {_KEY_MAX} characters",
+            next_step="Name the run or the batch that writes, or omit the operation id.",
+        )
     from ulid import ULID  # costs 80 ms that a reader need not pay
 
+    if names.OperationKey.of_operation(operation_id) is not None:
+        return names.OperationId(operation_id)
     try:
         ulid = ULID.from_str(operation_id)
-        if ulid.datetime - now < _FUTURE_MAX:
-            return str(ulid)
+    except ValueError:
+        return _key_of(operation_id)
+    try:
+        is_future = ulid.datetime - now >= _FUTURE_MAX
+    except (ValueError, OverflowError):
+        is_future = True  # beyond the years that Python counts
+    if is_future:
         raise InvalidInputError(
-            f"operation id {operation_id} is dated {ulid.datetime:%Y-%m-%d}, in the future",
-            next_step="Make one with `str(ulid.ULID())`, or leave it out.",
+            f"operation id {operation_id} is a ULID that is dated in the future",
+            next_step="Make one with `str(ulid.ULID())`, or use a text that is no ULID.",
         )
-    except (TypeError, ValueError, OverflowError):
+    return names.OperationId(str(ulid))
+
+
+def _key_of(text: str) -> names.OperationKey:
+    try:
+        return names.OperationKey.of_text(text)
+    except UnicodeEncodeError as error:
         raise InvalidInputError(
-            f"operation id {shown(operation_id)} is not a ULID",
-            next_step="Make one with `str(ulid.ULID())`, or leave it out.",
-        ) from None
+            f"operation id is {shown(text)}, which is not valid Unicode"
+        ) from error
 
 
 def acting(actor: str | None) -> str:

@@ -5,11 +5,12 @@ Invariant: each method calls one operation.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from omnigraph.api.branches import Branches
-from omnigraph.api.handle import Handle, checked_operation, newest_kept
+from omnigraph.api.handle import Handle, newest_kept
 from omnigraph.api.holds import Holds
 from omnigraph.api.maintenance import Maintenance
 from omnigraph.api.options import LoadOptions, Mode, Resolve, Rows, Source, Spark
@@ -19,9 +20,9 @@ from omnigraph.api.system_clock import SYSTEM_CLOCK, new_id
 from omnigraph.api.tags import Tags
 from omnigraph.arguments import (
     acting,
-    checked_id,
     flag,
     one_of,
+    parse_operation_id,
     plain_text,
     text_or_none,
 )
@@ -172,7 +173,7 @@ class Graph(Reads):
                 `overwrite` the whole content of the types named.
             dry_run: Validate and count what would change; nothing is written.
             actor: Author of the commit; the user of this process by default.
-            operation_id: A ULID that makes the call idempotent: the same id writes only once.
+            operation_id: Any text that makes the call idempotent: the same one writes only once.
 
         Raises:
             ValidationFailedError: rows violate the schema; nothing was written.
@@ -197,7 +198,7 @@ class Graph(Reads):
             ids: Ids by type name, as lists or Arrow arrays.
             dry_run: Count what would be deleted; nothing is written.
             actor: Author of the commit; the user of this process by default.
-            operation_id: A ULID that makes the call idempotent: the same id deletes only once.
+            operation_id: Any text that makes the call idempotent: the same one deletes only once.
         """
         return self._commit(WriterKind.DELETE, actor, operation_id, deleted=ids, dry_run=dry_run)
 
@@ -228,7 +229,7 @@ class Graph(Reads):
                 fit into memory on Spark where it is installed.
             dry_run: Validate only; nothing is written.
             actor: Author of the commit; the user of this process by default.
-            operation_id: A ULID that makes the call idempotent: the same id loads only once.
+            operation_id: Any text that makes the call idempotent: the same one loads only once.
             options: Rarer options: names of columns, limits, a branch to load through, audits.
 
         Raises:
@@ -240,6 +241,7 @@ class Graph(Reads):
         if not flag(dry_run, argument="dry_run"):
             self._handle.require_writable("load")
         chosen, progress = _load_options(options)
+        branch = self._handle.branch if chosen.branch is None else chosen.branch
         request = LoadRequest(
             source=source,
             type_name=type,
@@ -251,13 +253,21 @@ class Graph(Reads):
             engine=chosen.engine,
             spark=spark,
             dry_run=dry_run,
-            branch=self._handle.branch if chosen.branch is None else chosen.branch,
+            branch=branch,
             actor=acting(actor),
-            operation_id=checked_operation(operation_id),
+            operation_id=self._load_operation(operation_id, branch),
             quarantine=chosen.quarantine,
             progress=progress,
         )
         return self._load(request, chosen)
+
+    def _load_operation(self, operation_id: str | None, branch: str | None) -> str:
+        """The operation of a load; a branch that it creates starts with the history of main."""
+        ref = None
+        if operation_id is not None:
+            with suppress(NotFoundError):
+                ref = branch_ref(self._objects, branch)
+        return self._handle.operation(operation_id, branch=ref)
 
     def _load(self, request: LoadRequest, options: LoadOptions) -> LoadReport:
         from omnigraph.api.audited_load import Route, load_through_branch  # as in `load`
@@ -293,7 +303,7 @@ class Graph(Reads):
             expect_head: The expected head of the branch, as in `snapshot().commit_id`.
             dry_run: Run the statements and count what would change; nothing is written.
             actor: Author of the commit; the user of this process by default.
-            operation_id: A ULID that makes the call idempotent: the same id writes only once.
+            operation_id: Any text that makes the call idempotent: the same one writes only once.
             parameters: Parameters as keyword arguments.
 
         Raises:
@@ -308,7 +318,8 @@ class Graph(Reads):
         if not flag(dry_run, argument="dry_run"):
             self._handle.require_writable("mutate")
         parameter_values = all_parameters(params, parameters)
-        ref, operation = self._handle.ref(), checked_operation(operation_id)
+        ref = self._handle.ref()
+        operation = self._handle.operation(operation_id, branch=ref)
 
         def request(contract: SchemaContract) -> MutationRequest:
             return MutationRequest(
@@ -361,7 +372,7 @@ class Graph(Reads):
                 of this process do. The result is the same.
             dry_run: Only show the result or raise the conflicts.
             actor: Author of the commit; the user of this process by default.
-            operation_id: A ULID that makes the call idempotent: the same id merges only once.
+            operation_id: Any text that makes the call idempotent: the same one merges only once.
 
         Raises:
             MergeConflictError: `conflicts` has every unresolved conflict and every violation;
@@ -375,7 +386,7 @@ class Graph(Reads):
             self._handle.require_writable("merge")
         resolved = self._handle.resolve(source)
         target = branch_ref(self._objects, self._handle.branch if into is None else into)
-        operation = checked_operation(operation_id)
+        operation = self._handle.operation(operation_id, branch=target)
 
         def request(contract: SchemaContract) -> MergeRequest:
             return MergeRequest(
@@ -500,9 +511,13 @@ class Graph(Reads):
         )
 
     def outcome(self, operation_id: str) -> OperationStatus:
-        """The outcome of an operation: published, rolled back, pending, or unknown."""
-        checked = checked_id(operation_id, now=SYSTEM_CLOCK.now())
-        return operation_status(self._objects, checked)
+        """The outcome of an operation: published, rolled back, pending, or unknown.
+
+        Args:
+            operation_id: That of a result or an error, or the text that was given to the call.
+        """
+        named = parse_operation_id(operation_id, now=SYSTEM_CLOCK.now())
+        return operation_status(self._objects, named)
 
     def spark(self, spark: SparkSession | None = None) -> SparkGraph:
         """The graph as DataFrames and views, pinned to the current state.
@@ -569,14 +584,15 @@ class Graph(Reads):
 
         if not flag(dry_run, argument="dry_run"):
             self._handle.require_writable(kind.value)
+        ref = self._handle.ref()
         write = Write(
             inputs={} if tables is None else tables,
             deleted={} if deleted is None else deleted,
             mode=mode,
             kind=kind,
             actor=acting(actor),
-            branch=self._handle.ref(),
-            operation_id=checked_operation(operation_id),
+            branch=ref,
+            operation_id=self._handle.operation(operation_id, branch=ref),
         )
 
         def preview() -> WriteResult:

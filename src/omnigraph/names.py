@@ -5,12 +5,14 @@ Invariant: no other module spells one of these names (tests/tidy looks for them)
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, NewType
 
 OperationId = NewType("OperationId", str)
-"""The ULID of one attempt to write."""
+"""One attempt to write: a ULID, or an attempt with the idempotency key of a caller."""
 CommitId = NewType("CommitId", str)
 """The ULID of a commit; an operation has that of its own from its start."""
 
@@ -111,6 +113,56 @@ def fnv1a64_hex(text: str) -> str:
     for byte in text.encode():
         digest = ((digest ^ byte) * _FNV_PRIME) & _U64
     return f"{digest:016x}"
+
+
+_DIGITS: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_KEY_MARK: Final = "K"
+"""No ULID starts with it: their first digit is at most 7."""
+_KEY_DIGITS: Final = 23
+_ATTEMPT_DIGITS: Final = 2
+_KEYED_OPERATION: Final = re.compile(
+    rf"{_KEY_MARK}[{_DIGITS}]{{{_KEY_DIGITS}}}[{_DIGITS}]{{{_ATTEMPT_DIGITS}}}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OperationKey:
+    """The idempotency key of a caller: what all operations that were attempted with it start with.
+
+    An operation that was rolled back stays so; the next call with the key is another attempt. The
+    operations of a key sort by attempt, all of them after every ULID, and encode no time.
+    """
+
+    prefix: str
+
+    @classmethod
+    def of_text(cls, text: str) -> OperationKey:
+        """The key that any text stands for: 115 bits of its digest."""
+        digest = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest())
+        return cls(_KEY_MARK + _base32(digest, _KEY_DIGITS))
+
+    @classmethod
+    def of_operation(cls, operation_id: str) -> OperationKey | None:
+        """The key that an operation was attempted with, None for a ULID."""
+        if _KEYED_OPERATION.fullmatch(operation_id) is None:
+            return None
+        return cls(operation_id[:-_ATTEMPT_DIGITS])
+
+    def first_attempt(self) -> OperationId:
+        return OperationId(self.prefix + _base32(0, _ATTEMPT_DIGITS))
+
+    def attempt_after(self, operation_id: str) -> OperationId | None:
+        """The attempt after one of this key; None after the last possible one."""
+        number = 0
+        for digit in operation_id[-_ATTEMPT_DIGITS:]:
+            number = number * len(_DIGITS) + _DIGITS.index(digit)
+        if number + 1 == len(_DIGITS) ** _ATTEMPT_DIGITS:
+            return None
+        return OperationId(self.prefix + _base32(number + 1, _ATTEMPT_DIGITS))
+
+
+def _base32(number: int, digits: int) -> str:
+    return "".join(_DIGITS[number >> 5 * place & 31] for place in reversed(range(digits)))
 
 
 def is_system_name(name: str) -> bool:

@@ -10,10 +10,12 @@ from ulid import ULID
 
 import omnigraph
 from omnigraph import names
+from omnigraph.commit.history_compaction import compact_commits
 from omnigraph.commit.publish import OperationStatus
-from omnigraph.errors import RecoveryRequiredError
+from omnigraph.errors import OperationRolledBackError, RecoveryRequiredError
 from omnigraph.failpoints import Action, Armed, FailpointReached, arm, disarm_all
 from omnigraph.graph import Graph
+from omnigraph.storage.manifest_rows import Operation, Outcome
 from tests.commit.small_graphs import account, accounts, small_graph
 from tests.forking.programs import start_code, wait_until
 from tests.stores import folder_of
@@ -35,9 +37,9 @@ def _disarmed() -> object:
     disarm_all()
 
 
-def fail_at(graph: Graph, point: str) -> str:
+def fail_at(graph: Graph, point: str, operation_id: str | None = None) -> str:
     """A write that breaks off at a point, as if its process had died there."""
-    operation_id = str(ULID())
+    operation_id = operation_id or str(ULID())
     arm(point, Armed(action=Action.ERROR))
     with pytest.raises(FailpointReached):
         graph.write(
@@ -69,6 +71,71 @@ def test_a_write_that_moved_no_table_is_rolled_back(graph: Graph, point: str) ->
     assert reopened.maintenance.status().pending_sidecars == ()
     assert heads_equal_pins(reopened)
     assert reopened.maintenance.check().ok
+
+
+@pytest.mark.parametrize("point", ["mutation.post_sidecar", "mutation.pre_direct_commit"])
+def test_a_key_whose_writer_died_is_attempted_again_and_published_once(
+    graph: Graph, point: str
+) -> None:
+    key = "batch 17"
+    for _ in range(3):
+        fail_at(graph, point, operation_id=key)
+    undone = {row.operation_id for row in operations(graph)} - published(graph)
+
+    rows: dict[str, list[dict[str, object]]] = {
+        "Account": [account("b", 2)],
+        "Note": [{"text": "second"}],
+    }
+    first = graph.write(rows, operation_id=key)
+    again = graph.write(rows, operation_id=key)
+
+    assert len(undone) == 2, "the sweep of the third and of the last call"
+    assert accounts(graph) == {"a": 1, "b": 2}
+    assert again.commit_id == first.commit_id
+    assert graph.outcome(key) is OperationStatus.PUBLISHED
+    assert heads_equal_pins(graph)
+    for operation_id in undone:
+        assert graph.outcome(operation_id) is OperationStatus.ROLLED_BACK
+        with pytest.raises(OperationRolledBackError):
+            graph.write(rows, operation_id=operation_id)
+
+
+def test_undone_attempts_with_a_key_are_forgotten_behind_the_last_one(graph: Graph) -> None:
+    for _ in range(3):
+        fail_at(graph, "mutation.post_sidecar", operation_id="batch 17")
+    undone = {row.operation_id for row in operations(graph)} - published(graph)
+    fail_at(graph, "mutation.post_sidecar", operation_id="never again")
+    root = graph._objects.root
+
+    first = graph.write({"Note": [{"text": "second"}]}, operation_id="batch 17")
+    compact_commits(root, graph._handle.manifest())
+    graph.write({"Note": [{"text": "third"}]})
+    compact_commits(root, graph._handle.manifest())
+
+    (kept,) = {row.operation_id for row in operations(graph)} - published(graph)
+    assert graph.outcome("never again") is OperationStatus.ROLLED_BACK
+    assert kept not in undone
+    for operation_id in undone:
+        assert graph.outcome(operation_id) is OperationStatus.ROLLED_BACK
+    again = graph.write({"Note": [{"text": "second"}]}, operation_id="batch 17")
+    assert again.commit_id == first.commit_id
+
+
+def test_a_key_whose_write_was_rolled_forward_is_published(graph: Graph) -> None:
+    fail_at(graph, "publish.pre_manifest", operation_id="batch 17")
+
+    again = graph.write({"Account": [account("b", 3)]}, operation_id="batch 17")
+
+    assert accounts(graph) == {"a": 1, "b": 2}
+    assert again.commit_id == graph.maintenance.recoveries()[0].commit_id
+
+
+def operations(graph: Graph) -> list[Operation]:
+    return [row for row in graph._handle.manifest().rows if isinstance(row, Operation)]
+
+
+def published(graph: Graph) -> set[str]:
+    return {row.operation_id for row in operations(graph) if row.outcome is Outcome.PUBLISHED}
 
 
 def test_a_write_that_moved_every_table_is_rolled_forward(graph: Graph) -> None:

@@ -254,11 +254,39 @@ def test_a_write_whose_history_cannot_be_compacted_is_published_and_says_so(
     assert accounts(graph) == {"a": 1, "b": 2}
 
 
-def test_an_operation_id_must_be_a_ulid(graph: Graph) -> None:
-    for text in ("", "../x", "01ABC", "x" * 26, "8" * 26):
-        if text:
-            with pytest.raises(InvalidInputError, match="ULID"):
-                graph.write({"Account": []}, operation_id=text)
+def test_any_text_is_an_idempotency_key_even_after_the_fold(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history_compaction, "FOLD_EVERY", 5)
+    key = "airflow: nightly load, 2026-11-17T00:00:00+00:00"
+    first = graph.write({"Account": [account("a", 1)]}, operation_id=key)
+    for number in range(8):
+        graph.write({"Note": [{"text": str(number)}]}, operation_id=f"note {number}")
+    again = graph.write({"Account": [account("a", 1)]}, operation_id=key)
+
+    state = graph._handle.manifest()
+    assert first.operation_id not in {
+        row.operation_id for row in state.rows if isinstance(row, Operation)
+    }
+    assert (again.commit_id, again.operation_id) == (first.commit_id, first.operation_id)
+    assert len(graph.commits()) == 10
+    assert graph.outcome(key) is OperationStatus.PUBLISHED
+    assert graph.outcome(first.operation_id) is OperationStatus.PUBLISHED
+    assert graph.outcome("another run") is OperationStatus.UNKNOWN
+    assert graph.write({"Note": [{"text": "no key"}]}).commit_id == graph.snapshot().commit_id
+
+
+def test_a_key_belongs_to_a_branch_and_is_inherited_by_branches_made_later(graph: Graph) -> None:
+    graph.branches.create("early")
+    first = graph.write({"Account": [account("a", 1)]}, operation_id="load 1")
+    graph.branches.create("late")
+
+    on_late = graph.checkout("late").write({"Account": [account("a", 1)]}, operation_id="load 1")
+    on_early = graph.checkout("early").write({"Account": [account("a", 1)]}, operation_id="load 1")
+
+    assert on_late.commit_id == first.commit_id
+    assert on_early.commit_id != first.commit_id
+    assert accounts(graph.checkout("early")) == accounts(graph) == {"a": 1}
 
 
 def test_a_write_is_aborted_if_it_is_not_known_whether_its_sidecar_was_armed(

@@ -510,7 +510,7 @@ def in_options(wish: dict[str, Any]) -> dict[str, Any]:
         ({"on_error": "quarantine", "max_rejected": "101%"}, "a number of records or a share"),
         ({"order_by": "age"}, "append keeps the first record of an id"),
         ({"mode": "merge", "order_by": "aged"}, "no type has the property 'aged'"),
-        ({"operation_id": "nope"}, "is not a ULID"),
+        ({"operation_id": ""}, "expected a text of 1 to 1024 characters"),
         ({"columns": ["name"]}, "expected a mapping of names"),
         ({"type": 7}, "expected a text"),
         ({"branch": []}, "expected a text"),

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from omnigraph import errors, names
 from omnigraph.api.system_clock import SYSTEM_CLOCK, new_id
-from omnigraph.arguments import acting, checked_id
+from omnigraph.arguments import acting, parse_operation_id
+from omnigraph.commit.publish import operation_with_key
+from omnigraph.commit.recovery import sweep
+from omnigraph.commit.sidecar import pending_operations
 from omnigraph.storage.objects.processes import use_storage
 from omnigraph.storage.refs.holds import Holding, LiveHold, checked_time, hold_versions
 from omnigraph.storage.refs.references import Reference, Resolved, branch_ref, branch_state, resolve
@@ -101,6 +104,23 @@ class Handle:
     def resolve_or_head(self, reference: Reference | None) -> Resolved:
         """As `resolve`; the head of this branch by default."""
         return self.resolve(self.branch_name if reference is None else reference)
+
+    def operation(self, operation_id: str | None, *, branch: BranchRef | None) -> str:
+        """The operation that a call is: a new one, or what the caller names.
+
+        A caller's key names the operation that was published with it on the branch. As long as
+        there is none, it names the next attempt: a sweep ends what a dead process left first.
+        """
+        if operation_id is None:
+            return new_id()
+        named = parse_operation_id(operation_id, now=SYSTEM_CLOCK.now())
+        if not isinstance(named, names.OperationKey):
+            return named
+        pending = pending_operations(self.objects)
+        if self.is_writable and any(running.startswith(named.prefix) for running in pending):
+            sweep(self.objects, SYSTEM_CLOCK)
+        state = branch_state(self.objects, branch)
+        return operation_with_key(self.objects.root, state, named)
 
     @property
     def is_writable(self) -> bool:
@@ -203,8 +223,3 @@ def newest_kept(hold: Callable[[], _T]) -> _T:
         with suppress(errors.NoLongerKeptError):
             return hold()
     return hold()
-
-
-def checked_operation(operation_id: str | None) -> str:
-    """The operation id that a caller gave, or a new one."""
-    return new_id() if operation_id is None else checked_id(operation_id, now=SYSTEM_CLOCK.now())

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from omnigraph.api.handle import Handle, checked_operation
+from omnigraph.api.handle import Handle
 from omnigraph.api.system_clock import SYSTEM_CLOCK
 from omnigraph.arguments import acting, flag, plain_text
 from omnigraph.errors import OmnigraphError
@@ -85,7 +85,7 @@ class Schema(SchemaView):
             spark: A Spark session or target that computes and checks rows. Without one, threads of
                 this process do, whatever the number of rows. The result is the same.
             actor: Author of the commit; the user of this process by default.
-            operation_id: A ULID that makes the call idempotent: the same id applies only once.
+            operation_id: Any text that makes the call idempotent: the same one applies only once.
 
         Raises:
             SchemaInvalidError: the text, or a hint in it, is invalid.
@@ -96,14 +96,15 @@ class Schema(SchemaView):
 
         handle = self._handle
         handle.require_writable("change the schema")
+        ref = handle.ref()
         request = SchemaRequest(
             text=plain_text(text, argument="text"),
             filename=plain_text(filename, argument="filename"),
             hard=flag(hard, argument="hard"),
             allow_diverged=flag(allow_diverged, argument="allow_diverged"),
-            branch=handle.ref(),
+            branch=ref,
             actor=acting(actor),
-            operation_id=checked_operation(operation_id),
+            operation_id=handle.operation(operation_id, branch=ref),
             spark=spark,
         )
         changed = apply_schema(handle.objects, handle.contracts, request, SYSTEM_CLOCK)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from omnigraph.failpoints import reach
+from omnigraph.names import OperationKey
 from omnigraph.storage.manifest.history import record_commits
 from omnigraph.storage.manifest.state import ManifestState
 from omnigraph.storage.manifest.swap import SwapAnswer, forget_old_versions, swap_manifest
@@ -58,9 +59,10 @@ def compact_commits(root: Root, state: ManifestState) -> bool:
 def _without(state: ManifestState, commits: list[GraphCommit]) -> list[ManifestRow]:
     head = state.head
     folded = {commit.commit_id for commit in commits}
-    operations = {commit.operation_id for commit in commits}
+    operations = {commit.operation_id for commit in commits if not _has_key(commit.operation_id)}
     pruned = _prunable(state)
-    kept = [row for row in state.rows if row is not head and not _leaves(row, folded, pruned)]
+    leaving = pruned | _attempts_before_last(state)
+    kept = [row for row in state.rows if row is not head and not _leaves(row, folded, leaving)]
     return [
         *kept,
         replace(
@@ -89,6 +91,23 @@ def _prunable(state: ManifestState) -> set[str]:
     undone = sorted(
         row.operation_id
         for row in state.rows
-        if isinstance(row, Operation) and row.outcome is not Outcome.PUBLISHED
+        if isinstance(row, Operation)
+        and row.outcome is not Outcome.PUBLISHED
+        and not _has_key(row.operation_id)
     )
     return set(undone[: max(0, len(undone) - _UNPUBLISHED_KEPT_MAX)])
+
+
+def _attempts_before_last(state: ManifestState) -> set[str]:
+    """Rolled-back operations with a key that was attempted again: the last one tells of them."""
+    keyed = sorted(
+        row.operation_id
+        for row in state.rows
+        if isinstance(row, Operation) and _has_key(row.operation_id)
+    )
+    last = {OperationKey.of_operation(operation_id): operation_id for operation_id in keyed}
+    return set(keyed) - set(last.values())
+
+
+def _has_key(operation_id: str) -> bool:
+    return OperationKey.of_operation(operation_id) is not None

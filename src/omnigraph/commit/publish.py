@@ -1,8 +1,10 @@
 """Publishes an operation by the one swap of the manifest that decides it, and finds its decision.
 
 A decision is looked for in the manifest, then in the history, then below the pruned mark, in this
-order, because rows only ever move that way. `operation_status` tells the outcome of an operation to
-callers that lost the response.
+order, because rows only ever move that way. Operations with an idempotency key are beside that
+mark: of theirs, a later attempt with the same key is the mark, because there is one only if all
+before it were rolled back. `operation_status` tells the outcome of an operation to callers that
+lost the response.
 
 Invariant: an operation is decided once. Every swap checks, in the rows it is made from, that the
 operation has no decision yet and that every pin it depends on is unchanged; the swap itself fails
@@ -22,7 +24,7 @@ from omnigraph.commit.sidecar import pending_operations
 from omnigraph.failpoints import reach
 from omnigraph.storage import manifest_rows
 from omnigraph.storage.manifest.commit_graph import commit_graph
-from omnigraph.storage.manifest.history import find_published
+from omnigraph.storage.manifest.history import find_published, find_published_with_key
 from omnigraph.storage.manifest.state import BranchRef, ManifestState
 from omnigraph.storage.manifest.swap import SwapAnswer, read_manifest, swap_manifest
 from omnigraph.storage.objects.durability import make_durable
@@ -131,20 +133,66 @@ def decision_in(
     for row in state.rows:
         if isinstance(row, manifest_rows.Operation) and row.operation_id == operation_id:
             return row
+    key = names.OperationKey.of_operation(operation_id)
+    if key is not None:
+        last = last_attempt(root, state, key)
+        if last is None or last.operation_id < operation_id:
+            return None
+        return last if last.operation_id == operation_id else _rollback_of(state, operation_id)
     head = state.head
     if head.folded_operation is not None and operation_id <= head.folded_operation:
         for published in find_published(root, operation_id):
             if _is_of(root, state, published):
                 return published
     if head.pruned_operation is not None and operation_id <= head.pruned_operation:
-        return manifest_rows.Operation(
-            operation_id=operation_id,
-            branch=state.branch,
-            outcome=manifest_rows.Outcome.ROLLED_BACK,
-            decided_by=f"{names.SYSTEM_ACTOR_PREFIX}pruned",
-            decided_at="",
-        )
+        return _rollback_of(state, operation_id)
     return None
+
+
+def last_attempt(
+    root: Root, state: ManifestState, key: names.OperationKey
+) -> manifest_rows.Operation | None:
+    """The decision about the last attempt with a key, as far as state and history know."""
+    decided = [
+        row
+        for row in state.rows
+        if isinstance(row, manifest_rows.Operation) and row.operation_id.startswith(key.prefix)
+    ]
+    if not any(row.outcome is manifest_rows.Outcome.PUBLISHED for row in decided):
+        published = find_published_with_key(root, key)
+        decided += [operation for operation in published if _is_of(root, state, operation)]
+    return max(decided, key=lambda operation: operation.operation_id, default=None)
+
+
+def operation_with_key(root: Root, state: ManifestState, key: names.OperationKey) -> str:
+    """The operation that a call with a key is: the one that was published, else a new attempt.
+
+    Raises:
+        ConflictError: there are no more attempts.
+    """
+    last = last_attempt(root, state, key)
+    if last is None:
+        return key.first_attempt()
+    if last.outcome is manifest_rows.Outcome.PUBLISHED:
+        return last.operation_id
+    following = key.attempt_after(last.operation_id)
+    if following is None:
+        raise errors.ConflictError(
+            f"every attempt at operation {last.operation_id} was rolled back",
+            next_step=f"Run `omnigraph recovery list {root}`, and use another operation id.",
+        )
+    return following
+
+
+def _rollback_of(state: ManifestState, operation_id: str) -> manifest_rows.Operation:
+    """The decision about an operation whose row was removed: only of one that was rolled back."""
+    return manifest_rows.Operation(
+        operation_id=operation_id,
+        branch=state.branch,
+        outcome=manifest_rows.Outcome.ROLLED_BACK,
+        decided_by=f"{names.SYSTEM_ACTOR_PREFIX}pruned",
+        decided_at="",
+    )
 
 
 def _is_of(root: Root, state: ManifestState, published: manifest_rows.Operation) -> bool:
@@ -228,13 +276,18 @@ class OperationStatus(StrEnum):
     UNKNOWN = "unknown"
 
 
-def operation_status(objects: Objects, operation_id: str) -> OperationStatus:
+def operation_status(objects: Objects, operation_id: str | names.OperationKey) -> OperationStatus:
     """Pending operations are settled by the next sweep; an unknown one never began.
 
-    What was published on a branch that is deleted now is unknown again.
+    What was published on a branch that is deleted now is unknown again. The status of a key is that
+    of its last attempt.
     """
     # The sidecar first: a decision made while we look is then found, never missed.
-    pending = operation_id in pending_operations(objects)
+    operations = pending_operations(objects)
+    if isinstance(operation_id, names.OperationKey):
+        pending = any(operation.startswith(operation_id.prefix) for operation in operations)
+    else:
+        pending = operation_id in operations
     decided = decided_operation(objects, operation_id)
     if decided is None:
         return OperationStatus.PENDING if pending else OperationStatus.UNKNOWN
@@ -247,13 +300,18 @@ def operation_status(objects: Objects, operation_id: str) -> OperationStatus:
             assert_never(decided.outcome)
 
 
-def decided_operation(objects: Objects, operation_id: str) -> manifest_rows.Operation | None:
+def decided_operation(
+    objects: Objects, operation_id: str | names.OperationKey
+) -> manifest_rows.Operation | None:
     """The decision, looked for on main and then on every other branch."""
     branches = [None, *living_branches(objects).values()]
     for branch in branches:
         with suppress(errors.NotFoundError):
             state = read_branch_manifest(objects, branch)
-            decided = decision_in(objects.root, state, operation_id)
+            if isinstance(operation_id, names.OperationKey):
+                decided = last_attempt(objects.root, state, operation_id)
+            else:
+                decided = decision_in(objects.root, state, operation_id)
             if decided is not None:
                 return decided
     return None

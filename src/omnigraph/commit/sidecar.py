@@ -253,7 +253,7 @@ def is_abandoned(sidecar: Sidecar, *, now: datetime) -> bool:
 
 
 def began_at(operation_id: str) -> datetime | None:
-    """When the id of an operation was created, None if the id does not encode it."""
+    """When the id of an operation was created, None if it has an idempotency key instead."""
     try:
         return ULID.from_str(operation_id).datetime
     except ValueError:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
 from omnigraph.commit.orphans import ListedFork, ReconcileReport, preview_reconcile, reconcile_forks
-from omnigraph.commit.sidecar import began_at, pending_operations
+from omnigraph.commit.sidecar import began_at, pending_sidecars, read_sidecar
 from omnigraph.display.cells import counted, file_size
 from omnigraph.display.pages import Displayed, Page
 from omnigraph.display.tables import TableView
@@ -286,8 +286,11 @@ def forget_older_versions(objects: Objects, locations: frozenset[str], clock: Cl
 
 def _require_young_writers(objects: Objects, clock: Clock) -> None:
     """Lance removes files of seven days that no version names, and cannot know whose they are."""
-    for operation_id in pending_operations(objects):
+    for path in pending_sidecars(objects):
+        operation_id, _ = names.sidecar_owner(path)
         began = began_at(operation_id)
+        if began is None and (sidecar := read_sidecar(objects, path)) is not None:
+            began = datetime.fromisoformat(sidecar.started_at)
         if began is not None and clock.now() - began > _WRITER_AGE_MAX:
             raise ConflictError(
                 f"operation {operation_id} has been writing since {began:%Y-%m-%d %H:%M}, and "

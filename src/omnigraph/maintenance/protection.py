@@ -26,6 +26,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
+from omnigraph.commit.publish import decided_operation
 from omnigraph.commit.sidecar import (
     Sidecar,
     began_at,
@@ -304,7 +305,8 @@ def find_leftovers(objects: Objects, clock: Clock) -> Leftovers:
     dead_files = {
         path: size
         for owner, path, size in candidates
-        if owner not in working and _is_over(owner, now=clock.now(), grace=_GRACE)
+        if owner not in working
+        and (_is_over(owner, now=clock.now(), grace=_GRACE) or _is_decided_with_key(objects, owner))
     }
     return Leftovers(paths=tuple(sorted(dead_files)), bytes=sum(dead_files.values()))
 
@@ -408,3 +410,10 @@ def _unlisted(objects: Objects, location: str, listed: set[str]) -> Iterator[_Le
 def _is_over(owner: str, *, now: datetime, grace: timedelta) -> bool:
     began = began_at(owner)
     return began is not None and now - began > grace
+
+
+def _is_decided_with_key(objects: Objects, owner: str) -> bool:
+    """Whether an operation with an idempotency key, which does not tell its age, has ended."""
+    if names.OperationKey.of_operation(owner) is None:
+        return False
+    return decided_operation(objects, owner) is not None

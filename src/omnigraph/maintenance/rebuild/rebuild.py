@@ -19,7 +19,7 @@ that is lost stays, so that the rows it wrote are not removed until the branch i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
@@ -424,7 +424,7 @@ def _rows_after(
             yield _row_at(objects, row, entries[row.table_key], moved[row.table_key])
         elif row != head:
             yield row
-    folded = (head.folded_operation, *(other_commit.operation_id for other_commit in commits))
+    folded = (head.folded_operation, *_dated_operations(commits))
     yield replace(
         head,
         sequence=head.sequence + 1,
@@ -433,6 +433,13 @@ def _rows_after(
     )
     yield commit
     yield _decision(commit)
+
+
+def _dated_operations(commits: Iterable[manifest_rows.GraphCommit]) -> Iterator[str]:
+    """The operations whose ids sort by time; those with an idempotency key do not."""
+    for commit in commits:
+        if names.OperationKey.of_operation(commit.operation_id) is None:
+            yield commit.operation_id
 
 
 def _row_at(
@@ -630,7 +637,7 @@ def _head(
     initial: str | None,
 ) -> manifest_rows.GraphHead:
     claim = read_branch_ref(objects, names.MAIN)
-    operations = (old.operation_id for old in remains.graph.commits.values())
+    operations = _dated_operations(remains.graph.commits.values())
     return manifest_rows.GraphHead(
         branch=None,
         sequence=1,

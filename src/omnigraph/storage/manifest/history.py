@@ -187,10 +187,21 @@ def record_recovery(root: Root, recovery: Recovery) -> None:
 
 def find_published(root: Root, operation_id: str) -> tuple[manifest_rows.Operation, ...]:
     """The decisions about an operation whose commits moved here, one per branch that made it."""
-    rows = _rows(root, names.COMMITS, where=f"operation_id = {_quote(operation_id)}")
+    return _find_published(root, f"operation_id = {_quote(operation_id)}")
+
+
+def find_published_with_key(
+    root: Root, key: names.OperationKey
+) -> tuple[manifest_rows.Operation, ...]:
+    """The same of the operations that were attempted with an idempotency key."""
+    return _find_published(root, f"operation_id LIKE {_quote(key.prefix + '%')}")
+
+
+def _find_published(root: Root, where: str) -> tuple[manifest_rows.Operation, ...]:
+    rows = _rows(root, names.COMMITS, where=where)
     return tuple(
         manifest_rows.Operation(
-            operation_id=operation_id,
+            operation_id=row["operation_id"],
             branch=row["graph_branch"],
             outcome=manifest_rows.Outcome.PUBLISHED,
             decided_by=names.COMMITS,
