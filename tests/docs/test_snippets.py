@@ -23,6 +23,7 @@ PAGES = [
     HOME / "docs/reference/branches.md",
     HOME / "docs/reference/maintenance.md",
     *sorted(HOME.glob("docs/tutorials/*.md")),
+    HOME / "docs/how-to/stream.md",
 ]
 FENCE = re.compile(r"```(?P<language>\w+)\n(?P<code>.*?)```", re.DOTALL)
 FILE_NAME = re.compile(r"`(?P<name>[\w./-]+\.(?:pg|gq))`")
@@ -30,13 +31,13 @@ OF_THE_SHELL = "();<>|&"
 
 
 def needs_spark(page: Path) -> bool:
-    return "with-spark" in page.name
+    return "with-spark" in page.name or page.name == "stream.md"
 
 
 ON_SPARK = (
     pytest.mark.spark,
     pytest.mark.nightly(
-        "three JVMs, one for each snippet on Spark; in the gate, tests/spark loads, reads and "
+        "a JVM for each snippet on Spark; in the gate, tests/spark loads, reads and "
         "merges in one session"
     ),
 )

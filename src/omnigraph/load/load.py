@@ -27,7 +27,7 @@ from urllib.request import url2pathname
 
 from omnigraph.arguments import one_of
 from omnigraph.commit.publish import OperationStatus, decision_in, operation_status
-from omnigraph.errors import InvalidInputError, NotFoundError, OmnigraphError
+from omnigraph.errors import ConflictError, InvalidInputError, NotFoundError, OmnigraphError
 from omnigraph.language.diagnostics import did_you_mean, shown
 from omnigraph.load.formats.input_names import TypeNames, type_names
 from omnigraph.load.formats.records import FileFormat, SourceFile
@@ -45,9 +45,11 @@ from omnigraph.load.report import (
     remove_parts,
     repeated_report,
 )
+from omnigraph.load.staging import StagedInput, discard_staged
 from omnigraph.names import EDGE_PREFIX, NODE_PREFIX
 from omnigraph.runner.threads import PARALLEL, ThreadRunner
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, Scalar, ScalarType
+from omnigraph.schema.model import model_hash
 from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.manifest_rows import Outcome
 from omnigraph.storage.objects.paths import require_path
@@ -239,7 +241,7 @@ _SPARK_PACKAGE: Final = "pyspark."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRequest:
-    """A request to load; `source` names files, or maps types to frames."""
+    """A request to load; `source` names files, maps types to frames, or was staged already."""
 
     source: object
     type_name: str | None
@@ -274,11 +276,7 @@ def load_graph(
     wanted = one_of(Engine, request.engine, argument="engine")
     _require_order(request.order_by, mode, catalog)
     load_input = _Input.of(request, catalog)
-    engine = (
-        _engine_of_frames(wanted, load_input.frames)
-        if load_input.frames
-        else engine_for(wanted, load_input.files, spark=request.spark)
-    )
+    engine = _engine_of(load_input, wanted, spark=request.spark)
     job = LoadJob(
         splits=plan_splits(load_input.files, split_bytes=_split_bytes(engine, load_input.files)),
         frames=load_input.frames,
@@ -298,14 +296,32 @@ def load_graph(
         progress=request.progress,
     )
     report = _earlier(job, engine)
+    staged = load_input.staged
+    if staged is not None:
+        is_current = model_hash(staged.plan.catalog) == model_hash(catalog)
+        if report is not None or not is_current:
+            discard_staged(objects, staged)
+        if not is_current:
+            raise _schema_changed(staged)
     if report is None:
         with request.progress:
-            report = _carry_out(job, engine, request.spark)
+            report = _carry_out(job, engine, request.spark, staged)
     return replace(report, seconds=round((clock.now() - began).total_seconds(), 3))
 
 
-def _carry_out(job: LoadJob, engine: Engine, spark: object | None) -> LoadReport:
+def _schema_changed(staged: StagedInput) -> ConflictError:
+    return ConflictError(
+        f"the schema of {staged.plan.root} was changed while rows were staged",
+        next_step="Write them again; they are then checked against the new schema.",
+    )
+
+
+def _carry_out(
+    job: LoadJob, engine: Engine, spark: object | None, staged: StagedInput | None
+) -> LoadReport:
     try:
+        if staged is not None:
+            return run_load(job, ThreadRunner(job.progress), engine=engine, staged=staged)
         if engine is Engine.SPARK:
             return _load_on_spark(job, spark)
         return run_load(_with_tables(job), ThreadRunner(job.progress), engine=engine)
@@ -362,9 +378,13 @@ class _Input:
     files: tuple[SourceFile, ...] = ()
     frames: Mapping[str, object]
     named: frozenset[str]
+    staged: StagedInput | None = None
 
     @classmethod
     def of(cls, request: LoadRequest, catalog: Catalog) -> _Input:
+        if isinstance(request.source, StagedInput):
+            staged = request.source
+            return cls(frames={}, named=frozenset(staged.columns), staged=staged)
         if not isinstance(request.source, Mapping):
             return cls._of_files(request, catalog)
         if request.type_name is not None or request.columns:
@@ -419,6 +439,14 @@ def engine_for(wanted: Engine, files: Iterable[SourceFile], *, spark: object | N
     from omnigraph.runner.session import is_at_hand  # few loads are that large
 
     return Engine.SPARK if is_at_hand() else Engine.LOCAL
+
+
+def _engine_of(load_input: _Input, wanted: Engine, *, spark: object | None) -> Engine:
+    if load_input.staged is not None:
+        return Engine.SPARK
+    if load_input.frames:
+        return _engine_of_frames(wanted, load_input.frames)
+    return engine_for(wanted, load_input.files, spark=spark)
 
 
 def _engine_of_frames(wanted: Engine, frames: Mapping[str, object]) -> Engine:

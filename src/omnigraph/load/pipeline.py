@@ -16,6 +16,8 @@ Invariants:
 - Files that a load staged and did not publish are removed, as far as the driver knows of them.
   Files of failed tasks are referenced by no version.
 - Pieces are numbered in the order of the input, frames in the order given.
+- Pieces that were staged before the load begins are checked and published like its own. If the
+  branch gets a line of versions of its own by this load, their files are moved there.
 - Where rows become fragments at once, every type the input may hold has a line of versions of the
   branch's own before a task writes a row, because the types are unknown until all rows are read.
   Forks without rows are dropped afterwards; no manifest refers to them.
@@ -49,8 +51,10 @@ from omnigraph.load.rejected import StagedLoad, account_of, piece_refusals, set_
 from omnigraph.load.staging import (
     PieceReport,
     PieceStager,
+    StagedInput,
     StagedPiece,
     StagingPlan,
+    discard_staged,
     with_lines_before,
 )
 from omnigraph.load.upsert import PieceRows, UpsertTarget, upsert
@@ -120,12 +124,19 @@ class _Appended:
 
 
 def run_load(
-    job: load_report.LoadJob, runner: Runner, *, engine: load_report.Engine
+    job: load_report.LoadJob,
+    runner: Runner,
+    *,
+    engine: load_report.Engine,
+    staged: StagedInput | None = None,
 ) -> load_report.LoadReport:
-    """Carry out one load on a runner."""
+    """Carry out one load on a runner; its input may be staged already."""
     with ExitStack() as stack:
-        scratch = stack.enter_context(runner.scratch(job.operation_id))
-        load = _Load(job, runner, scratch, engine)
+        if staged is None:
+            scratch = stack.enter_context(runner.scratch(job.operation_id))
+        else:
+            scratch = staged.plan.scratch
+        load = _Load(job, runner, scratch, engine, staged)
         stack.callback(load.clean_up)
         return load.run()
 
@@ -137,8 +148,10 @@ class _Load:
         runner: Runner,
         scratch: Scratch,
         engine: load_report.Engine,
+        staged: StagedInput | None,
     ) -> None:
         self._job = job
+        self._staged = staged
         self._runner = runner
         self._scratch = scratch
         self._spool = scratch.folder if isinstance(scratch, LocalScratch) else None
@@ -190,6 +203,8 @@ class _Load:
         """Remove files of this load; of staged rows only those that will never be published."""
         job = self._job
         with suppress(OmnigraphError):
+            if self._staged is not None and self._plan is None:
+                discard_staged(job.objects, self._staged)
             if not self._entries:
                 return
             published: Sequence[PieceReport] = self._completed.reports
@@ -272,6 +287,8 @@ class _Load:
     def _stage(self, tables: Mapping[str, TableEntry]) -> StagingPlan:
         """Parse the input and keep its rows; once."""
         job = self._job
+        if self._staged is not None:
+            return self._take_staged(self._staged, tables)
         plan = self._plan = StagingPlan(
             root=job.objects.root,
             catalog=job.catalog,
@@ -286,7 +303,7 @@ class _Load:
         stage = Stage(verb=_VERB, name="parse and stage", size=size)
         if job.frames:
             answers = self._runner.map_frames(
-                stage, job.frames, partial(_stage_frame, plan), PieceReport
+                stage, job.frames, partial(stage_frame, plan), PieceReport
             )
         else:
             answers = self._runner.map(stage, job.splits, partial(_stage_split, plan), PieceReport)
@@ -299,6 +316,20 @@ class _Load:
             require_answers(answers)
         reach("load.staged")
         return plan
+
+    def _take_staged(self, staged: StagedInput, tables: Mapping[str, TableEntry]) -> StagingPlan:
+        """Take the pieces that were staged for the load, once, into the lines that it writes."""
+        for table_key, source in staged.plan.entries.items():
+            if source.fork != tables[table_key].fork:
+                _refuse_blobs(source, staged.plan.schema(table_key))
+                for report in staged.reports:
+                    if table_key in report.tables:
+                        fragments = report.tables[table_key].staged_fragments()
+                        bulk.move_staged(self._job.objects, source, tables[table_key], fragments)
+        self._reports = staged.reports
+        self._plan = replace(staged.plan, entries=tables)
+        reach("load.staged")
+        return self._plan
 
     def _writable_tables(self, published: Snapshot) -> Mapping[str, TableEntry]:
         """The tables with writable entries of the types the input may hold."""
@@ -327,8 +358,13 @@ class _Load:
             plan=self._plan,
             rules=self._rules,
             splits=self._job.splits,
-            frame_columns={key: _columns_of(frame) for key, frame in self._job.frames.items()},
+            frame_columns=self._frame_columns(),
         )
+
+    def _frame_columns(self) -> Mapping[str, tuple[str, ...]]:
+        if self._staged is not None:
+            return self._staged.columns
+        return {key: _columns_of(frame) for key, frame in self._job.frames.items()}
 
     def _complete(self, pinned: SnapshotTables) -> Completed:
         """The pieces whose partial records are completed from these pins."""
@@ -539,7 +575,8 @@ def _size(split: Split) -> int:
     return split.end - split.start if is_cut else split.file.size
 
 
-def _stage_frame(plan: StagingPlan, part: FramePart, task: Task) -> PieceReport:
+def stage_frame(plan: StagingPlan, part: FramePart, task: Task) -> PieceReport:
+    """Stage the rows of a part of a frame; runs in any process."""
     declared = declared_types(plan.catalog)[part.frame]
     source = load_report.frame_name(load_report.type_labels(plan.catalog)[part.frame])
     stager = PieceStager(plan, part.number, source=source)
@@ -617,7 +654,7 @@ def _refuse_blobs(entry: TableEntry, schema: pa.Schema) -> None:
     """A merge writes staged rows again, and Lance cannot read blobs before they are committed."""
     if any(has_blob(column) for column in schema):
         raise InvalidInputError(
-            f"{_type_name(entry)} has Blob properties and rows already, and merging "
-            "into such a type does not run on Spark",
+            f"{_type_name(entry)} has Blob properties, and rows of such a type that were staged "
+            "on Spark cannot be merged with rows that exist, or moved to a new branch",
             next_step="Load it in this process, with `--engine local`.",
         )

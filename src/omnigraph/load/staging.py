@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from omnigraph.runner.shuffle import Scratch
     from omnigraph.schema.catalog import Catalog
     from omnigraph.storage.objects.location import Root
+    from omnigraph.storage.objects.store import Objects
     from omnigraph.storage.snapshot import TableEntry
 
 FLUSH_BYTES: Final = 96 << 20
@@ -184,6 +185,26 @@ class StagedPiece:
 
     def read(self, table_key: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         return self.report.tables[table_key].read(self.root, self.entries[table_key], columns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedInput:
+    """Pieces that tasks have staged as fragments before the load that checks them begins.
+
+    `plan` has the entries that they were staged for, `columns` the names of the columns of the
+    input by table key.
+    """
+
+    plan: StagingPlan
+    columns: Mapping[str, tuple[str, ...]]
+    reports: tuple[PieceReport, ...] = field(repr=False)
+
+
+def discard_staged(objects: Objects, staged: StagedInput) -> None:
+    """Remove the fragments of pieces that no load has taken."""
+    for report in staged.reports:
+        for table_key, table in report.tables.items():
+            bulk.discard(objects, staged.plan.entries[table_key], table.staged_fragments())
 
 
 def with_lines_before(reports: Iterable[PieceReport]) -> Iterator[tuple[PieceReport, int]]:

@@ -1,7 +1,7 @@
 """Provide the interfaces for Spark users: the data source, the change source and analytics.
 
-This package exports `OmnigraphDataSource` for `spark.dataSource.register`, and the types
-`SparkGraph` and `SparkTarget`.
+This package exports `OmnigraphDataSource` for `spark.dataSource.register`, `foreach_batch` for
+streams on any version of Spark, and the types `SparkGraph` and `SparkTarget`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 if _TYPE_CHECKING:
     from omnigraph.api.spark_graph import SparkGraph
     from omnigraph.runner.session import SparkTarget
+    from omnigraph.spark.batches import foreach_batch
     from omnigraph.spark.datasource import OmnigraphDataSource
 
-__all__ = ["OmnigraphDataSource", "SparkGraph", "SparkTarget"]
+__all__ = ["OmnigraphDataSource", "SparkGraph", "SparkTarget", "foreach_batch"]
 
 _HOMES = {
     "OmnigraphDataSource": "omnigraph.spark.datasource",
     "SparkGraph": "omnigraph.api.spark_graph",
     "SparkTarget": "omnigraph.runner.session",
+    "foreach_batch": "omnigraph.spark.batches",
 }
 """Imported when they are first used: most of them need pyspark."""
 

@@ -17,19 +17,23 @@ Changes are read as a stream that says where it starts, see `change_source`:
     changes = spark.readStream.format("omnigraph").option("type", "Person")
     changes.option("startingCommit", "now").load(root)
 
+and batches of a stream are written once, see `sink`:
+
+    query = frame.writeStream.format("omnigraph").option("type", "Person")
+    query.option("checkpointLocation", place).start(root)
+
 Options of a read: `type` (a type's name, or `node:Name` and `edge:Name` where both exist),
 `columns` (separated by commas), `filter` (a condition in SQL), one of `version` (of the manifest),
 `commit` or `timestampAsOf`, and `branch`. Options of a stream: `type`, `branch`, `startingCommit`
-("now", "beginning" or the id of a commit), `maxCommitsPerBatch` and `hold`. Options of a write:
-`type`, `actor` and `branch`. All take `storage.NAME` for each option NAME of the store.
+("now", "beginning" or the id of a commit), `maxCommitsPerBatch` and `hold`. Options of a write, see
+`sink`: `type` or `typeColumn`, `mode` ("merge" and "replace", which Spark's own modes are not),
+`branch`, `operationId`, `onError`, `maxBad`, `orderBy` and `actor`; a stream into a graph has
+`stream` instead of `operationId`. All take `storage.NAME` for each option NAME of the store.
 """
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
 from typing import Final
 
 import pyarrow as pa
@@ -39,15 +43,12 @@ from pyspark.sql.datasource import (
     DataSourceReader,
     DataSourceStreamReader,
     InputPartition,
-    WriterCommitMessage,
 )
 from pyspark.sql.types import StructType
-from ulid import ULID
 
-from omnigraph import errors, names
+from omnigraph import errors
 from omnigraph.creation.initialise import existing_graph
 from omnigraph.language.diagnostics import did_you_mean
-from omnigraph.opening import open as open_graph
 from omnigraph.runner.scan import ScanPlan, read_group, scan_plan
 from omnigraph.spark.change_source import (
     COMMITS_PER_BATCH,
@@ -56,6 +57,14 @@ from omnigraph.spark.change_source import (
     checked_commits,
     checked_hold,
     checked_start,
+)
+from omnigraph.spark.sink import (
+    SINK_OPTIONS,
+    WRITE_OPTIONS,
+    GraphStreamWriter,
+    GraphWriter,
+    SinkOptions,
+    SinkPlan,
 )
 from omnigraph.storage.manifest.time_travel import moment_of
 from omnigraph.storage.objects.location import Root, parse_root
@@ -68,15 +77,12 @@ from omnigraph.storage.refs.references import (
     resolve,
 )
 from omnigraph.storage.snapshot import Snapshot
-from omnigraph.validation.constraints import WriteMode
 
-_PART_BYTES: Final = 64 << 20
 _STORAGE_PREFIX: Final = "storage."
 _PAST: Final = ("version", "commit", "timestampAsOf")
 _READ_OPTIONS: Final = ("path", "type", "columns", "filter", *_PAST, "branch")
 _STREAM_ONLY: Final = ("startingCommit", "maxCommitsPerBatch", "hold")
 _STREAM_OPTIONS: Final = ("path", "type", "branch", *_STREAM_ONLY)
-_WRITE_OPTIONS: Final = ("path", "type", "actor", "branch")
 
 
 class OmnigraphDataSource(DataSource):
@@ -131,7 +137,11 @@ class OmnigraphDataSource(DataSource):
         return GraphReader(plan)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: FBT001
-        return GraphWriter(planned_write(self.options, overwrite=overwrite), schema.fieldNames())
+        return GraphWriter(planned_write(self.options, schema.fieldNames(), overwrite=overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> GraphStreamWriter:  # noqa: FBT001, N802
+        plan = plan_sink(self.options, schema.fieldNames(), overwrite=overwrite)
+        return GraphStreamWriter(plan, schema)
 
 
 class GraphReader(DataSourceReader):
@@ -148,88 +158,18 @@ class GraphReader(DataSourceReader):
         return iter(()) if partition.value is None else read_group(self._plan, partition.value)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedWrite:
-    """Where the rows of one write go, and under which operation."""
-
-    root: Root
-    branch: str
-    table_key: str
-    mode: WriteMode
-    operation_id: str
-    actor: str | None
-
-
-@dataclass
-class WrittenParts(WriterCommitMessage):
-    """The parts one successful task left in the staging area."""
-
-    paths: tuple[str, ...]
-
-
-class GraphWriter(DataSourceArrowWriter):
-    """Tasks leave their rows in the staging area; the commit writes them as one operation.
-
-    What tasks that failed or ran twice left there is in no message, so it is never read. Tasks can
-    outlive the write, and Spark does not wait for them: the claim is deleted before the parts are,
-    so a task that finds it gone after leaving a part takes that part away itself.
-    """
-
-    def __init__(self, write: PlannedWrite, columns: Sequence[str]) -> None:
-        self._write = write
-        self._columns = tuple(columns)
-        StoredObjects(write.root).replace(names.staging_claim(write.operation_id), b"")
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        objects = StoredObjects(self._write.root)
-        operation_id = self._write.operation_id
-        attempt = uuid.uuid4().hex
-        paths = []
-        for number, part in enumerate(_parts(iterator)):
-            path = names.staged_part(operation_id, f"{attempt}-{number:05}")
-            objects.replace(path, _encode(part))
-            paths.append(path)
-            if objects.read(names.staging_claim(operation_id)) is None:
-                objects.delete(path)
-                raise errors.OperationRolledBackError(operation_id, by="another task or its driver")
-        return WrittenParts(paths=tuple(paths))
-
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        write = self._write
-        paths = [
-            path
-            for message in messages
-            if isinstance(message, WrittenParts)
-            for path in message.paths
-        ]
-        try:
-            graph = open_graph(write.root.uri, storage_options=write.root.storage_options)
-            graph.checkout(write.branch).write(
-                {write.table_key: self._rows(paths)},
-                mode=write.mode.value,
-                actor=write.actor,
-                operation_id=write.operation_id,
-            )
-        finally:
-            self._remove_parts()
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002
-        self._remove_parts()
-
-    def _rows(self, paths: Sequence[str]) -> pa.RecordBatchReader:
-        objects = StoredObjects(self._write.root)
-        batches = (batch for path in paths for batch in _decode(objects, path))
-        first = next(batches, None)
-        if first is None:
-            nothing = pa.schema([pa.field(name, pa.null()) for name in self._columns])
-            return pa.RecordBatchReader.from_batches(nothing, [])
-        return pa.RecordBatchReader.from_batches(first.schema, chain([first], batches))
-
-    def _remove_parts(self) -> None:
-        objects = StoredObjects(self._write.root)
-        objects.delete(names.staging_claim(self._write.operation_id))
-        for path in objects.list(names.staging(self._write.operation_id)):
-            objects.delete(path)
+def plan_sink(options: Mapping[str, str], columns: Sequence[str], *, overwrite: bool) -> SinkPlan:
+    """What a stream into the graph with these options means, against what is published now."""
+    _require_known(options, SINK_OPTIONS)
+    root = _root(options)
+    existing_graph(root)
+    sink_options = SinkOptions.of(options, root, overwrite=overwrite)
+    if sink_options.stream is None:
+        raise errors.InvalidInputError(
+            "the stream has no name, so a batch that is repeated could not be recognised",
+            next_step='Add `.option("checkpointLocation", PLACE)`, or `.option("stream", NAME)`.',
+        )
+    return SinkPlan.of(sink_options, columns)
 
 
 def planned_read(options: Mapping[str, str]) -> ScanPlan:
@@ -265,18 +205,14 @@ def planned_stream(options: Mapping[str, str]) -> StreamPlan:
     )
 
 
-def planned_write(options: Mapping[str, str], *, overwrite: bool) -> PlannedWrite:
-    """What a write with these options means."""
-    _require_known(options, _WRITE_OPTIONS)
+def planned_write(
+    options: Mapping[str, str], columns: Sequence[str], *, overwrite: bool
+) -> SinkPlan:
+    """What a write with these options means, against what is published now."""
+    _require_known(options, WRITE_OPTIONS)
     root = _root(options)
-    return PlannedWrite(
-        root=root,
-        branch=options.get("branch", names.MAIN),
-        table_key=_table_key(root, _snapshot(root, options), options),
-        mode=WriteMode.OVERWRITE if overwrite else WriteMode.APPEND,
-        operation_id=str(ULID()),
-        actor=options.get("actor"),
-    )
+    existing_graph(root)
+    return SinkPlan.of(SinkOptions.of(options, root, overwrite=overwrite), columns)
 
 
 def _is_stream(options: Mapping[str, str]) -> bool:
@@ -354,32 +290,3 @@ def _table_key(root: Root, snapshot: Snapshot, options: Mapping[str, str]) -> st
             next_step=f"Choose {matching_keys[0]!r} or {matching_keys[1]!r}.",
         )
     return matching_keys[0]
-
-
-def _parts(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """Batches in lists of a bounded size, so that a task never holds all of its rows."""
-    part: list[pa.RecordBatch] = []
-    for batch in batches:
-        if batch.num_rows:
-            part.append(batch)
-        if sum(part_batch.nbytes for part_batch in part) >= _PART_BYTES:
-            yield part
-            part = []
-    if part:
-        yield part
-
-
-def _encode(part: Sequence[pa.RecordBatch]) -> bytes:
-    sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="lz4")
-    with pa.ipc.new_stream(sink, part[0].schema, options=options) as stream:
-        for batch in part:
-            stream.write_batch(batch)
-    return bytes(sink.getvalue())
-
-
-def _decode(objects: StoredObjects, path: str) -> Iterator[pa.RecordBatch]:
-    content = objects.read(path)
-    if content is None:
-        raise errors.NotFoundError(f"{objects.root.child(path)} is gone before it was committed")
-    yield from pa.ipc.open_stream(content)

@@ -367,13 +367,14 @@ def move_aside(objects: Objects, paths: Sequence[str], where: str) -> Iterator[s
     They are moved, in this order, as far as this is iterated, and all of it ends with a sync.
     """
     for path in paths:
-        _move(objects, path, f"{where}/{path}")
+        move_object(objects, path, f"{where}/{path}")
         yield path
     if paths:
         sync(objects.root)
 
 
-def _move(objects: Objects, path: str, target: str) -> None:
+def move_object(objects: Objects, path: str, target: str) -> None:
+    """Move one object; nothing happens if it was moved before."""
     root = objects.root
     require_inside(root, path)
     require_inside(root, target)

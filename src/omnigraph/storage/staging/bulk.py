@@ -33,7 +33,7 @@ from omnigraph.storage.lance.datasets import translated
 from omnigraph.storage.lance.row_lineage import RowLineage, place_lineage
 from omnigraph.storage.objects.containment import require_inside
 from omnigraph.storage.objects.s3_options import for_one_request
-from omnigraph.storage.objects.store import delete_paths
+from omnigraph.storage.objects.store import delete_paths, move_object
 from omnigraph.storage.staging.changes import Change, Checksums, StagedChange
 from omnigraph.storage.staging.checksum_recording import staged_checksums
 
@@ -227,6 +227,19 @@ def discard(objects: Objects, entry: TableEntry, fragments: Iterable[StagedFragm
             for file in json.loads(fragment.description)["files"]
         ),
     )
+
+
+def move_staged(
+    objects: Objects, source: TableEntry, target: TableEntry, fragments: Iterable[StagedFragment]
+) -> None:
+    """Move staged files to the folder of another line of the same table."""
+    for fragment in fragments:
+        for file in json.loads(fragment.description)["files"]:
+            move_object(
+                objects,
+                names.lance_data(_folder(source), file["path"]),
+                names.lance_data(_folder(target), file["path"]),
+            )
 
 
 def _folder(entry: TableEntry) -> str:

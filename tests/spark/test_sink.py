@@ -1,0 +1,476 @@
+"""The writers behind `format("omnigraph")`: what tasks stage becomes one checked commit, once.
+
+Most tests play the part of Spark in this process: they send a writer to tasks, choose the messages
+that count, and commit or abort. Spark itself runs in `test_datasource` and in the last tests here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.serializers import CPickleSerializer
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import StructType
+
+import omnigraph
+from omnigraph import names
+from omnigraph.errors import (
+    ConflictError,
+    InvalidInputError,
+    LoadRefusedError,
+    OperationRolledBackError,
+    SchemaChangedError,
+)
+from omnigraph.failpoints import Action, Armed, FailpointReached, arm, disarm_all
+from omnigraph.graph import Graph
+from omnigraph.spark import OmnigraphDataSource, foreach_batch
+from omnigraph.spark.datasource import plan_sink, planned_write
+from omnigraph.spark.sink import GraphStreamWriter, GraphWriter, StagedPieces, stage_partition
+from tests.gate.selection import for_gate
+from tests.stores import folder_of
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = """
+node Person { name: String @key  age: I64?  city: String? }
+edge Knows: Person -> Person { since: I64? }
+"""
+
+Part = list[dict[str, Any]]
+
+SENT: Any = CPickleSerializer()
+
+
+@pytest.fixture
+def graph(graph_root: str) -> Graph:
+    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph.write({"Person": [{"name": f"p{n}", "age": n, "city": "Ulm"} for n in range(4)]})
+    return graph
+
+
+def people(graph: Graph) -> dict[str, tuple[int | None, str | None]]:
+    rows = graph.scan("Person", columns=["name", "age", "city"]).read_all().to_pylist()
+    return {row["name"]: (row["age"], row["city"]) for row in rows}
+
+
+def files(graph: Graph, folder: str) -> list[Path]:
+    return sorted(path for path in folder_of(graph.root, folder).rglob("*") if path.is_file())
+
+
+def data_files(graph: Graph) -> int:
+    return sum(path.suffix == ".lance" for path in files(graph, ""))
+
+
+def tables(parts: Sequence[Part]) -> list[pa.Table]:
+    """The partitions of one frame: all have the columns of all."""
+    rows = pa.Table.from_pylist([row for part in parts for row in part])
+    columns = dict.fromkeys(name for part in parts for row in part for name in row)
+    schema = pa.Table.from_pylist([dict.fromkeys(columns), *rows.to_pylist()]).schema
+    return [pa.Table.from_pylist(part, schema=schema) for part in parts]
+
+
+class Write:
+    """One write as Spark runs it: the writer is planned, sent, used by tasks, and committed."""
+
+    def __init__(
+        self, graph: Graph, *parts: Part, spark_mode: str = "append", **options: str
+    ) -> None:
+        self._frames = tables(parts)
+        plan = planned_write(
+            {"path": graph.root, **options},
+            self._frames[0].column_names,
+            overwrite=spark_mode == "overwrite",
+        )
+        self.plan = plan
+        self._writer: GraphWriter = SENT.loads(SENT.dumps(GraphWriter(plan)))
+
+    def stage(self) -> list[WriterCommitMessage | None]:
+        return [self.task(number) for number in range(len(self._frames))]
+
+    def task(self, number: int) -> StagedPieces:
+        batches = iter(self._frames[number].to_batches())
+        message = stage_partition(self.plan, batches, partition=number)
+        sent: StagedPieces = SENT.loads(SENT.dumps(message))
+        return sent
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._writer.commit(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._writer.abort(messages)
+
+    def run(self) -> None:
+        self.commit(self.stage())
+
+
+def test_a_merge_keeps_what_rows_do_not_mention_and_a_replacement_does_not(graph: Graph) -> None:
+    parts = [{"name": "p1", "age": 10}], [{"name": "new", "age": 1}, {"name": "p3", "age": 30}]
+
+    Write(graph, *parts, type="Person", mode="merge").run()
+    merged = people(graph)
+    Write(graph, *parts, type="Person", mode="replace").run()
+
+    assert merged["p1"] == (10, "Ulm")
+    assert merged["new"] == (1, None)
+    assert people(graph)["p1"] == (10, None)
+    assert people(graph)["p0"] == (0, "Ulm")
+    assert len(graph.commits()) == 4
+    assert files(graph, names.STAGING_DIR) == []
+    assert graph.maintenance.check().ok
+
+
+def test_a_write_with_an_operation_id_that_was_published_stages_nothing(graph: Graph) -> None:
+    Write(graph, [{"name": "a"}], type="Person", operationId="run 1").run()
+    before = data_files(graph)
+    again = Write(graph, [{"name": "a"}], type="Person", operationId="run 1")
+
+    messages = again.stage()
+    again.commit(messages)
+
+    assert again.plan.is_published
+    assert len(graph.commits()) == 3
+    assert data_files(graph) == before
+    assert files(graph, names.STAGING_DIR) == []
+
+
+def test_a_write_that_was_published_while_its_tasks_staged_is_not_repeated(graph: Graph) -> None:
+    writes = [Write(graph, [{"name": "a"}], type="Person", operationId="run 1") for _ in range(2)]
+    staged = [write.stage() for write in writes]
+    writes[0].commit(staged[0])
+    published = data_files(graph)
+
+    writes[1].commit(staged[1])
+
+    assert len(graph.commits()) == 3
+    assert data_files(graph) == published - 1
+    assert files(graph, names.STAGING_DIR) == []
+
+
+def test_rejected_rows_are_set_aside_up_to_a_limit(graph: Graph) -> None:
+    rows: Part = [{"name": f"n{n}", "age": n} for n in range(8)] + [{"name": "p1", "age": 1}]
+    wish = {"type": "Person", "onError": "quarantine", "actor": "pipeline"}
+
+    with pytest.raises(LoadRefusedError, match="more than the limit of 0"):
+        Write(graph, rows, maxBad="0", **wish).run()
+    refused = people(graph)
+    Write(graph, rows, maxBad="50%", **wish).run()
+
+    assert len(refused) == 4
+    assert len(people(graph)) == 12
+    assert graph.commits()[0].actor == "pipeline"
+    assert len(files(graph, names.QUARANTINE_DIR)) == 1
+
+
+def test_only_the_messages_given_to_the_commit_count(graph: Graph) -> None:
+    write = Write(graph, [{"name": "a"}], [{"name": "b"}], type="Person")
+    write.task(0)  # a speculative copy
+
+    write.commit(write.stage())
+
+    assert sorted(people(graph)) == ["a", "b", "p0", "p1", "p2", "p3"]
+    assert graph.maintenance.check().ok
+
+
+def test_an_aborted_write_and_a_task_that_outlives_it_leave_nothing(graph: Graph) -> None:
+    before = data_files(graph)
+    write = Write(graph, [{"name": "a"}], [{"name": "b"}], type="Person")
+
+    write.abort([write.task(0), None])
+    with pytest.raises(OperationRolledBackError):
+        write.task(1)
+
+    assert data_files(graph) == before
+    assert files(graph, names.STAGING_DIR) == []
+    assert len(people(graph)) == 4
+
+
+def test_a_refused_write_leaves_nothing(graph: Graph) -> None:
+    before = data_files(graph)
+
+    with pytest.raises(LoadRefusedError, match="1 of 2 records are invalid"):
+        Write(graph, [{"name": "a"}, {"name": "p1"}], type="Person").run()
+
+    assert data_files(graph) == before
+    assert files(graph, names.STAGING_DIR) == []
+
+
+def test_rows_are_checked_on_what_is_published_at_the_commit(graph: Graph) -> None:
+    write = Write(graph, [{"name": "a", "age": 1}], type="Person", mode="merge")
+    messages = write.stage()
+    graph.write({"Person": [{"name": "a", "age": 7, "city": "Bonn"}]})
+
+    write.commit(messages)
+
+    assert people(graph)["a"] == (1, "Bonn")
+
+
+def test_the_schema_may_not_change_between_tasks_and_commit(graph: Graph) -> None:
+    write, stream = Write(graph, [{"name": "a"}], type="Person"), Stream(graph)
+    of_write = write.stage()
+    of_stream = stream.stage([{"name": "a"}])
+    graph.schema.apply(SCHEMA.replace("city: String?", "city: String?  size: I64?"))
+    before = data_files(graph)
+
+    with pytest.raises(ConflictError, match=r"schema of .* was changed while rows were staged"):
+        write.commit(of_write)
+    with pytest.raises(SchemaChangedError):
+        stream.commit(0, of_stream)
+
+    assert data_files(graph) == before - 2
+    assert len(people(graph)) == 4
+    stream.batch(0, [{"name": "a"}])
+    assert len(people(graph)) == 5
+
+
+@pytest.mark.parametrize("mode", ["append", "merge"])
+def test_the_first_write_of_a_type_on_a_branch_is_moved_to_its_line(
+    graph: Graph, mode: str
+) -> None:
+    graph.branches.create("dev")
+    parts = [{"name": "a", "age": 1}], [{"name": "b", "age": 2}]
+
+    for age in (1, 2):
+        part: Part = [{"name": f"more{age}"}]
+        wish = {"type": "Person", "branch": "dev", "mode": mode}
+        Write(graph, *([*parts, part] if age == 1 else [part]), **wish).run()
+
+    dev = graph.checkout("dev")
+    assert sorted(people(dev)) == ["a", "b", "more1", "more2", "p0", "p1", "p2", "p3"]
+    assert len(people(graph)) == 4
+    assert dev.maintenance.check().ok
+    assert graph.maintenance.check().ok
+
+
+def test_a_column_routes_rows_to_several_types(graph: Graph) -> None:
+    Write(
+        graph,
+        [
+            {"kind": "Person", "name": "a", "age": 1, "src": None, "dst": None},
+            {"kind": "Knows", "name": None, "age": None, "src": "a", "dst": "b"},
+        ],
+        [
+            {"kind": "Person", "name": "b", "age": None, "src": None, "dst": None},
+            {"kind": "Knows", "name": None, "age": None, "src": "b", "dst": "p0"},
+        ],
+        typeColumn="kind",
+    ).run()
+
+    assert len(graph.commits()) == 3
+    assert people(graph)["a"] == (1, None)
+    edges = graph.scan("Knows", columns=["src", "dst"]).read_all().to_pylist()
+    assert sorted((edge["src"], edge["dst"]) for edge in edges) == [("a", "b"), ("b", "p0")]
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"kind": "Persn", "name": "a"}, "no type 'Persn'"),
+        ({"kind": None, "name": "a"}, "names a type None"),
+        ({"kind": "Knows", "name": "a"}, "a row of Knows has a value in the column 'name'"),
+    ],
+)
+def test_rows_that_cannot_be_routed_are_refused(graph: Graph, row: Any, said: str) -> None:
+    with pytest.raises(InvalidInputError, match=said):
+        Write(graph, [row], typeColumn="kind").run()
+
+
+WITHOUT_SENSE: list[tuple[dict[str, str], str]] = [
+    ({}, "either a type of .* or a column that names types"),
+    ({"type": "Person", "typeColumn": "name"}, "either a type of .* or a column"),
+    ({"typeColumn": "kind"}, "the frame has no column 'kind' that names types"),
+    ({"type": "Knows"}, "the frame of Knows has a column for"),
+    ({"type": "Person", "mode": "upsert"}, 'mode is .*upsert.*, expected "append", "merge"'),
+    ({"type": "Person", "onError": "skip"}, 'onError is .*skip.*, expected "fail"'),
+    ({"type": "Person", "operationId": ""}, "expected a text of 1 to 1024 characters"),
+    ({"type": "Person", "stream": "x"}, "there is no option 'stream'"),
+]
+
+
+@pytest.mark.parametrize(("options", "said"), WITHOUT_SENSE)
+def test_options_without_sense_are_refused_before_tasks_start(
+    graph: Graph, options: dict[str, str], said: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=said):
+        Write(graph, [{"name": "a"}], **options)
+
+
+def test_two_modes_that_differ_are_refused(graph: Graph) -> None:
+    with pytest.raises(InvalidInputError, match='the mode is "overwrite" and the option mode'):
+        Write(graph, [{"name": "a"}], spark_mode="overwrite", type="Person", mode="merge")
+
+
+class Stream:
+    """One run of a query: every batch is planned anew, and committed by a writer of its own."""
+
+    def __init__(self, graph: Graph, columns: Sequence[str] = (), **options: str) -> None:
+        self._columns = columns or ["name", "age"]
+        typed = {"typeColumn": "kind"} if columns else {"type": "Person"}
+        self._options = {"path": graph.root, "stream": "test", **typed, **options}
+
+    def batch(self, batch_id: int, *parts: Part) -> None:
+        self.commit(batch_id, self.stage(*parts))
+
+    def stage(self, *parts: Part) -> list[WriterCommitMessage | None]:
+        frames = tables(parts)
+        writer = self._writer()
+        SENT.dumps(writer)
+        return [
+            stage_partition(writer._plan, iter(frame.to_batches()), partition=number)
+            for number, frame in enumerate(frames)
+        ]
+
+    def commit(self, batch_id: int, messages: list[WriterCommitMessage | None]) -> None:
+        self._writer().commit(messages, batch_id)
+
+    def _writer(self) -> GraphStreamWriter:
+        plan = plan_sink(self._options, self._columns, overwrite=False)
+        return GraphStreamWriter(plan, StructType())
+
+
+def test_every_batch_of_a_stream_is_one_commit_and_its_repetition_none(graph: Graph) -> None:
+    stream = Stream(graph)
+    for _ in range(2):
+        for batch_id in range(2):
+            stream.batch(batch_id, [{"name": f"a{batch_id}"}], [{"name": f"b{batch_id}"}])
+
+    assert len(graph.commits()) == 4
+    assert len(people(graph)) == 8
+    Stream(graph, stream="another", mode="merge").batch(0, [{"name": "a0", "age": 5}])
+    assert len(graph.commits()) == 5
+    assert people(graph)["a0"] == (5, None)
+
+
+COMMIT_STEPS = [
+    "mutation.begin",
+    "mutation.post_sidecar",
+    "load.staged",
+    "load.settled",
+    "load.gathered",
+    "mutation.post_stage",
+    "mutation.pre_direct_commit",
+    "publish.pre_manifest",
+    "publish.post_manifest",
+    "mutation.post_sidecar_delete",
+]
+
+
+@pytest.mark.parametrize(
+    ("step", "mode"),
+    for_gate(
+        [(step, mode) for step in COMMIT_STEPS for mode in ("append", "merge")],
+        lambda case: case in {("load.settled", "merge"), ("publish.pre_manifest", "append")},
+    ),
+)
+def test_a_batch_whose_commit_dies_is_published_once_when_it_is_repeated(
+    graph: Graph, step: str, mode: str
+) -> None:
+    """Edges get a new id each time they are written, so a second time would be seen."""
+    rows: Part = [{"kind": "Knows", "src": "p0", "dst": "p1"}]
+    if mode == "merge":
+        rows = [{"kind": "Person", "name": "a", "age": 1}, {"kind": "Person", "name": "p1"}]
+    stream = Stream(graph, columns=list(rows[0]), mode=mode)
+    for _ in range(2):
+        arm(step, Armed(action=Action.ERROR))
+        try:
+            # The second attempt may find the batch published, and then reaches few steps.
+            stream.batch(7, rows)
+        except FailpointReached:
+            pass
+        finally:
+            disarm_all()
+
+    stream.batch(7, rows)
+    graph.write({"Person": [{"name": "a", "age": 2}]}, mode="merge")
+    stream.batch(7, rows)
+
+    assert graph.count("Knows") == (1 if mode == "append" else 0)
+    assert people(graph)["a"] == (2, None)
+    assert people(graph)["p1"] == ((None if mode == "merge" else 1), "Ulm")
+    assert graph.maintenance.check().ok
+
+
+def test_a_stream_needs_a_name(graph: Graph) -> None:
+    with pytest.raises(InvalidInputError, match="the stream has no name"):
+        plan_sink({"path": graph.root, "type": "Person"}, ["name"], overwrite=False)
+
+
+def test_a_stream_is_named_after_the_query_in_its_checkpoint(graph: Graph, tmp_path: Path) -> None:
+    def stream_at(location: str) -> str | None:
+        options = {"path": graph.root, "type": "Person", "checkpointLocation": location}
+        return plan_sink(options, ["name"], overwrite=False).options.stream
+
+    assert stream_at(str(tmp_path)) == f"checkpoint {tmp_path}"
+    Path(tmp_path, "metadata").write_text(json.dumps({"id": "5e1c"}))
+    assert stream_at(str(tmp_path)) == stream_at(tmp_path.as_uri()) == "query 5e1c"
+    assert stream_at("hdfs://host/place") == "checkpoint hdfs://host/place"
+
+
+@pytest.fixture
+def source(tmp_path: Path, spark: SparkSession) -> Path:
+    spark.dataSource.register(OmnigraphDataSource)
+    folder = tmp_path / "in"
+    folder.mkdir()
+    return folder
+
+
+def run_query(spark: SparkSession, source: Path, writer: Any) -> None:
+    """Run a query over what is in the folder now, until that is written."""
+    frame = spark.readStream.schema("name string, age long").json(str(source))
+    query = writer(frame.writeStream).option("checkpointLocation", str(source.parent / "place"))
+    query.trigger(availableNow=True).start().awaitTermination()
+
+
+def forget_last_commit(source: Path) -> None:
+    """What a driver that dies after the commit of a batch leaves: Spark repeats the batch."""
+    log = source.parent / "place" / "commits"
+    last = max(log.glob("[0-9]*"), key=lambda path: int(path.name))
+    for path in (last, log / f".{last.name}.crc"):
+        path.unlink(missing_ok=True)
+
+
+@pytest.mark.cost("a query of Spark, and the processes of Python that each batch starts", 8)
+@pytest.mark.parametrize("repeats", for_gate([False, True], lambda repeats: not repeats))
+def test_a_batch_is_written_once_even_if_spark_repeats_it(
+    graph: Graph, spark: SparkSession, source: Path, *, repeats: bool
+) -> None:
+    def sink(writer: Any) -> Any:
+        return writer.format("omnigraph").option("type", "Person").option("path", graph.root)
+
+    Path(source, "0.json").write_text('{"name": "a", "age": 1}\n{"name": "b"}')
+    run_query(spark, source, sink)
+    if repeats:
+        forget_last_commit(source)
+        run_query(spark, source, sink)
+
+    assert len(graph.commits()) == 3
+    assert sorted(people(graph)) == ["a", "b", "p0", "p1", "p2", "p3"]
+    assert files(graph, names.STAGING_DIR) == []
+
+
+@pytest.mark.nightly("two more queries; the gate repeats a batch of the sink in the same way")
+def test_a_batch_that_foreach_batch_repeats_is_loaded_once(
+    graph: Graph, spark: SparkSession, source: Path
+) -> None:
+    load_batch = foreach_batch(graph.root, stream="files", type="Person", mode="merge")
+
+    def sink(writer: Any) -> Any:
+        return writer.foreachBatch(load_batch)
+
+    Path(source, "0.json").write_text('{"name": "a", "age": 1}\n{"name": "p1", "age": 11}')
+    run_query(spark, source, sink)
+    forget_last_commit(source)
+    run_query(spark, source, sink)
+
+    assert len(graph.commits()) == 3
+    assert people(graph)["p1"] == (11, "Ulm")
+
+
+def test_foreach_batch_needs_types(graph: Graph) -> None:
+    with pytest.raises(InvalidInputError, match="either a type or a function"):
+        foreach_batch(graph.root, stream="files")
