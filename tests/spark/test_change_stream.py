@@ -315,6 +315,48 @@ def reader_of(graph: Graph, **options: str) -> ChangeStreamReader:
     return ChangeStreamReader(planned_stream(given))
 
 
+def test_a_stream_of_several_types_names_them_in_the_order_of_commits(graph: Graph) -> None:
+    graph.write({"Person": [{"name": "ann", "age": 1}, {"name": "bob"}]})
+    graph.write({"Knows": [{"id": "k", "src": "ann", "dst": "bob"}], "Person": [{"name": "cy"}]})
+    graph.delete({"Person": ["cy"]})
+    options = {"path": graph.root, "startingCommit": "beginning"}
+    reader = ChangeStreamReader(planned_stream({**options, "types": "Knows, Person"}))
+    start = reader.initialOffset()
+    end = batch(reader, start)
+
+    changes_read = [
+        row
+        for part in reader.partitions(start, end)
+        for rows in reader.read(part)
+        for row in rows.to_pylist()
+    ]
+
+    told = [(row["_type"], row["_op"], row["id"]) for row in changes_read]
+    assert told == [
+        ("Person", "insert", "ann"),
+        ("Person", "insert", "bob"),
+        ("Person", "insert", "cy"),
+        ("Knows", "insert", "k"),
+        ("Person", "delete", "cy"),
+    ]
+    knows = changes_read[3]["after"]
+    assert (knows["src"], knows["dst"], knows["name"]) == ("ann", "bob", None)
+    every = planned_stream({**options, "types": "*"})
+    assert every.schema.fieldNames()[:2] == ["_type", "_op"]
+    assert list(every.tables) == ["node:Person", "edge:Knows"]
+
+
+def test_columns_of_one_name_and_two_types_are_no_stream(tmp_path: Path) -> None:
+    schema = "node A { key: String @key  x: I64? }\nnode B { key: String @key  x: String? }"
+    graph = omnigraph.init(str(tmp_path / "g"), schema=schema)
+    options = {"path": graph.root, "startingCommit": "now"}
+
+    with pytest.raises(InvalidInputError, match=r"node:A.x is int64 and node:B.x is string"):
+        _ = planned_stream({**options, "types": "*"}).schema
+    with pytest.raises(InvalidInputError, match="types were chosen twice"):
+        planned_stream({**options, "types": "*", "type": "A"})
+
+
 def batch(reader: ChangeStreamReader, start: dict[str, Any], limit: int = 99) -> dict[str, Any]:
     return reader.latestOffset(start, ReadMaxFiles(limit))
 

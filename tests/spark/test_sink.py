@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.serializers import CPickleSerializer
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.streaming.datasource import ReadMaxFiles
 from pyspark.sql.types import StructType
 
 import omnigraph
@@ -30,7 +32,8 @@ from omnigraph.errors import (
 from omnigraph.failpoints import Action, Armed, FailpointReached, arm, disarm_all
 from omnigraph.graph import Graph
 from omnigraph.spark import OmnigraphDataSource, foreach_batch
-from omnigraph.spark.datasource import plan_sink, planned_write
+from omnigraph.spark.change_source import ChangeStreamReader
+from omnigraph.spark.datasource import plan_sink, planned_stream, planned_write
 from omnigraph.spark.sink import GraphStreamWriter, GraphWriter, StagedPieces, stage_partition
 from tests.gate.selection import for_gate
 from tests.stores import folder_of
@@ -393,6 +396,50 @@ def test_a_batch_whose_commit_dies_is_published_once_when_it_is_repeated(
     assert people(graph)["a"] == (2, None)
     assert people(graph)["p1"] == ((None if mode == "merge" else 1), "Ulm")
     assert graph.maintenance.check().ok
+
+
+def after_images(changes: pa.RecordBatch) -> pa.RecordBatch:
+    """As `changes.where("_op != 'delete'").select("_type", "after.*")` has them."""
+    written = changes.filter(pc.not_equal(changes.column("_op"), "delete"))
+    images = pa.RecordBatch.from_struct_array(written.column("after"))
+    return images.add_column(0, "_type", written.column("_type"))
+
+
+def copy_feed(source: Graph, target: Graph, *, batches: int) -> None:
+    """Stream what is new in one graph into another; every batch is committed twice."""
+    feed = {"path": source.root, "types": "*", "startingCommit": "beginning"}
+    sink = {"path": target.root, "typeColumn": "_type", "mode": "replace", "stream": "copy"}
+    reader = ChangeStreamReader(planned_stream(feed))
+    start = reader.initialOffset()
+    columns = ["_type", *reader._plan.stored.names]
+    for batch_id in range(batches):
+        end = reader.latestOffset(start, ReadMaxFiles(2))
+        for _ in range(2):
+            writer = GraphStreamWriter(plan_sink(sink, columns, overwrite=False), StructType())
+            SENT.dumps(writer)
+            messages: list[WriterCommitMessage | None] = [
+                stage_partition(writer._plan, map(after_images, reader.read(part)), partition=n)
+                for n, part in enumerate(reader.partitions(start, end))
+            ]
+            writer.commit(messages, batch_id)
+        start = end
+
+
+def test_a_feed_that_is_streamed_into_another_graph_ends_equal(
+    graph: Graph, tmp_path: Path
+) -> None:
+    copy = omnigraph.init(str(tmp_path / "copy"), schema=SCHEMA)
+    edges = [{"src": "p0", "dst": f"p{n}", "since": n} for n in range(1, 4)]
+    graph.write({"Knows": edges})
+    graph.write({"Person": [{"name": "p1", "age": 11}, {"name": "new"}]}, mode="merge")
+    graph.write({"Person": [{"name": "p1", "age": 12, "city": None}]}, mode="merge")
+
+    copy_feed(graph, copy, batches=3)
+
+    for type_name in ("Person", "Knows"):
+        expected = graph.scan(type_name).read_all().sort_by("id")
+        assert copy.scan(type_name).read_all().sort_by("id").equals(expected)
+    assert len(copy.commits()) == 4
 
 
 def test_a_stream_needs_a_name(graph: Graph) -> None:

@@ -1,4 +1,4 @@
-"""Stream the changes of one type of a branch, commit by commit, to Spark.
+"""Stream the changes of one type of a branch, or of several, commit by commit, to Spark.
 
 `spark.readStream.format("omnigraph")` has one row per row that a commit changed, whatever the
 commit's own columns were:
@@ -10,6 +10,9 @@ commit's own columns were:
     id             string
     changed        array      for updates the columns that differ, else null
     before, after  struct     the row as it was and as it is; null for an insert, for a delete
+
+A stream of several types also has `_type`, and images with the columns of all of them. Its parts
+are in the order of commits, in a commit nodes before edges.
 
 Spark asks for the initial offset again whenever it plans or repeats its first batch, so "now" would
 move. The end of every batch therefore also records where the batch began, and the first batch is
@@ -26,7 +29,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -104,11 +107,12 @@ def change_parts(commit: GraphCommit, diff: TableDiff) -> tuple[ChangePart, ...]
     )
 
 
-def carried_changes(stored: pa.Schema) -> pa.Schema:
+def carried_changes(stored: pa.Schema, *, has_type: bool = False) -> pa.Schema:
     """The schema in which changes are transferred; `stored` are the stream's table columns."""
     image = pa.struct([pa.field(column.name, carried_type(column.type)) for column in stored])
     return pa.schema(
         [
+            *([pa.field("_type", pa.string(), nullable=False)] if has_type else []),
             pa.field("_op", pa.string(), nullable=False),
             pa.field("_commit", pa.string(), nullable=False),
             pa.field("_committed_at", _MOMENT, nullable=False),
@@ -120,8 +124,8 @@ def carried_changes(stored: pa.Schema) -> pa.Schema:
     )
 
 
-def spark_changes(stored: pa.Schema) -> spark_types.StructType:
-    """The schema of the stream."""
+def spark_changes(carried: pa.Schema) -> spark_types.StructType:
+    """The schema of the stream whose changes are transferred so."""
     return spark_types.StructType(
         [
             spark_types.StructField(
@@ -129,29 +133,34 @@ def spark_changes(stored: pa.Schema) -> spark_types.StructType:
                 _spark_type(carried_change.type),
                 nullable=carried_change.nullable,
             )
-            for carried_change in carried_changes(stored)
+            for carried_change in carried
         ]
     )
 
 
-def read_part(part: ChangePart, stored: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Stream the rows of a part in the shape Spark takes.
+def read_part(
+    part: ChangePart, stored: pa.Schema, *, label: str | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Stream the rows of a part in the shape Spark takes; `label` names their type, if given.
 
     Raises:
         InvalidInputError: a value of the commit does not fit the stream's type of its column.
     """
-    carried = carried_changes(stored)
+    carried = carried_changes(stored, has_type=label is not None)
     if part.part is None:
         batches: Iterator[pa.RecordBatch] = iter(part.diff.reader())
     else:
         batches = one_sided_rows(part.diff, [part.part])
     for batch in streamed_unless_removed(batches, part.diff.root, *part.diff.entries):
-        yield _carried(part, batch, carried)
+        yield _carried(part, batch, carried, label)
 
 
-def _carried(part: ChangePart, batch: pa.RecordBatch, carried: pa.Schema) -> pa.RecordBatch:
+def _carried(
+    part: ChangePart, batch: pa.RecordBatch, carried: pa.Schema, label: str | None
+) -> pa.RecordBatch:
     count = len(batch)
     columns = [
+        *([] if label is None else [pa.repeat(pa.scalar(label, pa.string()), count)]),
         batch.column("op"),
         pa.repeat(pa.scalar(part.commit_id, pa.string()), count),
         pa.repeat(pa.scalar(part.committed_at, _MOMENT), count),
@@ -205,20 +214,47 @@ _CURSOR, _SINCE, _INITIAL = "cursor", "since", "initial"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamPlan:
-    """What a stream reads. `stored` are the columns the table had when the stream was loaded."""
+    """What a stream reads.
+
+    `tables` are the columns that each table had when the stream was loaded. `labels` names the type
+    of each in a stream of several, and is None in a stream of one.
+    """
 
     root: Root
     branch: str | None
-    table_key: str
+    tables: Mapping[str, pa.Schema] = field(repr=False)
+    labels: Mapping[str, str] | None
     start: str
     commits_per_batch: int
     holds: bool
     """Whether what a batch reads is held until the batch is done; that writes to the root."""
-    stored: pa.Schema = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        return ", ".join(self.tables)
+
+    @property
+    def stored(self) -> pa.Schema:
+        """The columns of all tables.
+
+        Raises:
+            InvalidInputError: two types have a column of one name and of different types.
+        """
+        columns: dict[str, tuple[str, pa.Field]] = {}
+        for table_key, schema in self.tables.items():
+            for column in schema:
+                first_key, first = columns.setdefault(column.name, (table_key, column))
+                if first.type != column.type:
+                    raise InvalidInputError(
+                        f"{first_key}.{column.name} is {first.type} and {table_key}.{column.name} "
+                        f"is {column.type}, which cannot be one column",
+                        next_step="Read these types as two streams.",
+                    )
+        return pa.schema([column for _, column in columns.values()])
 
     @property
     def schema(self) -> StructType:
-        return spark_changes(self.stored)
+        return spark_changes(carried_changes(self.stored, has_type=self.labels is not None))
 
 
 def checked_start(text: str) -> str:
@@ -296,7 +332,9 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(part) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_part(partition.value, self._plan.stored)
+        part: ChangePart = partition.value
+        label = None if self._plan.labels is None else self._plan.labels[part.diff.table_key]
+        return read_part(part, self._plan.stored, label=label)
 
     def commit(self, end: Offset) -> None:  # noqa: ARG002 - all that was planned is done
         self._let_go()
@@ -324,7 +362,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _line(self) -> BranchLine:
         plan = self._plan
-        return BranchLine(StoredObjects(plan.root), plan.branch, (plan.table_key,))
+        return BranchLine(StoredObjects(plan.root), plan.branch, tuple(plan.tables))
 
     def _available(self, commits: tuple[GraphCommit, ...]) -> tuple[GraphCommit, ...]:
         """The commits up to the last one that a query which ends by itself was started for."""
@@ -335,16 +373,16 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _require_columns(self, line: BranchLine, commit: GraphCommit, diff: TableDiff) -> None:
         """A column that the table has now must be in the stream; one that it lost need not be."""
-        known = set(self._plan.stored.names)
+        known = set(self._plan.tables[diff.table_key].names)
         extra = [column.name for column in diff.columns if column.name not in known]
-        entry = line.tables.get(self._plan.table_key) if extra else None
+        entry = line.tables.get(diff.table_key) if extra else None
         if entry is None:
             return
         missing = set(extra) & set(open_pinned(line.root, entry).schema.names)
         if missing:
             raise InvalidInputError(
                 f"commit {commit.commit_id} has a column {min(missing)!r} of "
-                f"{self._plan.table_key} that the stream was loaded without",
+                f"{diff.table_key} that the stream was loaded without",
                 next_step="Load the stream again and start it from the same checkpoint.",
             )
 

@@ -24,15 +24,17 @@ and batches of a stream are written once, see `sink`:
 
 Options of a read: `type` (a type's name, or `node:Name` and `edge:Name` where both exist),
 `columns` (separated by commas), `filter` (a condition in SQL), one of `version` (of the manifest),
-`commit` or `timestampAsOf`, and `branch`. Options of a stream: `type`, `branch`, `startingCommit`
-("now", "beginning" or the id of a commit), `maxCommitsPerBatch` and `hold`. Options of a write, see
-`sink`: `type` or `typeColumn`, `mode` ("merge" and "replace", which Spark's own modes are not),
-`branch`, `operationId`, `onError`, `maxBad`, `orderBy` and `actor`; a stream into a graph has
-`stream` instead of `operationId`. All take `storage.NAME` for each option NAME of the store.
+`commit` or `timestampAsOf`, and `branch`. Options of a stream of changes: `type`, or `types`
+(separated by commas, or `*` for all), `branch`, `startingCommit` ("now", "beginning" or the id of a
+commit), `maxCommitsPerBatch` and `hold`. Options of a write, see `sink`: `type` or `typeColumn`,
+`mode` ("merge" and "replace", which Spark's own modes are not), `branch`, `operationId`, `onError`,
+`maxBad`, `orderBy` and `actor`; a stream into a graph has `stream` instead of `operationId`. All
+take `storage.NAME` for each option NAME of the store.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -48,6 +50,7 @@ from pyspark.sql.types import StructType
 
 from omnigraph import errors
 from omnigraph.creation.initialise import existing_graph
+from omnigraph.diff.branch_line import nodes_first
 from omnigraph.language.diagnostics import did_you_mean
 from omnigraph.runner.scan import ScanPlan, read_group, scan_plan
 from omnigraph.spark.change_source import (
@@ -82,7 +85,8 @@ _STORAGE_PREFIX: Final = "storage."
 _PAST: Final = ("version", "commit", "timestampAsOf")
 _READ_OPTIONS: Final = ("path", "type", "columns", "filter", *_PAST, "branch")
 _STREAM_ONLY: Final = ("startingCommit", "maxCommitsPerBatch", "hold")
-_STREAM_OPTIONS: Final = ("path", "type", "branch", *_STREAM_ONLY)
+_STREAM_OPTIONS: Final = ("path", "type", "types", "branch", *_STREAM_ONLY)
+_ALL_TYPES: Final = "*"
 
 
 class OmnigraphDataSource(DataSource):
@@ -115,7 +119,7 @@ class OmnigraphDataSource(DataSource):
         plan = planned_stream(self.options) if self._stream is None else self._stream
         if schema != plan.schema:
             raise errors.InvalidInputError(
-                f"changes of {plan.table_key} were to be read as {schema.simpleString()}, expected "
+                f"changes of {plan.name} were to be read as {schema.simpleString()}, expected "
                 f"{plan.schema.simpleString()}",
                 next_step="Leave `.schema(...)` out.",
             )
@@ -191,17 +195,17 @@ def planned_stream(options: Mapping[str, str]) -> StreamPlan:
     _require_known(options, _STREAM_OPTIONS)
     root = _root(options)
     snapshot = _snapshot(root, options)
-    table_key = _table_key(root, snapshot, options)
+    table_keys = _table_keys(root, snapshot, options)
     return StreamPlan(
         root=root,
         branch=options.get("branch"),
-        table_key=table_key,
+        tables={key: scan_plan(root, snapshot.tables[key]).stored for key in table_keys},
+        labels=_labels(snapshot) if "types" in options else None,
         start=checked_start(options.get("startingCommit", "now")),
         commits_per_batch=checked_commits(
             options.get("maxCommitsPerBatch", str(COMMITS_PER_BATCH))
         ),
         holds=checked_hold(options.get("hold", "false")),
-        stored=scan_plan(root, snapshot.tables[table_key]).stored,
     )
 
 
@@ -271,12 +275,38 @@ def _reference(way: str, text: str) -> str:
     return text
 
 
+def _table_keys(root: Root, snapshot: Snapshot, options: Mapping[str, str]) -> tuple[str, ...]:
+    """The tables of a stream: of one type, of the named ones, or of all."""
+    named = options.get("types")
+    if named is None:
+        return (_table_key(root, snapshot, options),)
+    if "type" in options:
+        raise errors.InvalidInputError(
+            "types were chosen twice, by type and by types", next_step="Choose one way."
+        )
+    if named.strip() == _ALL_TYPES:
+        return tuple(sorted(snapshot.tables, key=nodes_first))
+    keys = {_key_of(root, snapshot, name.strip()) for name in named.split(",")}
+    return tuple(sorted(keys, key=nodes_first))
+
+
+def _labels(snapshot: Snapshot) -> dict[str, str]:
+    """How a stream names types: by name, or by key where a node and an edge type share it."""
+    type_names = {key: key.partition(":")[2] for key in snapshot.tables}
+    uses = Counter(type_names.values())
+    return {key: name if uses[name] == 1 else key for key, name in type_names.items()}
+
+
 def _table_key(root: Root, snapshot: Snapshot, options: Mapping[str, str]) -> str:
     wanted_type = options.get("type")
     if wanted_type is None:
         raise errors.InvalidInputError(
             f"no type of {root} was chosen", next_step='Add `.option("type", NAME)`.'
         )
+    return _key_of(root, snapshot, wanted_type)
+
+
+def _key_of(root: Root, snapshot: Snapshot, wanted_type: str) -> str:
     matching_keys = [key for key in snapshot.tables if wanted_type in (key, key.partition(":")[2])]
     if not matching_keys:
         hint = did_you_mean(wanted_type, [key.partition(":")[2] for key in snapshot.tables])
