@@ -64,6 +64,10 @@ on-s3 *args:
 s3-tools:
     bash .ci/s3-tools
 
+# Get the emulators of Azure's and Google's stores for the nightly, once (needs Go and npm)
+emulators:
+    bash .ci/emulators
+
 # Start an S3 server by hand and print what to export; its files are in the folder
 s3 folder="/tmp/omnigraph-s3":
     python -m tests.s3.server {{folder}}

@@ -38,7 +38,7 @@ from omnigraph.ids import FreshIds
 from omnigraph.load.formats.parse import parse_split
 from omnigraph.load.formats.records import ParsedRows, Split
 from omnigraph.load.formats.splits import plan_splits
-from omnigraph.load.load import find_sources
+from omnigraph.load.input_files import find_sources
 from omnigraph.runner.session import SparkTarget, spark_session
 
 if TYPE_CHECKING:

@@ -258,6 +258,7 @@ class Graph(Reads):
             operation_id=self._load_operation(operation_id, branch),
             quarantine=chosen.quarantine,
             progress=progress,
+            source_options=chosen.storage_options,
         )
         return self._load(request, chosen)
 

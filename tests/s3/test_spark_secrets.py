@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.s3.server import WRITER
+from tests.s3.server import WRITER, S3Server
 
 pytestmark = [
     pytest.mark.s3,
@@ -22,18 +22,20 @@ pytestmark = [
 ]
 
 
-def test_a_load_on_spark_writes_to_s3_and_shows_no_secret(
-    writer: Mapping[str, str], s3_root: str, tmp_path: Path
+def test_a_load_on_spark_reads_and_writes_s3_and_shows_no_secret(
+    served: S3Server, writer: Mapping[str, str], s3_root: str, tmp_path: Path
 ) -> None:
     names = [f"p{number}" for number in range(50)]
     records = [json.dumps({"type": "Person", "data": {"name": name}}) for name in names]
-    (tmp_path / "people.jsonl").write_text("\n".join(records))
+    people = served.folder_of(s3_root).with_name("people.jsonl")
+    people.parent.mkdir(parents=True)
+    people.write_text("\n".join(records))
     shown = tmp_path / "shown"
     shown.mkdir()
     told = {
         "root": s3_root,
         "options": dict(writer),
-        "input": str(tmp_path / "people.jsonl"),
+        "input": f"{s3_root.removesuffix('/graph')}/people.jsonl",
         "shown": str(shown),
     }
 

@@ -82,3 +82,6 @@ class LoadOptions:
     """Where rejected records are written; inside the graph by default."""
     progress: Progress | None = None
     """Receives the progress of the load."""
+    storage_options: Mapping[str, str] | None = None
+    """Options of the object store of the input; by default those of the graph if it is on a store
+    of the same kind, and else the environment."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 GraphArgument = Annotated[
-    str, typer.Argument(metavar="GRAPH", help="Local path, file:// or s3:// URL.")
+    str, typer.Argument(metavar="GRAPH", help="Local path, file://, s3://, az:// or abfss:// URL.")
 ]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object to stdout.")]
 QuietFlag = Annotated[bool, typer.Option("--quiet", help="Do not show progress.")]

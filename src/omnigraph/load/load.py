@@ -1,37 +1,26 @@
 """Load files and frames as one commit: validate the request, find the input, choose the engine.
 
-Inside a folder, names that start with a dot or an underscore belong to other programs and are not
-data.
-
 Invariants:
 - Both engines produce the same graph, report and quarantine, so cost alone decides between them
   where both can be used.
 - A load that is not published leaves no quarantine behind.
-- The order of the input is the order in which the user names paths, then that of the sorted paths.
-  A file that is named twice is read once.
-- Every file has a known format, and a type where its records do not name theirs. A path that the
-  user named is never ignored silently.
 """
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeGuard
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from omnigraph.arguments import one_of
 from omnigraph.commit.publish import OperationStatus, decision_in, operation_status
-from omnigraph.errors import ConflictError, InvalidInputError, NotFoundError, OmnigraphError
+from omnigraph.errors import ConflictError, InvalidInputError, OmnigraphError
 from omnigraph.language.diagnostics import did_you_mean, shown
-from omnigraph.load.formats.input_names import TypeNames, type_names
 from omnigraph.load.formats.records import FileFormat, SourceFile
-from omnigraph.load.formats.splits import SPLIT_BYTES, plan_splits
+from omnigraph.load.formats.splits import SPLIT_BYTES, plan_splits, split_bytes_for
+from omnigraph.load.input_files import Named, find_sources
 from omnigraph.load.pipeline import run_load
 from omnigraph.load.report import (
     DEFAULT_CEILING,
@@ -46,13 +35,11 @@ from omnigraph.load.report import (
     repeated_report,
 )
 from omnigraph.load.staging import StagedInput, discard_staged
-from omnigraph.names import EDGE_PREFIX, NODE_PREFIX
 from omnigraph.runner.threads import PARALLEL, ThreadRunner
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, Scalar, ScalarType
 from omnigraph.schema.model import model_hash
 from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.manifest_rows import Outcome
-from omnigraph.storage.objects.paths import require_path
 from omnigraph.storage.refs.references import branch_ref
 from omnigraph.validation.constraints import WriteMode
 from omnigraph.validation.input.columns import read_table, without_views
@@ -61,173 +48,13 @@ from omnigraph.validation.input.intake import (
     resolved_types,
     table_key_named,
     table_key_of,
-    type_named,
 )
-from omnigraph.validation.violations import shown as quoted
 
 if TYPE_CHECKING:
     from omnigraph.clock import Clock
     from omnigraph.load.report import Progress
+    from omnigraph.storage.objects.location import Root
     from omnigraph.storage.objects.store import Objects
-
-
-_ENDINGS: Final = {
-    ".jsonl": FileFormat.JSONL,
-    ".ndjson": FileFormat.JSONL,
-    ".json": FileFormat.JSONL,
-    ".csv": FileFormat.CSV,
-    ".parquet": FileFormat.PARQUET,
-}
-_PACKED: Final = ".gz"
-_KNOWN: Final = f"{', '.join(_ENDINGS)}, and {_PACKED} after all but the last"
-# The folders of an export, by the kind of type they hold.
-_FOLDERS: Final = {"nodes": NODE_PREFIX, "edges": EDGE_PREFIX}
-
-Named = str | os.PathLike[str]
-
-
-def find_sources(
-    named: Named | Iterable[Named],
-    *,
-    catalog: Catalog,
-    type_name: str | None = None,
-    columns: Mapping[str, str] | None = None,
-) -> tuple[SourceFile, ...]:
-    """The files behind paths, `file://` addresses, folders and patterns.
-
-    Args:
-        named: One name or several. A folder means all files below it; `*`, `?`, `[...]` and
-            `**` are patterns, unless a file is really called so.
-        catalog: Knows the types that files and folders can be called after.
-        type_name: The type of all CSV and Parquet records. Without it, each such file has the type
-            it is called after, as in `Person.csv`, or its folder is, as in
-            `nodes/Person/part-0.parquet`.
-        columns: The file's own name for the column of a property, in CSV and Parquet files.
-
-    Raises:
-        NotFoundError: a name matches nothing.
-        InvalidInputError: a file has an unknown ending, or no type, or the store is not supported.
-    """
-    names = type_names(catalog)
-    input_names = [named] if isinstance(named, str | os.PathLike) else list(named)
-    if not input_names:
-        raise NotFoundError("no input was named", next_step="Name a file, a folder or a pattern.")
-    if type_name is not None:
-        type_named(type_name, catalog)
-    files_by_path: dict[str, SourceFile] = {}
-    for input_name in input_names:
-        for path in _paths(os.fspath(input_name)):
-            if path not in files_by_path:
-                files_by_path[path] = _source(path, names, type_name, columns or {})
-    return tuple(files_by_path.values())
-
-
-def _paths(name: str) -> list[str]:
-    """The files that one name means, in order."""
-    path = _local(name)
-    require_path(path, argument="the source")
-    if Path(path).exists():
-        matches = [path]
-    elif glob.has_magic(path):
-        matches = sorted(glob.glob(path, recursive=True))  # noqa: PTH207 - keeps relative paths
-    else:
-        matches = []
-    files = [file for match in matches for file in _files(match)]
-    if not files:
-        what = "is an empty folder" if Path(path).is_dir() else "matches no file"
-        raise NotFoundError(
-            f"{name} {what}", next_step="Name a file, a folder or a pattern that has data."
-        )
-    return list(dict.fromkeys(files))
-
-
-def _local(name: str) -> str:
-    scheme = urlsplit(name).scheme if "://" in name else ""
-    if scheme == "file":
-        return url2pathname(urlsplit(name).path)
-    if scheme:
-        raise InvalidInputError(
-            f"{name} is on a store of kind {scheme}, expected a local path or file://",
-            next_step="Copy the files to a disk, or read them with Spark and load the DataFrame.",
-        )
-    return name
-
-
-def _files(path: str) -> list[str]:
-    if not Path(path).is_dir():
-        return [path]
-    inside: list[str] = []
-    for folder, folders, names in os.walk(path):
-        folders[:] = [name for name in folders if _is_data(name)]
-        inside += [str(Path(folder, name)) for name in names if _is_data(name)]
-    return sorted(inside)
-
-
-def _is_data(name: str) -> bool:
-    return not name.startswith((".", "_"))
-
-
-def _source(
-    path: str, names: TypeNames, type_name: str | None, columns: Mapping[str, str]
-) -> SourceFile:
-    lowered = path.lower()
-    gzipped = lowered.endswith(_PACKED)
-    ending = Path(lowered.removesuffix(_PACKED)).suffix
-    file_format = _ENDINGS.get(ending)
-    if file_format is None or (gzipped and file_format is FileFormat.PARQUET):
-        raise InvalidInputError(
-            f"{path} has the ending {quoted(''.join(Path(path).suffixes[-2:]))}, expected {_KNOWN}",
-            next_step="Rename the file, or leave it out.",
-        )
-    if file_format is FileFormat.JSONL:
-        if type_name is not None or columns:
-            raise InvalidInputError(
-                f"a type or a mapping of columns was given for {path}, "
-                "whose records name their types and properties themselves",
-                next_step="Leave these out, or load CSV and Parquet files separately.",
-            )
-        chosen = None
-    else:
-        chosen = type_name or _called_after(path, names)
-    return SourceFile(
-        path=path,
-        format=file_format,
-        size=_size(path),
-        gzipped=gzipped,
-        type_name=chosen,
-        columns=dict(columns),
-    )
-
-
-def _called_after(path: str, names: TypeNames) -> str:
-    """The type that the file, or else its folder, is called after."""
-    folders = Path(path).absolute().parent
-    for word, above in (
-        (Path(path).name.partition(".")[0], folders),
-        (folders.name, folders.parent),
-    ):
-        table_keys = names.matches(word)
-        if len(table_keys) > 1:
-            table_keys = tuple(
-                key for key in table_keys if key.startswith(_FOLDERS.get(above.name, " "))
-            )
-        if len(table_keys) == 1:
-            return word if len(names.matches(word)) == 1 else table_keys[0]
-    known = ", ".join([*names.nodes, *names.edges])
-    raise InvalidInputError(
-        f"the records of {path} do not name their type, and neither the file nor its folder "
-        f"is named after one of {known:.200}",
-        next_step="Give the type (`type=`, or `--type` on the command line).",
-    )
-
-
-def _size(path: str) -> int:
-    try:
-        return Path(path).stat().st_size
-    except OSError as error:
-        raise NotFoundError(
-            f"{path} cannot be read: {error.strerror}", next_step="Name a file that can be read."
-        ) from error
 
 
 BREAK_EVEN_BYTES: Final = 64 << 20
@@ -258,6 +85,7 @@ class LoadRequest:
     operation_id: str
     quarantine: str | None
     progress: Progress
+    source_options: Mapping[str, str] | None = None
 
 
 def load_graph(
@@ -275,7 +103,7 @@ def load_graph(
     on_error = one_of(FaultPolicy, request.on_error, argument="on_error")
     wanted = one_of(Engine, request.engine, argument="engine")
     _require_order(request.order_by, mode, catalog)
-    load_input = _Input.of(request, catalog)
+    load_input = _Input.of(request, catalog, objects.root)
     engine = _engine_of(load_input, wanted, spark=request.spark)
     job = LoadJob(
         splits=plan_splits(load_input.files, split_bytes=_split_bytes(engine, load_input.files)),
@@ -381,12 +209,12 @@ class _Input:
     staged: StagedInput | None = None
 
     @classmethod
-    def of(cls, request: LoadRequest, catalog: Catalog) -> _Input:
+    def of(cls, request: LoadRequest, catalog: Catalog, graph: Root) -> _Input:
         if isinstance(request.source, StagedInput):
             staged = request.source
             return cls(frames={}, named=frozenset(staged.columns), staged=staged)
         if not isinstance(request.source, Mapping):
-            return cls._of_files(request, catalog)
+            return cls._of_files(request, catalog, graph)
         if request.type_name is not None or request.columns:
             raise InvalidInputError(
                 "a type or a mapping of columns was given together with frames",
@@ -397,14 +225,19 @@ class _Input:
         return cls(frames=frames, named=frozenset(frames))
 
     @classmethod
-    def _of_files(cls, request: LoadRequest, catalog: Catalog) -> _Input:
+    def _of_files(cls, request: LoadRequest, catalog: Catalog, graph: Root) -> _Input:
         if not _names_files(request.source):
             raise InvalidInputError(
                 f"the source is {type(request.source).__name__}, expected paths or frames by type",
                 next_step='Give a path, a list of paths, or frames as in {"Person": frame}.',
             )
         files = find_sources(
-            request.source, catalog=catalog, type_name=request.type_name, columns=request.columns
+            request.source,
+            catalog=catalog,
+            type_name=request.type_name,
+            columns=request.columns,
+            storage_options=request.source_options,
+            graph=graph,
         )
         named = {table_key_named(file.type_name, catalog) for file in files if file.type_name}
         return cls(files=files, frames={}, named=frozenset(named))
@@ -478,9 +311,9 @@ def _is_spark_frame(frame: object) -> bool:
 
 def _split_bytes(engine: Engine, files: Iterable[SourceFile]) -> int:
     """Small enough for every thread to have several, large enough to cost little each."""
-    if engine is Engine.SPARK:
-        return SPLIT_BYTES
     size = sum(file.size for file in files)
+    if engine is Engine.SPARK:
+        return split_bytes_for(size)
     return min(SPLIT_BYTES, max(_LOCAL_SPLIT_BYTES, size // (4 * PARALLEL)))
 
 

@@ -190,7 +190,7 @@ def read_csv(file: SourceFile) -> Iterator[CsvBatch]:
     Raises:
         InvalidInputError: the file is not CSV, or a quote in it is not closed.
     """
-    with opened(file) as stream:
+    with opened(file, until=file.size) as stream:
         yield from _CsvReader(stream, file).batches()
 
 

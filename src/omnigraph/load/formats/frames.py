@@ -33,6 +33,7 @@ from omnigraph.validation.input.intake import NewIds
 BATCH_ROWS_MAX: Final = 65_536
 _BATCH_BYTES: Final = 16 << 20
 _SAMPLED_ROWS: Final = 16
+_SAMPLE_BYTES: Final = 64 << 10
 _TIMES: Final = frozenset({Scalar.DATE, Scalar.DATETIME})
 
 
@@ -73,9 +74,11 @@ def parquet_batches(split: Split, *, block_rows: int = BATCH_ROWS_MAX) -> Iterat
     with opened(split.file) as stream:
         try:
             reader = pq.ParquetFile(stream)
+            # Without a buffer, a few rows would cost whole columns of the group.
+            sampler = pq.ParquetFile(stream, metadata=reader.metadata, buffer_size=_SAMPLE_BYTES)
             yield pa.RecordBatch.from_pylist([], schema=reader.schema_arrow)
             for group in range(split.start, split.end):
-                at_once = _rows_at_once(reader, group, block_rows)
+                at_once = _rows_at_once(sampler, group, block_rows)
                 yield from reader.iter_batches(batch_size=at_once, row_groups=[group])
         except (pa.ArrowException, OSError) as error:
             raise not_parquet(split.file, error) from error

@@ -21,6 +21,7 @@ from typing import Final, TypeAlias
 
 import pyarrow as pa
 
+from omnigraph.storage.objects.location import Root
 from omnigraph.validation.input.mentions import Mentions
 from omnigraph.validation.json_encoding import BLOB_PREFIX
 from omnigraph.validation.violations import Reason, Violation
@@ -38,7 +39,8 @@ class FileFormat(StrEnum):
 class SourceFile:
     """One input file. `type_name` is set where its records do not name their type themselves.
 
-    `columns` maps property names to the file's own column names, for CSV and Parquet.
+    `columns` maps property names to the file's own column names, for CSV and Parquet. `bucket` is
+    set if the file is on an object store, where `tag` changes with its content.
     """
 
     path: str
@@ -47,6 +49,8 @@ class SourceFile:
     gzipped: bool = False
     type_name: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
+    bucket: Root | None = None
+    tag: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Divide source files into splits of about equal work, and read the lines of a split in blocks.
 
-Compressed files are decompressed while they are read. Only files that this machine can open are
-supported as sources; another store would be one more case here.
+Compressed files are decompressed while they are read. Files are on a disk of this machine or on an
+object store, of which ranges of bytes are read.
 
 A line ends at a newline; a carriage return before it belongs to the end. A byte order mark at the
 start of a file is not part of its first line. The last line may have no end.
@@ -22,8 +22,10 @@ import gzip
 import os
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias, assert_never, cast, overload
@@ -34,11 +36,14 @@ import pyarrow.parquet as pq
 
 from omnigraph.errors import InvalidInputError, NotFoundError, StorageUnavailableError
 from omnigraph.load.formats.records import FileFormat, SourceFile, Split
+from omnigraph.storage.objects.input_objects import InputObject, open_object
 
 
 @contextmanager
-def opened(file: SourceFile) -> Iterator[BinaryIO]:
+def opened(file: SourceFile, *, until: int | None = None) -> Iterator[BinaryIO]:
     """The bytes of a file; what is raised inside is raised as an error about this file.
+
+    `until` says that they are read in order, and where the reader most likely stops.
 
     Raises:
         NotFoundError: the file is gone, or was never on this machine.
@@ -46,7 +51,7 @@ def opened(file: SourceFile) -> Iterator[BinaryIO]:
         StorageUnavailableError: the file cannot be read.
     """
     try:
-        with Path(file.path).open("rb") as plain:
+        with _plain(file, until) as plain:
             if file.gzipped:
                 with gzip.GzipFile(fileobj=plain) as unpacked:
                     yield cast("BinaryIO", unpacked)
@@ -54,7 +59,7 @@ def opened(file: SourceFile) -> Iterator[BinaryIO]:
                 yield plain
     except FileNotFoundError as error:
         raise NotFoundError(
-            f"{file.path} does not exist on this machine",
+            f"{file.path} does not exist{' on this machine' if file.bucket is None else ''}",
             next_step="Name a file that every machine of the load can read.",
         ) from error
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -69,6 +74,14 @@ def opened(file: SourceFile) -> Iterator[BinaryIO]:
         ) from error
 
 
+def _plain(file: SourceFile, until: int | None) -> BinaryIO:
+    if file.bucket is None:
+        return Path(file.path).open("rb")
+    path = file.path.removeprefix(f"{file.bucket}/")
+    wanted = InputObject(path=path, size=file.size, tag=file.tag)
+    return cast("BinaryIO", open_object(file.bucket, wanted, until=until))
+
+
 def shrunk(file: SourceFile, *, found: int) -> InvalidInputError:
     """The error of a file that lost bytes between planning and reading."""
     return InvalidInputError(
@@ -78,6 +91,8 @@ def shrunk(file: SourceFile, *, found: int) -> InvalidInputError:
 
 
 SPLIT_BYTES: Final = 32 << 20
+_FOOTERS_AT_ONCE: Final = 16
+_PLANNED_TOGETHER: Final = 1024
 _SPLIT_BYTES_MAX: Final = 256 << 20
 _SPLITS_SMALL: Final = 2048
 
@@ -92,9 +107,9 @@ def split_bytes_for(size: int) -> int:
 
 
 def plan_splits(
-    files: Iterable[SourceFile], *, split_bytes: int | None = None
+    files: Iterable[SourceFile], *, split_bytes: int = SPLIT_BYTES
 ) -> tuple[Split, ...]:
-    """Cut every file into splits of about equal work, where its format allows it.
+    """Cut every file into splits of at most about `split_bytes`, where its format allows it.
 
     Lines are cut anywhere. Parquet is cut between row groups, counted with their unpacked size. A
     packed file is read from its start, and a value in a CSV file may contain newlines: neither can
@@ -103,13 +118,30 @@ def plan_splits(
     Raises:
         InvalidInputError: a Parquet file has no readable footer.
     """
-    sources = tuple(files)
-    size = split_bytes or split_bytes_for(sum(file.size for file in sources))
-    cuts = ((file, start, end) for file in sources for start, end in _ranges(file, size))
+    assert split_bytes > 0
+    listed = tuple(files)
+    cuts = (
+        (file, start, end)
+        for first in range(0, len(listed), _PLANNED_TOGETHER)
+        for file, ranges in _ranges_of_all(listed[first : first + _PLANNED_TOGETHER], split_bytes)
+        for start, end in ranges
+    )
     return tuple(
         Split(number=number, file=file, start=start, end=end)
         for number, (file, start, end) in enumerate(cuts)
     )
+
+
+def _ranges_of_all(
+    files: Sequence[SourceFile], split_bytes: int
+) -> Iterator[tuple[SourceFile, list[tuple[int, int]]]]:
+    """The ranges of every file; footers are read at the same time."""
+    cut = partial(_ranges, split_bytes=split_bytes)
+    if not any(file.format is FileFormat.PARQUET for file in files):
+        yield from zip(files, map(cut, files), strict=True)
+        return
+    with ThreadPoolExecutor(_FOOTERS_AT_ONCE) as beside:
+        yield from zip(files, beside.map(cut, files), strict=True)
 
 
 def _ranges(file: SourceFile, split_bytes: int) -> list[tuple[int, int]]:
@@ -219,7 +251,8 @@ def read_lines(
 ) -> Iterator[Lines]:
     """Every line that begins in the split, in order."""
     assert 0 < block_bytes <= line_bytes_max
-    with opened(split.file) as stream:
+    until = split.file.size if split.file.gzipped else split.end
+    with opened(split.file, until=until) as stream:
         if split.file.gzipped:
             pieces = iter(lambda: stream.read(block_bytes), b"")
         else:

@@ -98,8 +98,7 @@ def _as_stored(
         return lance.dataset(uri, version=version, storage_options=options), None
     session = _session(_bytes_kept(caches))
     handle = lance.dataset(uri, version=version, storage_options=options, session=session)
-    bucket = root.uri.removeprefix("s3://").split("/")[0]
-    _KEPT.keep((caches, bucket, tuple(sorted(root.storage_options.items()))), handle)
+    _KEPT.keep((caches, root.bucket, tuple(sorted(root.storage_options.items()))), handle)
     return handle, session
 
 

@@ -10,7 +10,7 @@ import html
 import re
 import time
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, assert_never
 
 from omnigraph.errors import DamagedGraphError, StorageUnavailableError
 from omnigraph.storage.objects.location import Root, Scheme
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _PLACE_IN_THE_LIBRARY: Final = re.compile(r",? ?/\S+\.rs:\d+:\d+$")
-_ANSWER: Final = re.compile(r"<Code>([^<]*)</Code>\s*<Message>([^<]*)</Message>")
+_ANSWER: Final = re.compile(r"<Code>([^<]*)</Code>\s*<Message>([^<]+)</Message>")
 _LONGEST: Final = 400
 _REMEMBERED_SECONDS: Final = 10.0
 _SILENT: Final[dict[tuple[str, str], float]] = {}
@@ -41,13 +41,18 @@ class Failure(StrEnum):
 
 
 _SIGNS: Final[Mapping[Failure, tuple[str, ...]]] = {
-    Failure.BUCKET: ("nosuchbucket", "bucket does not exist"),
+    Failure.BUCKET: (
+        "nosuchbucket",
+        "bucket does not exist",
+        "containernotfound",
+    ),
     Failure.CREDENTIALS: (
         "invalidaccesskeyid",
         "signaturedoesnotmatch",
         "invalidtoken",
         "expiredtoken",
         "requesttimetooskewed",
+        "server failed to authenticate the request",
     ),
     Failure.NO_CREDENTIALS: (
         "credential provider was not enabled",
@@ -115,10 +120,11 @@ _SIGNS_OF_DAMAGE: Final = (
 _NEXT_STEPS: Final[Mapping[Failure, str]] = {
     Failure.BUCKET: "Create the bucket, or check AWS_ENDPOINT_URL and the root.",
     Failure.CREDENTIALS: (
-        "Check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and the clock."
+        "Check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and the clock; if "
+        "credentials of a profile have expired, open the graph again."
     ),
     Failure.NO_CREDENTIALS: (
-        "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give storage_options."
+        "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or give storage_options."
     ),
     Failure.FORBIDDEN: (
         "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of a user who has permission, "
@@ -131,6 +137,20 @@ _NEXT_STEPS: Final[Mapping[Failure, str]] = {
     ),
     Failure.OTHER: "Check the root, its credentials and that the store responds.",
 }
+_NEXT_STEPS_ELSEWHERE: Final[Mapping[Failure, str]] = {
+    Failure.BUCKET: "Create the bucket or container, or check the address.",
+    Failure.CREDENTIALS: "Check the credentials in the environment or in storage_options.",
+    Failure.NO_CREDENTIALS: "Set the credentials of the store, or give storage_options.",
+    Failure.FORBIDDEN: (
+        "Use credentials that have permission, or only read: open the graph with read_only=True."
+    ),
+    Failure.REGION: "Check the address.",
+    Failure.UNREACHABLE: (
+        "Check the address and that the store runs; for a slow store, raise OMNIGRAPH_S3_TIMEOUT."
+    ),
+    Failure.OTHER: "Check the address, its credentials and that the store responds.",
+}
+"""Of stores that are not S3."""
 _NEXT_STEP_LOCALLY: Final = "Check that the root exists and is accessible, then run it again."
 
 
@@ -145,13 +165,24 @@ def failure_of(error: BaseException) -> Failure:
 
 def unavailable(root: Root, action: str, error: BaseException) -> StorageUnavailableError:
     """The error of a store that failed at an action, with the step that this failure calls for."""
-    on_s3 = root.scheme is Scheme.S3
-    if on_s3 and _is_silence(error):
+    if root.scheme is not Scheme.LOCAL and _is_silence(error):
         _SILENT[_store(root)] = time.monotonic()
     return StorageUnavailableError(
         f"could not {action} under {root}: {_shown(root, error)}",
-        next_step=_NEXT_STEPS[failure_of(error)] if on_s3 else _local_step(root, error),
+        next_step=_next_step(root, error),
     )
+
+
+def _next_step(root: Root, error: BaseException) -> str:
+    match root.scheme:
+        case Scheme.LOCAL:
+            return _local_step(root, error)
+        case Scheme.S3:
+            return _NEXT_STEPS[failure_of(error)]
+        case Scheme.AZURE | Scheme.GOOGLE:
+            return _NEXT_STEPS_ELSEWHERE[failure_of(error)]
+        case _:
+            assert_never(root.scheme)
 
 
 def _local_step(root: Root, error: BaseException) -> str:
@@ -195,7 +226,8 @@ def _is_silence(error: BaseException) -> bool:
 
 
 def _store(root: Root) -> tuple[str, str]:
-    return root.storage_options.get(ENDPOINT, ""), root.uri.removeprefix("s3://").split("/")[0]
+    endpoint = root.storage_options.get(ENDPOINT, "")
+    return endpoint, root.uri if root.scheme is Scheme.LOCAL else root.bucket
 
 
 def _shown(root: Root, error: BaseException) -> str:
@@ -203,10 +235,10 @@ def _shown(root: Root, error: BaseException) -> str:
     text = str(error) or type(error).__name__
     answered = _ANSWER.search(text)
     first = _PLACE_IN_THE_LIBRARY.sub("", text.splitlines()[0].rstrip())
-    said = f"{answered[1]}: {html.unescape(answered[2])}" if answered else first
+    said = f"{answered[1]}: {html.unescape(answered[2]).splitlines()[0]}" if answered else first
     said = without_secrets(said, root.storage_options)[:_LONGEST].rstrip(". ")
     failure = failure_of(error)
-    if root.scheme is Scheme.S3:
+    if root.scheme is not Scheme.LOCAL:
         return said if failure is Failure.OTHER else f"{failure.value} ({said})"
     kind = disk_failure_of(error)
     return said if kind is None else f"{kind.value} ({said})"

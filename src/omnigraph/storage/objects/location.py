@@ -3,12 +3,14 @@
 Invariant: every path handed to Lance or to the object store is made here, below the root: one that
 is absolute or has dot segments is refused, wherever it was read. Where links lead is looked at in
 `containment.py`. Local roots become absolute paths without dot segments; `s3://bucket/prefix` stays
-a URI.
+a URI. On Azure a root is `abfss://container@account.dfs.core.windows.net/prefix`, however it was
+spelled, so that one graph has one address.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -18,6 +20,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from omnigraph.errors import DamagedGraphError, InvalidInputError
 from omnigraph.language.diagnostics import shown
+from omnigraph.storage.objects.cloud_options import ACCOUNT, azure_options, google_options
 from omnigraph.storage.objects.paths import require_path
 from omnigraph.storage.objects.s3_options import s3_options
 
@@ -27,6 +30,9 @@ class Scheme(StrEnum):
 
     LOCAL = "file"
     S3 = "s3"
+    AZURE = "abfss"
+    GOOGLE = "gs"
+    """Of inputs only: no graph is kept there."""
 
 
 class Durability(StrEnum):
@@ -50,6 +56,16 @@ class Verify(StrEnum):
 DURABILITY_VARIABLE: Final = "OMNIGRAPH_DURABILITY"
 VERIFY_VARIABLE: Final = "OMNIGRAPH_VERIFY"
 _NOT_IN_ADDRESSES: Final = frozenset("%?#\\")
+_SCHEME_OF: Final[Mapping[str, Scheme]] = {
+    "s3": Scheme.S3,
+    "s3a": Scheme.S3,
+    "az": Scheme.AZURE,
+    "abfss": Scheme.AZURE,
+    "gs": Scheme.GOOGLE,
+}
+"""How addresses of object stores begin."""
+_AZURE_HOST: Final = ".dfs.core.windows.net"
+_AZURE_NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{1,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +87,11 @@ class Root:
         require_relative(self, relative)
         return f"{self.uri}/{relative}"
 
+    @property
+    def bucket(self) -> str:
+        """The bucket or container of a root that is not local."""
+        return self.uri.split("/")[2]
+
     def __str__(self) -> str:
         return self.uri
 
@@ -82,9 +103,31 @@ def parse_root(
     durability: str | None = None,
     verify: str | None = None,
 ) -> Root:
-    """Understand a local path, `file://` or `s3://` root."""
+    """Understand a local path, or a `file://`, `s3://`, `az://` or `abfss://` root."""
     located = _locate(root, storage_options)
     return replace(located, durability=_durability(durability), verify=_verify(verify))
+
+
+def parse_input(
+    address: str,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    graph: Root | None = None,
+) -> tuple[Root, str] | None:
+    """The bucket of an input and the path in it; None if the address is not of an object store.
+
+    Without options, an input of the kind of store, and of the account, that the graph is in is
+    reached as the graph is, and any other one as the environment says.
+    """
+    scheme, marked, rest = address.partition("://")
+    if not marked or scheme not in _SCHEME_OF:
+        return None
+    options = _checked_options(storage_options)
+    if storage_options is None and graph is not None and graph.scheme is _SCHEME_OF[scheme]:
+        _, _, host = rest.partition("/")[0].partition("@")
+        if scheme != "abfss" or host == graph.bucket.partition("@")[2]:
+            options = dict(graph.storage_options)
+    return _bucket_of(address, scheme, options)
 
 
 def require_relative(root: Root, path: str) -> None:
@@ -93,7 +136,7 @@ def require_relative(root: Root, path: str) -> None:
     Raises:
         DamagedGraphError: it is absolute, or has dot segments.
     """
-    fault = _fault_of(path) or (_fault_in_address(path) if root.scheme is Scheme.S3 else None)
+    fault = _fault_of(path) or (None if root.scheme is Scheme.LOCAL else _fault_in_address(path))
     if fault is not None:
         raise outside(str(root), path, fault)
 
@@ -179,10 +222,12 @@ def _locate(root: str | os.PathLike[str], storage_options: Mapping[str, str] | N
     match parts.scheme:
         case "file":
             return Root(scheme=Scheme.LOCAL, uri=_file_path(text, parts), storage_options=options)
-        case "s3":
-            uri = _s3_uri(text)
-            resolved = s3_options(options, os.environ, root=uri)
-            return Root(scheme=Scheme.S3, uri=uri, storage_options=resolved)
+        case "s3" | "s3a" | "az" | "abfss":
+            segments = _path_segments(text)
+            bucket, _ = _bucket_of(text, parts.scheme, options)
+            return replace(bucket, uri="/".join([bucket.uri, *segments]))
+        case "gs":
+            raise _refused(text, "whether Lance commits safely there is not tested")
         case "http" | "https":
             raise _refused(text, "an http address is a server, not a store")
         case _:
@@ -226,18 +271,44 @@ def _absolute(path: str) -> str:
     return "/" + "/".join(segments)
 
 
-def _s3_uri(text: str) -> str:
-    if not text.isprintable():
-        raise _refused(text, "it has control characters or is not valid Unicode")
-    bucket, *rest = text.removeprefix("s3://").split("/")
-    prefix = [part for part in rest if part]
-    if not bucket or any(part in {".", ".."} for part in prefix):
-        raise _refused(text, "an s3 root is s3://bucket/prefix without dot segments")
-    return "s3://" + "/".join([bucket, *prefix])
+def _path_segments(address: str) -> list[str]:
+    if not address.isprintable():
+        raise _refused(address, "it has control characters or is not valid Unicode")
+    segments = [segment for segment in address.split("/")[3:] if segment]
+    if any(segment in {".", ".."} for segment in segments):
+        raise _refused(address, "it is an address with dot segments")
+    return segments
+
+
+def _bucket_of(address: str, scheme: str, options: Mapping[str, str]) -> tuple[Root, str]:
+    """The bucket or container of an address, and the path in it as it is spelled."""
+    name, _, path = address.partition("://")[2].partition("/")
+    if not name or not name.isprintable():
+        raise _refused(address, "it names no bucket")
+    match scheme:
+        case "s3" | "s3a":
+            uri = f"s3://{name}"
+            resolved = s3_options(options, os.environ, root=address)
+            return Root(scheme=Scheme.S3, uri=uri, storage_options=resolved), path
+        case "gs":
+            resolved = google_options(options, os.environ)
+            return Root(scheme=Scheme.GOOGLE, uri=f"gs://{name}", storage_options=resolved), path
+        case _:
+            container, _, host = name.partition("@")
+            account = host.removesuffix(_AZURE_HOST) if scheme == "abfss" else None
+            if scheme == "abfss" and account == host:
+                raise _refused(address, f"its host is not ACCOUNT{_AZURE_HOST}")
+            resolved = azure_options(options, os.environ, address=address, account=account)
+            for part in (container, resolved[ACCOUNT]):
+                if not _AZURE_NAME.fullmatch(part):
+                    raise _refused(address, f"{part!r:.80} is no name of a container or account")
+            uri = f"abfss://{container}@{resolved[ACCOUNT]}{_AZURE_HOST}"
+            return Root(scheme=Scheme.AZURE, uri=uri, storage_options=resolved), path
 
 
 def _refused(text: object, why: str) -> InvalidInputError:
     return InvalidInputError(
         f"cannot use {shown(text, 200)} as a graph root: {why}",
-        next_step="Give a local path, file:///path or s3://bucket/prefix.",
+        next_step="Give a local path, file:///path, s3://bucket/prefix, az://container/prefix or "
+        "abfss://container@account.dfs.core.windows.net/prefix.",
     )

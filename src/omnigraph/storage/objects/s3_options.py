@@ -1,4 +1,4 @@
-"""What an S3 store is told: options of the graph first, then the variables that every tool knows.
+"""What an S3 store is told: options of the graph, the variables that every tool knows, a profile.
 
 Invariant: options leave here under one name each, complete: a process with another environment,
 such as a Spark task, reaches the same store with them. No value of them appears in a message.
@@ -12,11 +12,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from omnigraph.errors import InvalidInputError, StorageUnavailableError
+from omnigraph.storage.objects.aws_profiles import read_profile
 
 KEY, SECRET, TOKEN = "aws_access_key_id", "aws_secret_access_key", "aws_session_token"
 REGION, ENDPOINT, TIMEOUT = "aws_region", "aws_endpoint", "timeout"
 ALLOW_HTTP, VIRTUAL_HOSTED = "allow_http", "aws_virtual_hosted_style_request"
 RETRY_SECONDS, RETRIES = "client_retry_timeout", "client_max_retries"
+PROFILE: Final = "aws_profile"
 DEFAULT_TIMEOUT: Final = "60s"
 HIDDEN: Final = "***"
 
@@ -47,8 +49,12 @@ _OTHER_NAMES: Final[Mapping[str, str]] = {
     "aws_endpoint_url_s3": ENDPOINT,
     "aws_allow_http": ALLOW_HTTP,
     "virtual_hosted_style_request": VIRTUAL_HOSTED,
+    "profile": PROFILE,
 }
 _CREDENTIALS: Final = (KEY, SECRET, TOKEN)
+_OTHER_CREDENTIALS: Final = ("aws_skip_signature", "skip_signature")
+_PROFILE_VARIABLES: Final = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE")
+_IDENTITY_VARIABLES: Final = ("AWS_WEB_IDENTITY_TOKEN_FILE",)
 _FLAGS: Final = frozenset({ALLOW_HTTP, VIRTUAL_HOSTED})
 _YES, _NO = frozenset({"1", "true", "on", "yes"}), frozenset({"0", "false", "off", "no"})
 _ATTEMPTS: Final = 6
@@ -61,22 +67,62 @@ def s3_options(
 ) -> dict[str, str]:
     """Every option that reaching `root` needs, under one name each.
 
+    Credentials are the caller's keys, those of the profile that the caller names, those of the
+    environment, or those of the profile that the environment names; the first that there are. If
+    there are none, the libraries use the role of the machine.
+
     Raises:
-        StorageUnavailableError: the region is missing, or plain http is not allowed.
+        StorageUnavailableError: the region is missing, plain http is not allowed, or a profile
+            cannot be used.
     """
     options = _one_name_each(caller_options)
+    profile = options.pop(PROFILE, None)
     # A pair of keys never meets the token of another one.
-    left = _CREDENTIALS if any(name in options for name in _CREDENTIALS) else ()
+    has_own = profile is not None or any(name in options for name in _CREDENTIALS)
+    left = _CREDENTIALS if has_own else ()
     for name, value in _from(environment).items():
         if name not in left:
             options.setdefault(name, value)
-    options[TIMEOUT] = _duration(options.get(TIMEOUT, DEFAULT_TIMEOUT))
-    # A request that was waited for in full is not made again by the client itself.
-    options.setdefault(RETRY_SECONDS, str(math.ceil(seconds(options[TIMEOUT]))))
+    _complete_from_profile(options, environment, profile, root)
+    set_timeouts(options)
     _refuse_half_a_key(options, root)
     _refuse_no_region(options, root)
     _refuse_endpoint(options, root)
     return options
+
+
+def _complete_from_profile(
+    options: dict[str, str], environment: Mapping[str, str], named: str | None, root: str
+) -> None:
+    """Take what is missing from the profile that is named, or from the default one."""
+    needs_keys = not any(name in options for name in (*_CREDENTIALS, *_OTHER_CREDENTIALS))
+    if not needs_keys and options.get(REGION):
+        return
+    wanted = named or next(
+        (environment[name] for name in _PROFILE_VARIABLES if environment.get(name)), None
+    )
+    profile = read_profile(wanted, environment, root=root)
+    if profile is None:
+        return
+    if profile.region is not None:
+        options.setdefault(REGION, profile.region)
+    if profile.endpoint is not None:
+        options.setdefault(ENDPOINT, profile.endpoint)
+    # An identity of the environment comes before a profile that nothing names.
+    if not needs_keys or (wanted is None and any(map(environment.get, _IDENTITY_VARIABLES))):
+        return
+    keys = profile.keys(root=root)
+    if keys is not None:
+        options |= {KEY: keys.access_key, SECRET: keys.secret}
+        if keys.token is not None:
+            options[TOKEN] = keys.token
+
+
+def set_timeouts(options: dict[str, str]) -> None:
+    """Complete options by how long a store may be silent, and how long it is asked again."""
+    options[TIMEOUT] = _duration(options.get(TIMEOUT, DEFAULT_TIMEOUT))
+    # A request that was waited for in full is not made again by the client itself.
+    options.setdefault(RETRY_SECONDS, str(math.ceil(seconds(options[TIMEOUT]))))
 
 
 def for_one_request(options: Mapping[str, str]) -> dict[str, str]:
@@ -122,9 +168,9 @@ def _one_name_each(caller_options: Mapping[str, str]) -> dict[str, str]:
     for spelled_name, text in caller_options.items():
         name, value = _OTHER_NAMES.get(spelled_name.lower(), spelled_name.lower()), text
         if name in _PATH_STYLE:
-            name, value = VIRTUAL_HOSTED, _flag(spelled_name, text, upside_down=True)
+            name, value = VIRTUAL_HOSTED, parse_flag(spelled_name, text, upside_down=True)
         elif name in _FLAGS:
-            value = _flag(spelled_name, text)
+            value = parse_flag(spelled_name, text)
         if options.setdefault(name, value) != value:
             raise InvalidInputError(
                 f"the storage option {name} is given twice, the second time as {spelled_name!r:.80}"
@@ -139,14 +185,15 @@ def _from(environment: Mapping[str, str]) -> dict[str, str]:
             (environment[variable] for variable in variables if environment.get(variable)), None
         )
         if value is not None:
-            options[name] = _flag(variables[0], value) if name in _FLAGS else value
+            options[name] = parse_flag(variables[0], value) if name in _FLAGS else value
     path_style = environment.get(_PATH_STYLE_VARIABLE)
     if path_style and VIRTUAL_HOSTED not in options:
-        options[VIRTUAL_HOSTED] = _flag(_PATH_STYLE_VARIABLE, path_style, upside_down=True)
+        options[VIRTUAL_HOSTED] = parse_flag(_PATH_STYLE_VARIABLE, path_style, upside_down=True)
     return options
 
 
-def _flag(name: str, text: str, *, upside_down: bool = False) -> str:
+def parse_flag(name: str, text: str, *, upside_down: bool = False) -> str:
+    """An option that is on or off as `true` or `false`."""
     if text.strip().lower() not in _YES | _NO:
         raise InvalidInputError(f"{name} is {text!r:.40}, expected true or false")
     return "true" if (text.strip().lower() in _YES) != upside_down else "false"

@@ -18,11 +18,11 @@ from contextlib import contextmanager
 from datetime import timedelta
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, assert_never, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, assert_never, cast
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, UnknownConfigurationKeyError
-from obstore.store import LocalStore, S3Store
+from obstore.store import AzureStore, GCSStore, LocalStore, S3Store
 
 from omnigraph.errors import InvalidInputError, UnsafeStoreError
 from omnigraph.storage.objects.containment import require_inside, require_tree_inside
@@ -38,7 +38,7 @@ from omnigraph.storage.objects.s3_options import RETRIES, RETRY_SECONDS, TIMEOUT
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from obstore.store import ClientConfig, S3Config
+    from obstore.store import ClientConfig
 
 
 _RETRIES: Final = 3
@@ -91,11 +91,11 @@ class StoredObjects:
 
     def __init__(self, root: Root, *, create: bool = False) -> None:
         self.root = root
-        self._store = _connect(root, create=create)
+        self._store = connect(root, create=create)
 
     def put_if_absent(self, path: str, content: bytes) -> Put:
         require_inside(self.root, path)
-        with _translated(self.root, f"create {path}"):
+        with translated(self.root, f"create {path}"):
             count(RequestKind.PUT, sent=len(content))
             try:
                 obstore.put(self._store, path, content, mode="create")
@@ -106,7 +106,7 @@ class StoredObjects:
 
     def replace(self, path: str, content: bytes) -> None:
         require_inside(self.root, path)
-        with _translated(self.root, f"write {path}"):
+        with translated(self.root, f"write {path}"):
             count(RequestKind.PUT, sent=len(content))
             note_change(self.root.uri, path)
             obstore.put(self._store, path, content)
@@ -114,7 +114,7 @@ class StoredObjects:
     def read(self, path: str) -> bytes | None:
         """The object's content, or None if there is no such object."""
         require_inside(self.root, path)
-        with _translated(self.root, f"read {path}"):
+        with translated(self.root, f"read {path}"):
             try:
                 content = bytes(obstore.get(self._store, path).bytes())
             except FileNotFoundError as error:
@@ -128,7 +128,7 @@ class StoredObjects:
     def read_range(self, path: str, start: int, size: int) -> bytes | None:
         """A part of an object, or None if there is no such object."""
         require_inside(self.root, path)
-        with _translated(self.root, f"read {path}"):
+        with translated(self.root, f"read {path}"):
             try:
                 content = bytes(obstore.get_range(self._store, path, start=start, length=size))
             except FileNotFoundError as error:
@@ -142,14 +142,14 @@ class StoredObjects:
     def list(self, prefix: str) -> tuple[str, ...]:
         """Every path below the prefix, sorted."""
         self._require_tree_inside(prefix)
-        with _translated(self.root, f"list {prefix}"):
+        with translated(self.root, f"list {prefix}"):
             paths = tuple(sorted(_paths(self._store, prefix)))
             count_listing(len(paths))
             return paths
 
     def is_empty(self) -> bool:
         """Whether there is nothing below the root, be it a link; no link is followed."""
-        with _translated(self.root, "list it"):
+        with translated(self.root, "list it"):
             if self.root.scheme is Scheme.LOCAL:
                 return not any(
                     files or any(map(os.path.islink, (f"{place}/{name}" for name in folders)))
@@ -161,7 +161,7 @@ class StoredObjects:
     def sizes(self, prefix: str) -> Mapping[str, int]:
         """The number of bytes of every object below the prefix, by path."""
         self._require_tree_inside(prefix)
-        with _translated(self.root, f"list {prefix}"):
+        with translated(self.root, f"list {prefix}"):
             pages = obstore.list(self._store, prefix)
             sizes = {entry["path"]: int(entry["size"]) for page in pages for entry in page}
             count_listing(len(sizes))
@@ -171,7 +171,7 @@ class StoredObjects:
         """What has something below it right under the prefix, sorted."""
         if prefix:
             require_inside(self.root, prefix)
-        with _translated(self.root, f"list {prefix}"):
+        with translated(self.root, f"list {prefix}"):
             folders = obstore.list_with_delimiter(self._store, prefix)["common_prefixes"]
             count_listing(len(folders))
             return tuple(sorted(folders))
@@ -179,7 +179,7 @@ class StoredObjects:
     def delete(self, path: str) -> None:
         """Remove an object; one that is already gone is fine."""
         require_inside(self.root, path)
-        with _translated(self.root, f"delete {path}"):
+        with translated(self.root, f"delete {path}"):
             count(RequestKind.DELETE)
             try:
                 obstore.delete(self._store, path)
@@ -193,7 +193,7 @@ class StoredObjects:
             FileNotFoundError: there is no such object.
         """
         require_inside(self.root, path)
-        with _translated(self.root, f"read {path}", but=FileNotFoundError):
+        with translated(self.root, f"read {path}", but=FileNotFoundError):
             try:
                 pieces = obstore.get(self._store, path).stream(min_chunk_size=_PIECE_BYTES)
                 for piece in pieces:
@@ -208,7 +208,7 @@ class StoredObjects:
     def put_stream(self, path: str, pieces: Iterator[bytes]) -> None:
         """Write an object of any size; it is there whole or not at all."""
         require_inside(self.root, path)
-        with _translated(self.root, f"write {path}", but=FileNotFoundError):
+        with translated(self.root, f"write {path}", but=FileNotFoundError):
             count(RequestKind.PUT)
             # Not closed if a piece fails: then nothing appears.
             writer = obstore.open_writer(
@@ -224,7 +224,7 @@ class StoredObjects:
         On a local disk that is a digest, for which all of it is read. A store has a tag for it.
         """
         require_inside(self.root, path)
-        with _translated(self.root, f"read {path}"):
+        with translated(self.root, f"read {path}"):
             if self.root.scheme is Scheme.LOCAL:
                 return digest_of_file(Path(self.root.child(path)))
             count(RequestKind.HEAD)
@@ -298,18 +298,26 @@ def claim(objects: Objects, path: str, content: bytes) -> bytes:
     return content if existing is None else existing
 
 
-def _connect(root: Root, *, create: bool) -> LocalStore | S3Store:
-    with _translated(root, "open the store"):
+Store: TypeAlias = LocalStore | S3Store | AzureStore | GCSStore
+
+
+def connect(root: Root, *, create: bool = False) -> Store:
+    """A client of the store that a root is in."""
+    with translated(root, "open the store"):
         match root.scheme:
             case Scheme.LOCAL:
                 return LocalStore(root.uri, mkdir=create)
             case Scheme.S3:
-                return _connect_to_s3(root)
+                return _connect_to(S3Store, root)
+            case Scheme.AZURE:
+                return _connect_to(AzureStore, root)
+            case Scheme.GOOGLE:
+                return _connect_to(GCSStore, root)
             case _:
                 assert_never(root.scheme)
 
 
-def _connect_to_s3(root: Root) -> S3Store:
+def _connect_to(kind: type[S3Store | AzureStore | GCSStore], root: Root) -> Store:
     """Lance takes all options as one; here those of the client and of retries are apart."""
     request_options = for_one_request(root.storage_options)
     options = {name: value for name, value in request_options.items() if not _is_for_lance(name)}
@@ -319,9 +327,9 @@ def _connect_to_s3(root: Root) -> S3Store:
         options.pop(name, None)
     client = {name: options.pop(name) for name in sorted(options) if name in _OF_THE_CLIENT}
     try:
-        return S3Store.from_url(
+        return kind.from_url(
             root.uri,
-            config=cast("S3Config", options),
+            config=cast("Any", options),  # every kind has names of its own
             client_options=cast("ClientConfig", client),
             retry_config={"max_retries": retries, "retry_timeout": patience},
         )
@@ -329,7 +337,8 @@ def _connect_to_s3(root: Root) -> S3Store:
         unknown = re.search(r"'([^']*)'", str(error))
         raise InvalidInputError(
             f"there is no storage option {unknown[1] if unknown else '?'!r}",
-            next_step="See how a graph on S3 is reached: options are named as in AWS_ variables.",
+            next_step="See how a store is reached: options are named as in AWS_, AZURE_ or GOOGLE_ "
+            "variables.",
         ) from error
 
 
@@ -343,14 +352,14 @@ def _is_for_lance(name: str) -> bool:
     return name.startswith("lance_") or name == "download_retry_count"
 
 
-def _paths(store: LocalStore | S3Store, prefix: str) -> Iterator[str]:
+def _paths(store: Store, prefix: str) -> Iterator[str]:
     for page in obstore.list(store, prefix):
         for entry in page:
             yield entry["path"]
 
 
 @contextmanager
-def _translated(root: Root, action: str, *, but: type[OSError] | None = None) -> Iterator[None]:
+def translated(root: Root, action: str, *, but: type[OSError] | None = None) -> Iterator[None]:
     """Turn the store's own errors into ours, naming the root and what was tried."""
     use_storage()
     try:
