@@ -68,13 +68,15 @@ def find_object(bucket: Root, path: str) -> InputObject | None:
 
 def list_objects(bucket: Root, folder: str) -> Iterator[InputObject]:
     """Every object below a folder, in no order; those that only stand for folders are omitted."""
+    entries = 0
     with translated(bucket, f"list {folder or 'it'}"):
         for page in obstore.list(_client(bucket), folder or None):
-            count_listing(len(page))
+            entries += len(page)
             for entry in page:
                 listed = _object(entry)
                 if listed.size or not _stands_for_a_folder(listed.path):
                     yield listed
+    count_listing(entries)
 
 
 def open_object(bucket: Root, wanted: InputObject, *, until: int | None = None) -> io.RawIOBase:
