@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from omnigraph import Branches, Graph, Holds, Maintenance, Schema, Tags
+from omnigraph import Algorithms, Branches, Graph, Holds, Maintenance, Schema, Tags
 
 NAMESPACES = {
+    "algorithms": Algorithms,
     "branches": Branches,
     "holds": Holds,
     "maintenance": Maintenance,

@@ -21,6 +21,7 @@ import importlib as _importlib
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 if _TYPE_CHECKING:
+    from omnigraph.api.algorithms import AlgorithmResult, Algorithms
     from omnigraph.api.branches import Branches
     from omnigraph.api.holds import Holds
     from omnigraph.api.maintenance import Maintenance
@@ -86,6 +87,7 @@ if _TYPE_CHECKING:
         QueryInvalidError,
         ReadOnlyError,
         RecoveryRequiredError,
+        RunInterruptedError,
         SchemaChangedError,
         SchemaInvalidError,
         SchemaRefusedError,
@@ -152,6 +154,8 @@ if _TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AlgorithmResult",
+    "Algorithms",
     "AlreadyInitialisedError",
     "ArrowStream",
     "Baseline",
@@ -244,6 +248,7 @@ __all__ = [
     "RepairReport",
     "Resolve",
     "Rows",
+    "RunInterruptedError",
     "Schema",
     "SchemaChangedError",
     "SchemaContract",
@@ -298,6 +303,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "omnigraph.api.algorithms": ("AlgorithmResult", "Algorithms"),
     "omnigraph.api.branches": ("Branches",),
     "omnigraph.api.holds": ("Holds",),
     "omnigraph.api.maintenance": ("Maintenance",),
@@ -363,6 +369,7 @@ _HOMES = {
         "QueryInvalidError",
         "ReadOnlyError",
         "RecoveryRequiredError",
+        "RunInterruptedError",
         "SchemaChangedError",
         "SchemaInvalidError",
         "SchemaRefusedError",

@@ -29,6 +29,7 @@
     │   │   └── UnsafeStoreError             the store ignores put-if-absent
     │   ├── SparkUnavailableError        exit 1   no Spark to run on: what to install or start
     │   ├── SparkJobFailedError          exit 1   Spark gave up on a job
+    │   ├── RunInterruptedError          exit 1   an algorithm stopped; it can be resumed
     │   ├── FormatTooNewError            exit 1   upgrade omnigraph first
     │   ├── IndexPendingError            exit 1   the rows do not allow an index yet
     │   ├── QueryFailedError             exit 1   a value could not be computed
@@ -336,6 +337,20 @@ class SparkUnavailableError(NothingWrittenError):
 
 class SparkJobFailedError(NothingWrittenError):
     """Spark gave up on a job after its own retries."""
+
+
+class RunInterruptedError(NothingWrittenError):
+    """A run of an algorithm stopped between two rounds, and can be resumed."""
+
+    def __init__(self, algorithm: str, *, operation_id: str, rounds: int, cause: str) -> None:
+        super().__init__(
+            f"operation {operation_id} ({algorithm}) stopped after {rounds} complete rounds: "
+            f"{cause}",
+            next_step=f"Call it again with the same arguments and operation_id={operation_id!r} to "
+            "continue after these rounds, or with a new id to start over.",
+        )
+        self.operation_id = operation_id
+        self.rounds = rounds
 
 
 class FormatTooNewError(NothingWrittenError):

@@ -136,6 +136,7 @@ POINTS: Final = frozenset(
         "load.staged",
         "load.settled",
         "load.gathered",
+        "algorithm.post_round",
         "init.post_claim",
         "init.post_contract",
         "init.post_tables",

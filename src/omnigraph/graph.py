@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from omnigraph.api.algorithms import Algorithms
     from omnigraph.api.spark_graph import SparkGraph
     from omnigraph.diff.change_feed import Baseline, ChangeFeed
     from omnigraph.diff.diff import GraphDiff
@@ -282,6 +283,11 @@ class Graph(Reads):
 
         self._handle.view()
         return self._handle.under_schema(load)
+
+    @property
+    def algorithms(self) -> Algorithms:
+        """PageRank, components, label propagation, triangles and distances."""
+        return self._algorithms(load=self.load)
 
     def mutate(  # noqa: PLR0913 - every word of a mutation is one
         self,

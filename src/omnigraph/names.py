@@ -494,5 +494,15 @@ def staging_claim(operation_id: str) -> str:
     return f"{staging(operation_id)}/open"
 
 
+def run_folder(operation_id: str) -> str:
+    """The part of the staging area where a run of an algorithm works; a load is beside it."""
+    return f"{operation_id}/run"
+
+
+def run_record(operation_id: str) -> str:
+    """How far a run of an algorithm is; its files are beside it."""
+    return f"{staging(run_folder(operation_id))}/run.json"
+
+
 def staged_part(operation_id: str, part: str) -> str:
     return f"{staging(operation_id)}/{part}.arrow"

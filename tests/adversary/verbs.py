@@ -90,6 +90,8 @@ def _baseline(graph: Graph) -> object:
     return [getattr(table, "reader", lambda: ())() for table in graph.baseline()]
 
 
+_LINKED: Final = ("Person", ["WorksAt"])
+"""Its ends are of two types, which is refused after both tables were read."""
 VERBS: Final[Mapping[str, Verb]] = {
     "open": lambda desk: omnigraph.open(desk.root),
     "open to read": lambda desk: omnigraph.open(desk.root, read_only=True),
@@ -107,6 +109,16 @@ VERBS: Final[Mapping[str, Verb]] = {
     "schema.apply on a branch": _writes(
         lambda graph, _: graph.checkout(SPARE).schema.apply(NEW_SCHEMA, actor=MARK)
     ),
+    "algorithms.components": _reads(lambda graph, _: graph.algorithms.components(*_LINKED)),
+    "algorithms.distances": _reads(lambda graph, _: graph.algorithms.distances(*_LINKED, ["p1"])),
+    "algorithms.label_propagation": _reads(
+        lambda graph, _: graph.algorithms.label_propagation(*_LINKED)
+    ),
+    "algorithms.page_rank": _reads(lambda graph, _: graph.algorithms.page_rank(*_LINKED)),
+    "algorithms.page_rank to resume": _writes(
+        lambda graph, _: graph.algorithms.page_rank(*_LINKED, operation_id=OPERATION)
+    ),
+    "algorithms.triangle_count": _reads(lambda graph, _: graph.algorithms.triangle_count(*_LINKED)),
     "at": _reads(lambda graph, _: graph.at(EARLY).scan("Person").read_all()),
     "baseline": _reads(lambda graph, _: _baseline(graph)),
     "checkout": _reads(lambda graph, _: graph.checkout(DEV).scan("Person").read_all()),

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from omnigraph.failpoints import POINTS
+from tests.algorithms import test_resume
 from tests.cluster.inputs import DRIVER_POINTS, TASK_POINT
 from tests.crash import (
     branch_cases,
@@ -37,6 +38,7 @@ KILLED_BY_A_TEST_OF_ITS_OWN = frozenset(
         "recovery.restore_publish_refused",
         *test_hold_crashes.READER_POINTS,
         test_hold_crashes.CLEANER_POINT,
+        test_resume.POINT,
     }
 )
 """The first by test_a_sweep_whose_restored_version_came_too_late_changes_nothing."""

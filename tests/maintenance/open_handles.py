@@ -103,7 +103,13 @@ WRITES: Final[Mapping[str, Verb]] = {
     "write on a branch": lambda on: on.dev.write(PERSON),
     "write with overwrite": lambda on: on.main.write(PERSON, mode="overwrite"),
 }
+_LINKED: Final = ("Person", ["Knows"])
 READS: Final[Mapping[str, Verb]] = {
+    "algorithms.components": lambda on: on.reading.algorithms.components(*_LINKED),
+    "algorithms.distances": lambda on: on.reading.algorithms.distances(*_LINKED, ["ann"]),
+    "algorithms.label_propagation": lambda on: on.reading.algorithms.label_propagation(*_LINKED),
+    "algorithms.page_rank": lambda on: on.reading.algorithms.page_rank(*_LINKED),
+    "algorithms.triangle_count": lambda on: on.reading.algorithms.triangle_count(*_LINKED),
     "at": lambda on: on.reading.at(EARLY),
     "baseline": lambda on: list(on.reading.baseline()),
     "checkout": lambda on: on.reading.checkout(DEV).scan("Person"),

@@ -67,7 +67,22 @@ def rows_of_baseline(graph: Graph) -> int:
     return rows
 
 
+LINKED = ("Person", ["Knows"])
 READS: Mapping[str, tuple[Read, object]] = {
+    "algorithms.components": (
+        lambda graph, _: len(graph.algorithms.components(*LINKED).to_arrow()),
+        2,
+    ),
+    "algorithms.distances": (lambda graph, _: graph.algorithms.distances(*LINKED, ["ann"]).rows, 2),
+    "algorithms.label_propagation": (
+        lambda graph, _: graph.algorithms.label_propagation(*LINKED).rows,
+        2,
+    ),
+    "algorithms.page_rank": (lambda graph, _: graph.algorithms.page_rank(*LINKED).rows, 2),
+    "algorithms.triangle_count": (
+        lambda graph, _: graph.algorithms.triangle_count(*LINKED).rows,
+        2,
+    ),
     "at": (lambda graph, _: graph.at("first").scan("Knows").read_all().num_rows, 0),
     "baseline": (lambda graph, _: rows_of_baseline(graph), 3),
     "checkout": (lambda graph, _: names_of(graph.checkout("dev")), ["ann", "bob", "cid"]),

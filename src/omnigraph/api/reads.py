@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from omnigraph.api.algorithms import Algorithms
     from omnigraph.api.options import Key
     from omnigraph.api.schema import SchemaView
     from omnigraph.api.spark_graph import SparkGraph
@@ -359,6 +360,16 @@ class Reads:
             limit=limit,
         )
         return read_rows(root, snapshot, contract, scan, now=SYSTEM_CLOCK.now())
+
+    @property
+    def algorithms(self) -> Algorithms:
+        """PageRank, components, label propagation, triangles and distances."""
+        return self._algorithms(load=None)
+
+    def _algorithms(self, load: Callable[..., LoadReport] | None) -> Algorithms:
+        from omnigraph.api.algorithms import Algorithms  # few readers compute anything
+
+        return Algorithms(self._objects.root, self._view, self._hold_for_spark, load)
 
     @overload
     def query(

@@ -195,6 +195,26 @@ def data_frame(spark: SparkSession, plan: ScanPlan) -> DataFrame:
         return numbers.mapInArrow(scan_task(plan), plan.schema)
 
 
+def rows_on_spark(
+    spark: SparkSession,
+    count: int,
+    read: Callable[[int], Iterable[pa.RecordBatch]],
+    stored: pa.Schema,
+) -> DataFrame:
+    """The rows of some numbered parts as a DataFrame, one task per part."""
+    carried = carried_schema(stored)
+
+    def task(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                with task_errors():
+                    for rows in read(number):
+                        yield to_spark(rows, carried)
+
+    with without_noise():
+        return spark.range(0, count, 1, max(1, count)).mapInArrow(task, spark_schema(stored))
+
+
 class SparkTables:
     """The tables of one snapshot on Spark. Commits that are published later are invisible."""
 

@@ -50,6 +50,10 @@ class Scratch(Protocol):
         """
         ...
 
+    def remove(self, path: str) -> None:
+        """Remove a file; one that is already gone is fine."""
+        ...
+
     def require_open(self, paths: Iterable[str]) -> None:
         """Remove files that were written after the end of the operation.
 
@@ -83,6 +87,9 @@ class LocalScratch:
     def read(self, path: str) -> pa.Buffer:
         with pa.memory_map(path) as file:
             return file.read_buffer()
+
+    def remove(self, path: str) -> None:
+        Path(path).unlink(missing_ok=True)
 
     def require_open(self, paths: Iterable[str]) -> None:
         del paths
@@ -121,6 +128,9 @@ class StoredScratch:
                 next_step="Run the operation again, and do not clear the staging area meanwhile.",
             )
         return pa.py_buffer(content)
+
+    def remove(self, path: str) -> None:
+        StoredObjects(self.root).delete(path)
 
     def require_open(self, paths: Iterable[str]) -> None:
         objects = StoredObjects(self.root)

@@ -1,0 +1,420 @@
+"""`graph.algorithms`: PageRank, components, label propagation, triangles and distances.
+
+Invariant: a run reads one state of the graph, and its result does not depend on what runs it:
+threads of this process or tasks of Spark give the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from omnigraph import names
+from omnigraph.algorithms.blocks import ChosenTables, Sizes
+from omnigraph.algorithms.components import Components
+from omnigraph.algorithms.distances import Distances
+from omnigraph.algorithms.files import decode_rows, read_checked
+from omnigraph.algorithms.labels import LabelPropagation
+from omnigraph.algorithms.page_rank import PageRank
+from omnigraph.algorithms.runs import Algorithm, Run, RunRecord
+from omnigraph.algorithms.triangles import TriangleCount
+from omnigraph.api.handle import checked_operation
+from omnigraph.api.system_clock import SYSTEM_CLOCK, new_id
+from omnigraph.arguments import text_or_none
+from omnigraph.display.cells import counted
+from omnigraph.display.pages import Displayed, Page
+from omnigraph.errors import InvalidInputError, ReadOnlyError
+from omnigraph.language.diagnostics import did_you_mean, shown
+from omnigraph.runner.choose import chosen_runner
+from omnigraph.runner.session import given_spark
+from omnigraph.runner.shuffle import Scratch, StoredScratch
+from omnigraph.storage.lance.tables import find_entry
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from omnigraph.api.handle import Reading
+    from omnigraph.api.options import Spark
+    from omnigraph.load.report import LoadReport
+    from omnigraph.runner.protocol import Runner
+    from omnigraph.schema.catalog import Catalog
+    from omnigraph.storage.objects.location import Root
+    from omnigraph.storage.snapshot import Snapshot
+    from omnigraph.validation.schema_contract import SchemaContract
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlgorithmResult(Displayed):
+    """The result of a run: one row per node, in the order of ids.
+
+    Attributes:
+        algorithm: Its name, as that of the method.
+        operation_id: The same call with this id returns the same result, while its files are kept.
+        commit_id: The commit that was read.
+        rounds: How many rounds it took.
+        rows: The number of nodes.
+        schema: Names and types of the columns.
+        report: The report of the load that wrote the values to the graph, if they were.
+    """
+
+    algorithm: str
+    operation_id: str
+    commit_id: str | None
+    rounds: int
+    rows: int
+    schema: pa.Schema = field(repr=False)
+    report: LoadReport | None = None
+    _parts: Parts = field(repr=False)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        """Stream the rows as Arrow record batches."""
+        for number in range(self._parts.count):
+            yield from self._parts.read(number)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The rows for consumers of Arrow streams: polars, DuckDB, pyarrow, Lance."""
+        reader = pa.RecordBatchReader.from_batches(self.schema, iter(self))
+        return reader.__arrow_c_stream__(requested_schema)
+
+    def to_arrow(self) -> pa.Table:
+        """All rows as an Arrow table."""
+        return pa.Table.from_batches(iter(self), self.schema)
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """All rows as dicts."""
+        rows: list[dict[str, Any]] = self.to_arrow().to_pylist()
+        return rows
+
+    def to_spark(self, spark: SparkSession) -> DataFrame:
+        """The rows as a DataFrame, whose tasks read the files of the run.
+
+        Raises:
+            InvalidInputError: the run was in this process, without an operation id.
+        """
+        if self._parts.scratch is None:
+            raise InvalidInputError(
+                f"the result of {self.algorithm} is in this process only",
+                next_step="Run it with `spark=` or with an operation id, or use `to_arrow()`.",
+            )
+        from omnigraph.runner.scan import rows_on_spark  # needs pyspark
+
+        return rows_on_spark(spark, self._parts.count, self._parts.read, self.schema)
+
+    def _page(self) -> Page:
+        rounds = counted(self.rounds, "round")
+        summary = f"{self.algorithm} of {counted(self.rows, 'node')} in {rounds}"
+        if self.report is not None:
+            summary += f", written as commit {self.report.commit_id}"
+        return Page(summary=summary)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """The rows of a result: in memory, or as files of a stored run; tasks receive it."""
+
+    paths: tuple[str, ...] = ()
+    scratch: Scratch | None = None
+    batches: tuple[pa.RecordBatch, ...] = ()
+
+    @property
+    def count(self) -> int:
+        return len(self.batches) if self.scratch is None else len(self.paths)
+
+    def read(self, number: int) -> list[pa.RecordBatch]:
+        if self.scratch is None:
+            return [self.batches[number]]
+        return decode_rows(read_checked(self.scratch, self.paths[number]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTarget:
+    """The state that a run reads; `is_pinned` if a resumed run must have begun with the same."""
+
+    root: Root
+    snapshot: Snapshot
+    is_pinned: bool
+
+    def choose(self, node_type: object, edge_types: object) -> ChosenTables:
+        """The tables of the types that a caller named."""
+        if isinstance(edge_types, str) or not isinstance(edge_types, Sequence) or not edge_types:
+            raise InvalidInputError(
+                f"edge_types is {shown(edge_types)}, expected a list of edge types"
+            )
+        if not isinstance(node_type, str):
+            raise InvalidInputError(f"node_type is {shown(node_type)}, expected a node type")
+        keys = sorted({names.edge_table_key(edge_type) for edge_type in edge_types})
+        return ChosenTables(
+            root=self.root,
+            nodes=find_entry(self.root, self.snapshot, names.node_table_key(node_type)),
+            edges=tuple(find_entry(self.root, self.snapshot, key) for key in keys),
+        )
+
+    def run(
+        self,
+        algorithm: Algorithm,
+        tables: ChosenTables,
+        runner: Runner,
+        *,
+        operation_id: str | None,
+        is_stored: bool,
+        sizes: Sizes | None = None,
+    ) -> tuple[AlgorithmResult, RunRecord]:
+        """Run or resume it.
+
+        Raises:
+            RunInterruptedError: a job failed; it can be resumed.
+        """
+        run = Run(
+            operation_id=checked_operation(operation_id),
+            write_id=new_id(),
+            algorithm=algorithm,
+            tables=tables,
+            commit_id=self.snapshot.commit_id,
+            is_pinned=self.is_pinned,
+            sizes=sizes or Sizes(),
+            clock=SYSTEM_CLOCK,
+        )
+        if is_stored:
+            stored = StoredScratch(root=self.root, operation_id=names.run_folder(run.operation_id))
+            stored.open()
+            record = run.finish(runner, stored)
+            return _result(run, record, Parts(paths=_paths(record), scratch=stored)), record
+        with runner.scratch(run.operation_id) as scratch:
+            record = run.finish(runner, scratch)
+            files = Parts(paths=_paths(record), scratch=scratch)
+            batches = tuple(batch for number in range(files.count) for batch in files.read(number))
+        return _result(run, record, Parts(batches=batches)), record
+
+
+def _paths(record: RunRecord) -> tuple[str, ...]:
+    assert record.result is not None, "a finished run has a result"
+    return tuple(file.path for file in record.result)
+
+
+def _result(run: Run, record: RunRecord, parts: Parts) -> AlgorithmResult:
+    assert record.result is not None, "a finished run has a result"
+    return AlgorithmResult(
+        algorithm=record.algorithm,
+        operation_id=run.operation_id,
+        commit_id=record.commit_id,
+        rounds=record.state.round,
+        rows=sum(file.rows for file in record.result),
+        schema=run.algorithm.schema,
+        _parts=parts,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """The arguments that all methods share."""
+
+    node_type: str
+    edge_types: Sequence[str]
+    spark: Spark | None
+    operation_id: str | None
+    write_to: str | None
+    actor: str | None
+
+
+def _rows_to_load(
+    result: AlgorithmResult, name: str, spark: SparkSession | None
+) -> pa.Table | DataFrame:
+    """The values of a result under the name of a property."""
+    columns = [names.ID_COLUMN, name]
+    if spark is None:
+        return result.to_arrow().rename_columns(columns)
+    return result.to_spark(spark).toDF(*columns)
+
+
+class Algorithms:
+    """Algorithms over the nodes of one type and edges between them, on one state of a graph.
+
+    All methods share these arguments:
+
+    - `spark`: a Spark session or target whose tasks compute it. Without one, threads of this
+      process do. The result is the same, to the last bit.
+    - `operation_id`: a ULID. A call with the id of one that was interrupted continues after its
+      last complete round; one with the id of a complete run returns its result. Runs on Spark and
+      those with an id keep their files in the graph, until a day after they were last continued.
+    - `write_to`: a property of the node type. The values are written there as one commit, as by
+      `load(..., mode="merge")`.
+    - `actor`: the author of that commit.
+    """
+
+    def __init__(
+        self,
+        root: Root,
+        view: Callable[[], tuple[Snapshot, SchemaContract]],
+        hold: Callable[[Snapshot], Reading],
+        load: Callable[..., LoadReport] | None,
+    ) -> None:
+        self._root = root
+        self._view = view
+        self._hold = hold
+        self._load = load
+
+    def page_rank(  # noqa: PLR0913 - every word of a run is one
+        self,
+        node_type: str,
+        edge_types: Sequence[str],
+        *,
+        damping: float = 0.85,
+        tolerance: float = 1e-6,
+        rounds_max: int = 100,
+        spark: Spark | None = None,
+        operation_id: str | None = None,
+        write_to: str | None = None,
+        actor: str | None = None,
+    ) -> AlgorithmResult:
+        """How much of a random walk is spent at each node: `id`, `rank`; ranks add up to one.
+
+        Parallel edges count as often as they occur. From a node without outgoing edges the walk
+        continues at any node.
+
+        Args:
+            node_type: The type of the nodes.
+            edge_types: Types of edges between them.
+            damping: The probability of following an edge.
+            tolerance: It ends when the ranks change by less than this per node.
+            rounds_max: The most rounds that are allowed.
+            spark: See `Algorithms`, as for the other arguments.
+            operation_id: Of an earlier call, to resume it.
+            write_to: A property to write the values to.
+            actor: The author of the commit.
+
+        Raises:
+            ConflictError: ranks still changed by more after `rounds_max`.
+            RunInterruptedError: a job failed; it can be resumed.
+        """
+        algorithm = PageRank(damping=damping, tolerance=tolerance, rounds_max=rounds_max)
+        call = _Call(node_type, edge_types, spark, operation_id, write_to, actor)
+        return self._run(algorithm, call)
+
+    def components(
+        self,
+        node_type: str,
+        edge_types: Sequence[str],
+        *,
+        spark: Spark | None = None,
+        operation_id: str | None = None,
+        write_to: str | None = None,
+        actor: str | None = None,
+    ) -> AlgorithmResult:
+        """Weakly connected components: `id`, `component`, which is its smallest id.
+
+        The number of rounds is about the logarithm of the longest path.
+        """
+        call = _Call(node_type, edge_types, spark, operation_id, write_to, actor)
+        return self._run(Components(), call)
+
+    def label_propagation(  # noqa: PLR0913 - every word of a run is one
+        self,
+        node_type: str,
+        edge_types: Sequence[str],
+        *,
+        rounds: int = 10,
+        spark: Spark | None = None,
+        operation_id: str | None = None,
+        write_to: str | None = None,
+        actor: str | None = None,
+    ) -> AlgorithmResult:
+        """Communities: `id`, `label`, which is the id of a node of the community.
+
+        In each round all nodes at once take the most frequent label among themselves and the other
+        ends of their edges, the smallest of several. It ends after `rounds`, or when no label
+        changes.
+        """
+        algorithm = LabelPropagation(rounds=rounds)
+        call = _Call(node_type, edge_types, spark, operation_id, write_to, actor)
+        return self._run(algorithm, call)
+
+    def triangle_count(
+        self,
+        node_type: str,
+        edge_types: Sequence[str],
+        *,
+        spark: Spark | None = None,
+        operation_id: str | None = None,
+        write_to: str | None = None,
+        actor: str | None = None,
+    ) -> AlgorithmResult:
+        """The triangles that each node is part of: `id`, `triangles`.
+
+        Edges count without direction, parallel ones once, edges from a node to itself not at all.
+        """
+        call = _Call(node_type, edge_types, spark, operation_id, write_to, actor)
+        return self._run(TriangleCount(), call)
+
+    def distances(  # noqa: PLR0913 - every word of a run is one
+        self,
+        node_type: str,
+        edge_types: Sequence[str],
+        landmarks: Iterable[str],
+        *,
+        per_landmark: bool = False,
+        hops_max: int | None = None,
+        spark: Spark | None = None,
+        operation_id: str | None = None,
+        write_to: str | None = None,
+        actor: str | None = None,
+    ) -> AlgorithmResult:
+        """The smallest number of edges from the nearest landmark, along their direction.
+
+        The columns are `id` and `distance`, which is null for nodes that cannot be reached. With
+        `per_landmark` they are `id` and `distances`, a list in the order of the landmarks.
+        """
+        algorithm = Distances(
+            landmarks=tuple(str(landmark) for landmark in landmarks),
+            per_landmark=per_landmark,
+            hops_max=hops_max,
+        )
+        call = _Call(node_type, edge_types, spark, operation_id, write_to, actor)
+        return self._run(algorithm, call)
+
+    def _run(self, algorithm: Algorithm, call: _Call) -> AlgorithmResult:
+        snapshot, contract = self._view()
+        target = RunTarget(root=self._root, snapshot=snapshot, is_pinned=self._load is None)
+        tables = target.choose(call.node_type, call.edge_types)
+        self._require_property(contract.catalog, call)
+        is_stored = call.spark is not None or call.operation_id is not None
+        with ExitStack() as opened:
+            if is_stored:
+                opened.callback(self._hold(snapshot).release)
+            session = None if call.spark is None else opened.enter_context(given_spark(call.spark))
+            runner = opened.enter_context(chosen_runner(self._root, session))
+            result, record = target.run(
+                algorithm, tables, runner, operation_id=call.operation_id, is_stored=is_stored
+            )
+            if call.write_to is None:
+                return result
+            assert self._load is not None, "checked before the run"
+            report = self._load(
+                {call.node_type: _rows_to_load(result, call.write_to, session)},
+                mode="merge",
+                spark=session,
+                actor=call.actor,
+                operation_id=record.write_id,
+            )
+        return replace(result, report=report)
+
+    def _require_property(self, catalog: Catalog, call: _Call) -> None:
+        """Refuse what could not be written before anything is computed."""
+        name = text_or_none(call.write_to, argument="write_to")
+        if name is None:
+            return
+        if self._load is None:
+            raise ReadOnlyError(
+                f"cannot write to {name}: this is a view of {self._root} at a commit",
+                next_step="Call the method of the graph, or load the result yourself.",
+            )
+        known = catalog.nodes[call.node_type].properties
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise InvalidInputError(
+                f"{call.node_type} has no property {name!r}" + (f" ({hint})" if hint else ""),
+                next_step="Add it to the schema, as optional, and apply that.",
+            )

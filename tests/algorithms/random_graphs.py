@@ -1,0 +1,173 @@
+"""Random graphs, here and in another library: parallel edges, loops, isolated nodes."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import networkx as nx
+import rustworkx as rx
+
+import omnigraph
+from omnigraph.algorithms.blocks import Sizes
+from omnigraph.algorithms.components import Components
+from omnigraph.algorithms.distances import Distances
+from omnigraph.algorithms.labels import LabelPropagation
+from omnigraph.algorithms.page_rank import PageRank
+from omnigraph.algorithms.runs import Algorithm
+from omnigraph.algorithms.triangles import TriangleCount
+from omnigraph.api.algorithms import AlgorithmResult, RunTarget
+from omnigraph.graph import Graph
+from omnigraph.runner.protocol import Runner
+from omnigraph.storage.objects.location import Root
+
+SCHEMA = """
+node Person { name: String @key  rank: F64?  part: String?  note: String? }
+node City { name: String @key }
+edge Knows: Person -> Person { }
+edge Likes: Person -> Person { }
+edge LivesIn: Person -> City { }
+"""
+EDGE_TYPES = ["Knows", "Likes"]
+Link = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomGraph:
+    """A graph, and what is in it."""
+
+    graph: Graph
+    people: list[str]
+    links: list[Link]
+
+    @property
+    def root(self) -> Root:
+        return self.graph._objects.root
+
+    def run(
+        self,
+        algorithm: Algorithm,
+        runner: Runner,
+        *,
+        sizes: Sizes | None = None,
+        operation_id: str | None = None,
+        is_stored: bool = False,
+    ) -> AlgorithmResult:
+        snapshot = self.graph.snapshot().pinned
+        target = RunTarget(root=self.root, snapshot=snapshot, is_pinned=True)
+        tables = target.choose("Person", EDGE_TYPES)
+        result, _ = target.run(
+            algorithm,
+            tables,
+            runner,
+            sizes=sizes,
+            operation_id=operation_id,
+            is_stored=is_stored,
+        )
+        return result
+
+    def landmarks(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys([self.people[-1], self.people[0], self.people[-1]]))
+
+    def all_algorithms(self) -> list[Algorithm]:
+        landmarks = self.landmarks()
+        return [
+            PageRank(tolerance=1e-10, rounds_max=1000),
+            Components(),
+            LabelPropagation(rounds=4),
+            TriangleCount(),
+            Distances(landmarks=landmarks),
+            Distances(landmarks=landmarks, per_landmark=True),
+        ]
+
+    def expected(self, algorithm: Algorithm) -> dict[str, object]:
+        """The result by id, by another library."""
+        match algorithm:
+            case PageRank():
+                return dict(self._ranks())
+            case Components():
+                return {
+                    person: min(part)
+                    for part in nx.weakly_connected_components(self._model())
+                    for person in part
+                }
+            case LabelPropagation():
+                return dict(self._labels(algorithm.rounds))
+            case TriangleCount():
+                simple = nx.Graph(self._model())
+                simple.remove_edges_from(list(nx.selfloop_edges(simple)))
+                return dict(nx.triangles(simple))
+            case Distances():
+                hops = [
+                    nx.single_source_shortest_path_length(self._model(), landmark)
+                    for landmark in algorithm.landmarks
+                ]
+                lists = {person: [near.get(person) for near in hops] for person in self.people}
+                if algorithm.per_landmark:
+                    return dict(lists)
+                return {
+                    person: min((hop for hop in found if hop is not None), default=None)
+                    for person, found in lists.items()
+                }
+            case _:
+                raise AssertionError(algorithm)
+
+    def _model(self) -> nx.MultiDiGraph:
+        model = nx.MultiDiGraph()
+        model.add_nodes_from(self.people)
+        model.add_edges_from((source, target) for _, source, target in self.links)
+        return model
+
+    def _ranks(self) -> dict[str, float]:
+        number = {person: at for at, person in enumerate(self.people)}
+        model = rx.PyDiGraph()
+        model.add_nodes_from(self.people)
+        model.add_edges_from(
+            [(number[source], number[target], 1.0) for _, source, target in self.links]
+        )
+        ranks = rx.pagerank(model, weight_fn=float, tol=1e-12, max_iter=1000)
+        return {self.people[node]: rank for node, rank in ranks.items()}
+
+    def _labels(self, rounds: int) -> dict[str, str]:
+        labels = {person: person for person in self.people}
+        proper = [(source, target) for _, source, target in self.links if source != target]
+        for _ in range(rounds):
+            votes = {person: Counter([labels[person]]) for person in self.people}
+            for source, target in proper:
+                votes[source][labels[target]] += 1
+                votes[target][labels[source]] += 1
+            labels = {
+                person: min(label for label in cast if cast[label] == max(cast.values()))
+                for person, cast in votes.items()
+            }
+        return labels
+
+
+def random_graph(root: str, seed: object, *, people: int, edges: int) -> RandomGraph:
+    """Some people are linked to each other, in groups without links between them."""
+    chance = random.Random(str(seed))
+    names = [f"p{number}" for number in range(people)]
+    groups = chance.randint(1, 3)
+
+    def link() -> Link:
+        group = names[chance.randrange(groups) :: groups] or names
+        return chance.choice(EDGE_TYPES), chance.choice(group), chance.choice(group)
+
+    return made_graph(root, names, [link() for _ in range(edges)])
+
+
+def made_graph(root: str, people: list[str], links: Sequence[Link]) -> RandomGraph:
+    graph = omnigraph.init(root, schema=SCHEMA)
+    rows = {
+        edge_type: [
+            {"src": source, "dst": target} for kind, source, target in links if kind == edge_type
+        ]
+        for edge_type in EDGE_TYPES
+    }
+    # In several commits, so that there are several fragments.
+    half = len(people) // 2
+    graph.write({"Person": [{"name": name, "note": name} for name in people[half:]]})
+    graph.write({"Person": [{"name": name, "note": name} for name in people[:half]], **rows})
+    return RandomGraph(graph=graph, people=people, links=list(links))
