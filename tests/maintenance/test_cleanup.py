@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -470,6 +471,26 @@ def test_old_parts_of_dead_loads_go_and_young_ones_stay(graph: Graph) -> None:
     assert report.leftovers.bytes == 5
     assert not folder_of(graph.root, names.STAGING_DIR, old, "part").exists()
     assert folder_of(graph.root, names.STAGING_DIR, young, "part").exists()
+
+
+def test_runs_that_made_a_round_lately_stay_whatever_their_age(graph: Graph) -> None:
+    now = datetime.now(UTC)
+    moments = {"lately": now - timedelta(hours=3), "long ago": now - timedelta(hours=30)}
+    owners = {
+        name: str(ULID.from_datetime(now - timedelta(days=5, minutes=number)))
+        for number, name in enumerate([*moments, "unreadable"])
+    }
+    for name, owner in owners.items():
+        folder = folder_of(graph.root, names.run_record(owner)).parent
+        folder.mkdir(parents=True)
+        (folder / "edges.arrow").write_bytes(b"12345")
+        record = {"touched_at": moments[name].isoformat()} if name in moments else None
+        (folder / "run.json").write_text("{" if record is None else json.dumps(record))
+
+    removed = {names.staging_owner(path) for path in clean(graph).leftovers.paths}
+
+    assert removed == {owners["long ago"], owners["unreadable"]}
+    assert folder_of(graph.root, names.run_record(owners["lately"])).exists()
 
 
 def test_a_branch_whose_creator_never_came_back_is_given_up_after_an_hour(graph: Graph) -> None:

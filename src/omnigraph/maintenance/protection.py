@@ -18,6 +18,7 @@ Invariants:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -300,7 +301,11 @@ class Leftovers:
 
 def find_leftovers(objects: Objects, clock: Clock) -> Leftovers:
     """Data of dead writers; listed before the sidecars, so that no active writer is among them."""
-    candidates = [*_staged(objects), *_torn_forks(objects), *_unregistered_tables(objects)]
+    candidates = [
+        *_staged(objects, now=clock.now()),
+        *_torn_forks(objects),
+        *_unregistered_tables(objects),
+    ]
     working = set(pending_operations(objects))
     dead_files = {
         path: size
@@ -359,10 +364,30 @@ def _is_stale(state: RefState | None, claimed_at: str, clock: Clock) -> bool:
     return state is RefState.CREATING and age > _CREATION_MAX
 
 
-def _staged(objects: Objects) -> Iterator[_Leftover]:
-    """Parts that loads and Spark jobs leave for each other, and the claims they work under."""
-    for path, size in objects.sizes(names.STAGING_DIR).items():
-        yield names.staging_owner(path), path, size
+def _staged(objects: Objects, *, now: datetime) -> Iterator[_Leftover]:
+    """Parts that loads and Spark jobs leave for each other, and the claims they work under.
+
+    A run of an algorithm may take days, and its record tells when its last round was complete.
+    """
+    sizes = objects.sizes(names.STAGING_DIR)
+    runs = {
+        owner
+        for owner in {names.staging_owner(path) for path in sizes}
+        if names.run_record(owner) in sizes and _was_touched(objects, owner, now=now)
+    }
+    for path, size in sizes.items():
+        if names.staging_owner(path) not in runs:
+            yield names.staging_owner(path), path, size
+
+
+def _was_touched(objects: Objects, operation_id: str, *, now: datetime) -> bool:
+    if not _is_over(operation_id, now=now, grace=_GRACE):
+        return True
+    try:
+        record = json.loads(objects.read(names.run_record(operation_id)) or b"{}")
+        return now - datetime.fromisoformat(record["touched_at"]) <= _GRACE
+    except (ValueError, KeyError, TypeError):
+        return False
 
 
 def _torn_forks(objects: Objects) -> Iterator[_Leftover]:
