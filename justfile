@@ -93,6 +93,7 @@ model-full:
     python -m tests.model.run full
 
 # Print one benchmark: commit | durability | load | maintain | merge | open_cost | optimize | query | s3_cost | s3_load | schema_change | search | skew | startup | supernode | upserts
+# Print one benchmark: algorithms | commit | durability | load | maintain | merge | open_cost | optimize | query | s3_cost | s3_load | schema_change | search | skew | startup | supernode
 bench name *args:
     python -m benchmarks.{{name}} {{args}}
 

@@ -22,7 +22,8 @@ SUITES: Mapping[str, tuple[int, tuple[str, ...]]] = {
     "units": (
         3,
         (
-            *("tests/api", "tests/cli", "tests/commit", "tests/corpus", "tests/creation"),
+            *("tests/algorithms", "tests/api", "tests/cli", "tests/commit", "tests/corpus"),
+            "tests/creation",
             *("tests/diff", "tests/display", "tests/docs", "tests/engine", "tests/evolution"),
             *("tests/forking", "tests/gate", "tests/guards", "tests/load", "tests/maintenance"),
             *("tests/merge", "tests/mutate", "tests/query", "tests/runner", "tests/schema"),
@@ -40,8 +41,8 @@ SUITES: Mapping[str, tuple[int, tuple[str, ...]]] = {
 """What pytest is given, and the number of shards it is cut into."""
 
 SUITES_ON_S3 = (
-    *("tests/api", "tests/behaviours", "tests/cli", "tests/commit", "tests/creation"),
-    *("tests/diff", "tests/engine"),
+    *("tests/algorithms", "tests/api", "tests/behaviours", "tests/cli", "tests/commit"),
+    *("tests/creation", "tests/diff", "tests/engine"),
     *("tests/evolution", "tests/load", "tests/maintenance", "tests/merge", "tests/mutate"),
     *("tests/query", "tests/runner", "tests/storage", "tests/validation"),
 )
@@ -87,6 +88,7 @@ RANDOM_UNITS: Mapping[str, tuple[int, tuple[str, ...]]] = {
 }
 """Random tests by what they are about: how many cases a shard draws, and where they are."""
 BENCHMARKS: Mapping[str, tuple[str, ...]] = {
+    "algorithms": (),
     "backup": ("--nodes", "1000000", "--edges", "5000000", "--writers", "4"),
     "checksums": ("--rounds", "5"),
     "commit": ("--commits", "2000"),
