@@ -12,6 +12,8 @@ Invariants:
 - All tasks of all scans of one `SparkTables` read the same published commit, regardless of
   concurrent writes.
 - No two types share a name, ignoring case as Spark does.
+- Spark's optimizer takes a scan for about as many bytes as its rows have in memory, so that small
+  types are broadcast in joins and large ones are not. A condition does not lower that estimate.
 - When a DataFrame is read in this process, the driver holds the rows of one batch at a time, in the
   order of the frame. Values are transferred as Arrow, so none is rounded or converted to another
   time zone.
@@ -19,24 +21,42 @@ Invariants:
 
 from __future__ import annotations
 
+import io
+import re
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field
+from inspect import signature
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+import pyarrow.types as pat
 
 from omnigraph import errors, names
 from omnigraph.language.diagnostics import did_you_mean
 from omnigraph.runner.job_failures import job_errors, task_errors
 from omnigraph.runner.session import without_noise
-from omnigraph.runner.types import carried_schema, from_spark, spark_schema, to_spark
+from omnigraph.runner.sql_use import TableUse, make_probes, read_use
+from omnigraph.runner.types import (
+    ROW_BYTES,
+    carried_schema,
+    carried_type,
+    constant_bytes,
+    default_bytes,
+    from_spark,
+    spark_schema,
+    to_spark,
+)
 from omnigraph.storage.lance.tables import (
+    PlannedScan,
     find_entry,
     grouped,
     known_columns,
     open_pinned,
     plan_scan,
+    sample_column_bytes,
     scan_fragments,
 )
 from omnigraph.storage.objects.location import Root
@@ -91,7 +111,7 @@ def _keys_of(wanted: str, keys: tuple[str, ...]) -> tuple[str, ...]:
     if not matching_keys:
         hint = did_you_mean(str(wanted), map(_type_name, keys))
         raise errors.InvalidInputError(
-            f"there is no type {wanted!r:.80} to create a view of" + (f" ({hint})" if hint else ""),
+            f"there is no type {wanted!r:.80} in the graph" + (f" ({hint})" if hint else ""),
             next_step=f"The types are {', '.join(keys)}.",
         )
     return matching_keys
@@ -115,7 +135,7 @@ class ScanPlan:
     """Everything a task needs to read its part of a table; picklable, opens no dataset itself.
 
     `stored` is the table's own shape of the columns asked for; `groups` are the fragments of each
-    task.
+    task; `row_count` and `row_bytes` are the rows of these fragments and about how large one is.
     """
 
     root: Root
@@ -124,6 +144,8 @@ class ScanPlan:
     where: str | None
     stored: pa.Schema = field(repr=False)
     groups: tuple[tuple[int, ...], ...] = field(repr=False)
+    row_count: int
+    row_bytes: float
 
     @property
     def schema(self) -> StructType:
@@ -155,6 +177,7 @@ def scan_plan(
         if wanted is None:
             wanted = tuple(open_pinned(root, entry).schema.names)
         planned = plan_scan(root, entry, columns=wanted, where=where)
+        row_bytes = _estimate_row_bytes(root, entry, planned)
     return ScanPlan(
         root=root,
         entry=entry,
@@ -162,6 +185,39 @@ def scan_plan(
         where=where,
         stored=planned.schema.remove_metadata(),
         groups=grouped(planned.fragments, rows_max=rows_per_task),
+        row_count=sum(fragment.rows for fragment in planned.fragments),
+        row_bytes=row_bytes,
+    )
+
+
+_SAMPLE_BYTES: Final = 1 << 20
+_SAMPLE_ROWS_MAX: Final = 256
+
+
+def _estimate_row_bytes(root: Root, entry: TableEntry, planned: PlannedScan) -> float:
+    """About how large a row of a scan is in memory.
+
+    Values of variable size are taken to be as large as Spark assumes. Only if the data files have
+    more bytes per row than that, some rows are read to find out; blobs, which may be huge, are not.
+    """
+    row_count = sum(fragment.rows for fragment in planned.fragments)
+    fixed = {column.name: constant_bytes(column.type) for column in planned.schema}
+    assumed = {
+        column.name: fixed[column.name] or default_bytes(carried_type(column.type))
+        for column in planned.schema
+    }
+    file_row_bytes = planned.file_bytes / max(1, row_count)
+    variable = [name for name, size in fixed.items() if size is None]
+    if not variable or file_row_bytes <= sum(assumed.values()):
+        return float(ROW_BYTES + sum(assumed.values()))
+    blobs = {name for name in variable if pat.is_large_binary(planned.schema.field(name).type)}
+    sampled = [name for name in variable if name not in blobs]
+    rows = max(1, min(_SAMPLE_ROWS_MAX, int(_SAMPLE_BYTES / file_row_bytes)))
+    measured = dict.fromkeys(blobs, file_row_bytes)
+    if sampled:
+        measured |= sample_column_bytes(root, entry, sampled, rows=rows)
+    return float(
+        ROW_BYTES + sum(max(size, measured.get(name, 0)) for name, size in assumed.items())
     )
 
 
@@ -189,10 +245,36 @@ def scan_task(plan: ScanPlan) -> ArrowTask:
 
 def data_frame(spark: SparkSession, plan: ScanPlan) -> DataFrame:
     """The planned rows as a DataFrame, one task per group of fragments."""
-    count = len(plan.groups)
     with without_noise():
-        numbers = spark.range(0, count, 1, max(1, count))
-        return numbers.mapInArrow(scan_task(plan), plan.schema)
+        return _group_numbers(spark, plan).mapInArrow(scan_task(plan), plan.schema)
+
+
+_NUMBERS_MAX: Final = 1 << 32
+"""About 2 TB by Spark's estimate; beyond, its plans do not change."""
+_WEIGHT: Final = f"struct<{', '.join(f'w{number}: binary' for number in range(10))}>"
+_NUMBER_BYTES: Final = 508
+"""What Spark takes a number of a range to be, once a column of the type above was added."""
+
+
+def _group_numbers(spark: SparkSession, plan: ScanPlan) -> DataFrame:
+    """The number of every group of fragments, each in a task of its own.
+
+    Spark takes a `mapInArrow` to give as many bytes as it gets. So its input is made large in the
+    eyes of the optimizer: by numbers that a filter removes, since Spark does not guess how many
+    these are, and by a wide column without values, which makes it 60 times cheaper to count them.
+    """
+    count = len(plan.groups)
+    numbers = min(_NUMBERS_MAX, plan.row_count * plan.row_bytes / _NUMBER_BYTES)
+    stride = max(1, round(numbers / max(1, count)))
+    # Spark divides this range evenly, so that each task has exactly one multiple of the stride.
+    return (
+        spark.range(0, count * stride, 1, max(1, count))
+        .where(f"id % {stride} = 0")
+        .selectExpr(f"id div {stride} AS id", f"CAST(NULL AS {_WEIGHT}) AS weight")
+    )
+
+
+SqlArguments = Mapping[str, object] | Sequence[object] | None
 
 
 def rows_on_spark(
@@ -261,6 +343,19 @@ class SparkTables:
         entry = find_entry(self.root, self.snapshot, table_key)
         return data_frame(self.spark, scan_plan(self.root, entry, columns=columns, where=where))
 
+    def count(self, type: str) -> int:  # noqa: A002 - the conventional name
+        """The number of rows of a type, by its name or table key; reads no table, runs no job.
+
+        Raises:
+            InvalidInputError: there is no such type, or a node and an edge type of this name.
+        """
+        keys = chosen_keys(self.snapshot.tables, [type])
+        if len(keys) > 1:
+            raise errors.InvalidInputError(
+                f"{type!r:.80} is the name of two types", next_step=f"Say {' or '.join(keys)}."
+            )
+        return self.snapshot.tables[keys[0]].row_count
+
     def views(
         self,
         *,
@@ -286,9 +381,95 @@ class SparkTables:
             frame.createOrReplaceTempView(name)
         return tuple(frames)
 
+    def sql(self, text: str, args: SqlArguments = None) -> DataFrame:
+        """Run a query of Spark SQL in which types are called as in `views`; no view is created.
+
+        Reads only the columns that the query needs. Simple comparisons of texts, integers and
+        dates in it are also evaluated by Lance, and rows are counted without reading them.
+
+        Args:
+            text: One query, which may also name other tables and views of the session.
+            args: Values of its parameters, as for `spark.sql`.
+
+        Raises:
+            InvalidInputError: two types that the query may name differ only in case.
+        """
+        keys = {
+            key: name
+            for key, name in view_names(self.snapshot.tables).items()
+            if re.search(rf"\b{re.escape(name)}\b", text, re.IGNORECASE)
+        }
+        plans = {
+            key: scan_plan(self.root, find_entry(self.root, self.snapshot, key)) for key in keys
+        }
+        with without_noise():
+            use = self._learn_use(text, args, keys, plans) if plans else {}
+            frames = {keys[key]: self._rows_for(plan, use[key]) for key, plan in plans.items()}
+            return run_sql(self.spark, text, args, frames)
+
+    def _learn_use(
+        self, text: str, args: SqlArguments, keys: Mapping[str, str], plans: Mapping[str, ScanPlan]
+    ) -> Mapping[str, TableUse]:
+        probes = make_probes({key: plan.stored for key, plan in plans.items()})
+        frames = {
+            keys[key]: self.spark.range(probe.start, probe.end).selectExpr(*probe.expressions())
+            for key, probe in probes.items()
+        }
+        with redirect_stdout(io.StringIO()) as explained:
+            run_sql(self.spark, text, args, frames).explain(mode="cost")
+        return read_use(explained.getvalue(), probes)
+
+    def _rows_for(self, plan: ScanPlan, use: TableUse) -> DataFrame:
+        """The rows of a table with all its columns, of which those that are not needed are null."""
+        if not use.columns:
+            rows = self.spark.range(0, plan.row_count)
+        elif use == TableUse(columns=plan.columns):
+            return data_frame(self.spark, plan)
+        else:
+            rows = data_frame(self.spark, _narrow(plan, use))
+        return rows.selectExpr(
+            *(
+                f"`{column.name}`"
+                if column.name in use.columns
+                else f"CAST(NULL AS {column.dataType.simpleString()}) AS `{column.name}`"
+                for column in plan.schema
+            )
+        )
+
     def __repr__(self) -> str:
         version = self.snapshot.manifest_version
         return f"<{type(self).__name__} {self.root} at manifest version {version}>"
+
+
+def _narrow(plan: ScanPlan, use: TableUse) -> ScanPlan:
+    try:
+        return scan_plan(plan.root, plan.entry, columns=use.columns, where=use.where)
+    except errors.InvalidInputError:
+        # Lance does not know every comparison that Spark knows.
+        return scan_plan(plan.root, plan.entry, columns=use.columns)
+
+
+def run_sql(
+    spark: SparkSession, text: str, args: SqlArguments, frames: Mapping[str, DataFrame]
+) -> DataFrame:
+    """Run a query over frames by name. Its text is put in brackets, so it can only be a query."""
+    run: Callable[..., DataFrame] = spark.sql
+    query = text.strip().removesuffix(";")
+    if not frames:
+        return run(f"SELECT * FROM (\n{query}\n)", args)  # noqa: S608 - the caller's own query
+    aliases = {name: f"omnigraph_{uuid.uuid4().hex}" for name in frames}
+    named = ", ".join(f"`{name}` AS (TABLE {{{alias}}})" for name, alias in aliases.items())
+    escaped = query.replace("{", "{{").replace("}", "}}")
+    wrapped = f"WITH {named} SELECT * FROM (\n{escaped}\n)"  # noqa: S608 - as above
+    by_alias = {aliases[name]: frame for name, frame in frames.items()}
+    takes_frames = any(
+        parameter.kind is parameter.VAR_KEYWORD for parameter in signature(run).parameters.values()
+    )
+    if takes_frames:
+        return run(wrapped, args, **by_alias)
+    for alias, frame in by_alias.items():  # Connect of Spark 3.5 needs views, also afterwards
+        frame.createOrReplaceTempView(alias)
+    return run(wrapped.format(**{alias: alias for alias in by_alias}), args)
 
 
 _PACKED: Final = "rows"

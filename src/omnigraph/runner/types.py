@@ -49,6 +49,21 @@ _SAME: Final[dict[pa.DataType, type[spark_types.DataType]]] = {
     pa.date32(): spark_types.DateType,
     _MOMENT: spark_types.TimestampType,
 }
+_DEFAULT_BYTES: Final = {
+    pa.string(): 20,
+    pa.binary(): 100,
+    pa.bool_(): 1,
+    pa.int32(): 4,
+    pa.int64(): 8,
+    pa.float32(): 4,
+    pa.float64(): 8,
+    pa.date32(): 4,
+    _MOMENT: 8,
+    _UNSIGNED_64: 16,
+}
+ROW_BYTES: Final = 8
+"""What Spark's optimizer adds to the sizes of the values of a row."""
+
 _OTHER: Final = {
     pa.large_binary(): pa.binary(),
     pa.uint32(): pa.int64(),
@@ -108,6 +123,22 @@ def spark_ddl(stored: pa.Schema) -> str:
         f"`{field.name}` {field.dataType.simpleString()}{'' if field.nullable else ' NOT NULL'}"
         for field in spark_schema(stored)
     )
+
+
+def default_bytes(carried: pa.DataType) -> int:
+    """The size of a value of an Arrow type that `carried_type` gave, as Spark's optimizer sees it.
+
+    It takes a list to have one item.
+    """
+    return default_bytes(carried.value_type) if pat.is_list(carried) else _DEFAULT_BYTES[carried]
+
+
+def constant_bytes(stored: pa.DataType) -> int | None:
+    """The size of every value of a column in memory; None if values differ in size."""
+    if pat.is_fixed_size_list(stored):
+        items = constant_bytes(stored.value_type)
+        return None if items is None else int(stored.list_size) * items
+    return default_bytes(carried_type(stored)) if pat.is_primitive(stored) else None
 
 
 def to_spark(rows: pa.RecordBatch, carried: pa.Schema) -> pa.RecordBatch:

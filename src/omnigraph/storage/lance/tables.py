@@ -302,10 +302,14 @@ class FragmentSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedScan:
-    """What a scan returns, and the fragments it reads."""
+    """What a scan returns, and the fragments it reads.
+
+    `file_bytes` is the size of their data files with all columns, as far as it was recorded.
+    """
 
     schema: pa.Schema
     fragments: tuple[FragmentSize, ...]
+    file_bytes: int
 
 
 def plan_scan(
@@ -319,6 +323,7 @@ def plan_scan(
     dataset = open_pinned(root, entry)
     with datasets.translated(root, f"plan a scan of {entry.table_key}"):
         fragments = dataset.get_fragments()
+        described = [fragment.metadata for fragment in fragments]
         try:
             # One fragment is enough to plan for; with many, planning would cost as many times more.
             scanner = _scanner(dataset, fragments[:1], columns=columns, where=where)
@@ -330,10 +335,23 @@ def plan_scan(
         return PlannedScan(
             schema=scanner.projected_schema,
             fragments=tuple(
-                FragmentSize(fragment_id=fragment.fragment_id, rows=fragment.metadata.num_rows)
-                for fragment in fragments
+                FragmentSize(fragment_id=fragment.id, rows=fragment.num_rows)
+                for fragment in described
+            ),
+            file_bytes=sum(
+                file.file_size_bytes or 0 for fragment in described for file in fragment.files
             ),
         )
+
+
+def sample_column_bytes(
+    root: Root, entry: TableEntry, columns: Sequence[str], *, rows: int
+) -> dict[str, float]:
+    """The mean size in memory of the values of some columns, in the first rows of a table."""
+    dataset = open_pinned(root, entry)
+    with datasets.translated(root, f"sample {entry.table_key}"):
+        sample = dataset.to_table(columns=list(columns), limit=rows)
+    return {name: sample.column(name).nbytes / max(1, len(sample)) for name in columns}
 
 
 def grouped(fragments: Iterable[FragmentSize], *, rows_max: int) -> tuple[tuple[int, ...], ...]:
