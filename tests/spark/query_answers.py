@@ -37,11 +37,15 @@ LENIENT = (
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """One graph twice: on disk for Spark, and as plain rows for the definition."""
+    """One graph twice: on disk for Spark, and as plain rows for the definition.
+
+    `stored` are the rules that the rows keep; queries may be compiled against stricter ones.
+    """
 
     graph: SparkGraph
     rows: PlainGraph
     catalog: Catalog
+    stored: Catalog
 
     def query(
         self, match: str, result: str, tail: str = "", parameters: str = "", *, distinct: str = ""
@@ -58,7 +62,7 @@ class World:
         plan = plan_query(typed, self.catalog, steps=steps)
         assert not isinstance(plan, Mutation)
         parameters = bind(typed, given or {}, now=EPOCH)
-        return query_frame(self.graph, plan, catalog=self.catalog, parameters=parameters)
+        return query_frame(self.graph, plan, catalog=self.stored, parameters=parameters)
 
     def same(
         self, typed: TypedQuery, given: Mapping[str, Any] | None = None, *, steps: Steps = ALL_STEPS
@@ -102,7 +106,7 @@ def world(spark: SparkSession, folder: Path, rows: PlainGraph, schema: str = LEN
             for each in entities
         ]
     graph.write({name: entities for name, entities in given.items() if entities})
-    return World(graph=graph.spark(spark), rows=rows, catalog=catalog)
+    return World(graph=graph.spark(spark), rows=rows, catalog=catalog, stored=graph.schema.catalog)
 
 
 def plain(value: Any) -> Any:  # noqa: PLR0911 - one per kind

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from omnigraph.engine.spark import rows as joins
 from omnigraph.query.planning import ALL_STEPS, NO_STEPS
 from tests.gate.selection import for_gate
 from tests.query.people import edge, person, small_graph
@@ -20,6 +20,7 @@ from tests.spark.query_answers import World, world
 pytestmark = pytest.mark.spark
 
 PEOPLE = "$p: Person"
+THRESHOLD = "spark.sql.autoBroadcastJoinThreshold"
 PATTERNS = [
     ('$p: Person { tags: "y" }', "$p.id"),
     ("$p: Person $c: Company", "$p.id, $c.id"),
@@ -93,9 +94,12 @@ def people(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Wor
 
 
 @pytest.fixture
-def merging(monkeypatch: pytest.MonkeyPatch) -> None:
+def merging(spark: SparkSession) -> Iterator[None]:
     """Every join is done as if its tables were large."""
-    monkeypatch.setattr(joins, "BROADCAST_BYTES", -1)
+    before = spark.conf.get(THRESHOLD)
+    spark.conf.set(THRESHOLD, "-1")
+    yield
+    spark.conf.set(THRESHOLD, str(before))
 
 
 @pytest.mark.parametrize(
@@ -175,13 +179,13 @@ def plan_text(frame: Any) -> str:
     return shown.getvalue()
 
 
-def test_a_large_table_is_never_sent_whole_to_every_executor(
-    people: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_spark_chooses_how_tables_are_joined(people: World, spark: SparkSession) -> None:
     typed = people.query("$p: Person $p knows $q $c: Company not { $q worksAt $c }", "$q.name")
     small = plan_text(people.frame(typed))
-    monkeypatch.setattr(joins, "BROADCAST_BYTES", -1)
+    before = spark.conf.get(THRESHOLD)
+    spark.conf.set(THRESHOLD, "10b")  # less than the tables have by their rows
     large = plan_text(people.frame(typed))
+    spark.conf.set(THRESHOLD, str(before))
 
     assert "BroadcastHashJoin" in small
     assert "SortMergeJoin" in large

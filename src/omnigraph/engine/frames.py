@@ -297,6 +297,10 @@ class RequiredColumns:
     counted: bool
     weighed: bool = True
 
+    def below(self, read: Iterable[str], new: Iterable[str | None] = ()) -> RequiredColumns:
+        """What the steps below must provide to a step that reads some variables and adds others."""
+        return replace(self, variables=self.variables.union(read).difference(new))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Best:

@@ -277,7 +277,7 @@ class Patterns:
         many = (plan.maximum > 1 and chains) or plan.path_variable is not None
         read = {plan.start} | ({plan.end} if plan.end_bound else set())
         new = {plan.edge_variable, plan.path_variable} | (set() if plan.end_bound else {plan.end})
-        below = _below(wanted, read, new)
+        below = wanted.below(read, new)
         for frame in self.frames(plan.input, below, outer):
             hops = many_hops if many else one_hop
             yield from hops(
@@ -306,14 +306,14 @@ class Patterns:
     def _filter(
         self, plan: lp.Filter, wanted: RequiredColumns, outer: Frame | None
     ) -> Iterator[Frame]:
-        below = _below(wanted, variables_of(plan.predicate), frozenset())
+        below = wanted.below(variables_of(plan.predicate))
         for frame in self.frames(plan.input, below, outer):
             kept = frame.take(self.values.holds(plan.predicate, frame))
             yield prune(kept, wanted)
 
     def _anti(self, plan: lp.Anti, wanted: RequiredColumns, outer: Frame | None) -> Iterator[Frame]:
         read = free_variables(plan.inner)
-        for frame in self.frames(plan.input, _below(wanted, read, frozenset()), outer):
+        for frame in self.frames(plan.input, wanted.below(read), outer):
             numbered, number = _number(frame.only(read), plan.inner)
             has_match = np.zeros(frame.rows, dtype=np.bool_)
             inner = RequiredColumns(variables=frozenset({number}), counted=True, weighed=False)
@@ -326,7 +326,7 @@ class Patterns:
     ) -> Iterator[Frame]:
         read = free_variables(plan.inner)
         introduced = frozenset(plan.introduced)
-        for frame in self.frames(plan.input, _below(wanted, read, introduced), outer):
+        for frame in self.frames(plan.input, wanted.below(read, introduced), outer):
             numbered, number = _number(frame.only(read), plan.inner)
             new = frozenset({number}) | (wanted.variables & introduced)
             inner = replace(wanted, variables=new)
@@ -337,16 +337,6 @@ class Patterns:
             for wide in with_optional(frame.only(wanted.variables), matches, number, plan):
                 yield prune(wide, wanted)
             self.run.let_go(sum(match_frame.nbytes for match_frame in matches))
-
-
-def _below(
-    wanted: RequiredColumns,
-    read: frozenset[str] | set[str],
-    new: frozenset[str | None] | set[str | None],
-) -> RequiredColumns:
-    """What the steps below must provide to a step that reads some variables and adds others."""
-    kept = frozenset(variable for variable in wanted.variables | read if variable not in new)
-    return replace(wanted, variables=kept)
 
 
 def _number(frame: Frame, inner: lp.Plan) -> tuple[Frame, str]:

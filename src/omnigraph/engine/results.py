@@ -34,7 +34,7 @@ from omnigraph.engine.frames import (
     whole,
 )
 from omnigraph.engine.patterns import EntityOf, Origin, PathOver, Patterns, origins
-from omnigraph.engine.shapes import Shape, ShapeKind, variables_read
+from omnigraph.engine.shapes import Shape, ShapeKind, simplify, variables_read
 from omnigraph.names import ID_COLUMN
 from omnigraph.query import expressions as ex
 from omnigraph.query.binding import known_count
@@ -297,11 +297,7 @@ class Results:
         return read & frozenset(self._known)
 
     def _simplify(self) -> tuple[TypedProjection, ...]:
-        """Counting something that is never null is counting rows."""
-        return tuple(
-            replace(projection, expression=_counting_rows(projection.expression))
-            for projection in self._shape.projections
-        )
+        return simplify(self._shape.projections)
 
     # Rows without an order
 
@@ -544,15 +540,3 @@ def _direction(*, descending: bool) -> str:
 
 def _id_of(variable: str) -> ex.PropertyOf:
     return ex.PropertyOf(variable=variable, name=names.ID_COLUMN, type=STRING, nullable=True)
-
-
-def _counting_rows(expression: ex.Expression) -> ex.Expression:
-    if (
-        isinstance(expression, ex.Aggregate)
-        and expression.function is ex.AggregateFunction.COUNT
-        and not expression.distinct
-        and expression.argument is not None
-        and not expression.argument.nullable
-    ):
-        return replace(expression, argument=None)
-    return expression

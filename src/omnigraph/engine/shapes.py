@@ -6,8 +6,8 @@ Invariant: a plan has one of three shapes: rows, distinct rows, groups.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, TypeGuard
 
 from omnigraph.query.expressions import Aggregate as AggregateExpression
 from omnigraph.query.expressions import AggregateFunction, Expression, variables_of
@@ -112,6 +112,26 @@ def shape_of(plan: Plan) -> Shape:
         order=order,
         limit=limit,
         offset=offset,
+    )
+
+
+def simplify(projections: tuple[TypedProjection, ...]) -> tuple[TypedProjection, ...]:
+    """Counting something that is never null is counting rows."""
+    return tuple(
+        replace(projection, expression=replace(projection.expression, argument=None))
+        if _counts_rows(projection.expression)
+        else projection
+        for projection in projections
+    )
+
+
+def _counts_rows(expression: Expression) -> TypeGuard[AggregateExpression]:
+    return (
+        isinstance(expression, AggregateExpression)
+        and expression.function is AggregateFunction.COUNT
+        and not expression.distinct
+        and expression.argument is not None
+        and not expression.argument.nullable
     )
 
 

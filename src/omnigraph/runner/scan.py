@@ -246,7 +246,7 @@ def scan_task(plan: ScanPlan) -> ArrowTask:
 def data_frame(spark: SparkSession, plan: ScanPlan) -> DataFrame:
     """The planned rows as a DataFrame, one task per group of fragments."""
     with without_noise():
-        return _group_numbers(spark, plan).mapInArrow(scan_task(plan), plan.schema)
+        return group_numbers(spark, plan).mapInArrow(scan_task(plan), plan.schema)
 
 
 _NUMBERS_MAX: Final = 1 << 32
@@ -256,7 +256,7 @@ _NUMBER_BYTES: Final = 508
 """What Spark takes a number of a range to be, once a column of the type above was added."""
 
 
-def _group_numbers(spark: SparkSession, plan: ScanPlan) -> DataFrame:
+def group_numbers(spark: SparkSession, plan: ScanPlan) -> DataFrame:
     """The number of every group of fragments, each in a task of its own.
 
     Spark takes a `mapInArrow` to give as many bytes as it gets. So its input is made large in the

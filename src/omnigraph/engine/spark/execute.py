@@ -22,12 +22,16 @@ from typing import TYPE_CHECKING, Final, assert_never
 from pyspark.sql import Window
 from pyspark.sql import functions as sql
 
+from omnigraph.engine.frames import RequiredColumns
+from omnigraph.engine.shapes import shape_of, simplify, variables_read
 from omnigraph.engine.spark import rows as spark_rows
 from omnigraph.engine.spark.expressions import DOUBLE, Expressions
+from omnigraph.engine.spark.hops import Hop, reads_below, starts_everywhere
 from omnigraph.engine.spark.literals import spark_type_of
 from omnigraph.engine.spark.patterns import (
     Scans,
-    expand,
+    below_block,
+    inside_block,
     outer_variables,
     searches_levels,
     source_of,
@@ -100,7 +104,7 @@ def _fuse(
     scores = both.groupBy(*keys).agg((parts[0] + parts[1]).alias(fused))
     pairs = zip(spark_rows.identity_of(rows.held[variable]), keys, strict=True)
     frame = spark_rows.inner_join(rows, scores, list(pairs))
-    return replace(rows, frame=frame, scores={**rows.scores, by: fused}, bytes_most=None)
+    return replace(rows, frame=frame, scores={**rows.scores, by: fused}, few=False)
 
 
 def _arm(
@@ -131,6 +135,8 @@ def _arm(
 
 _SUMMAND: Final = "decimal(28,0)"
 """Its sums are decimals of 38 digits, which no number of 64-bit integers can exceed."""
+_FACTOR: Final = "decimal(20,0)"
+"""Any 64-bit integer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,20 +157,21 @@ def grouped(
     """How to compute an aggregate over groups of rows."""
     result = names.fresh()
     if aggregate_expression.argument is None:
-        count = sql.count(sql.lit(1)).alias(result)
-        return Grouped(of_row=(), of_group=(count,), value=sql.col(result))
+        return _count(sql.lit(1), rows, names)
     if isinstance(aggregate_expression.argument, ex.Entity):
-        return _entities(aggregate_expression, aggregate_expression.argument, rows, result)
+        return _entities(aggregate_expression, aggregate_expression.argument, rows, names)
     argument = names.fresh()
     values = expressions.column(aggregate_expression.argument, rows)
     if aggregate_expression.function in (ex.AggregateFunction.SUM, ex.AggregateFunction.AVERAGE):
+        if rows.weight is not None:
+            return _weighted_totals(aggregate_expression, values, sql.col(rows.weight), names)
         return _totals(aggregate_expression, values, argument, names)
     column = sql.col(argument)
     match aggregate_expression.function:
+        case ex.AggregateFunction.COUNT if not aggregate_expression.distinct:
+            return _count(values, rows, names)
         case ex.AggregateFunction.COUNT:
-            of_group = (
-                sql.count_distinct(column) if aggregate_expression.distinct else sql.count(column)
-            )
+            of_group = sql.count_distinct(column)
         case ex.AggregateFunction.COLLECT:
             collected = (
                 sql.collect_set(column)
@@ -185,17 +192,79 @@ def grouped(
     )
 
 
+def _count(values: Column, rows: spark_rows.Rows, names: spark_rows.Names) -> Grouped:
+    """How many rows have a value, each as often as its weight says."""
+    argument, count = names.fresh(), names.fresh()
+    if rows.weight is None:
+        return Grouped(
+            of_row=(values.alias(argument),),
+            of_group=(sql.count(argument).alias(count),),
+            value=sql.col(count),
+        )
+    total = names.fresh()
+    return Grouped(
+        of_row=(sql.when(values.isNotNull(), sql.col(rows.weight)).alias(argument),),
+        of_group=(sql.try_sum(argument).alias(total), sql.count(argument).alias(count)),
+        value=sql.coalesce(_exact_sum(total, count), sql.lit(0).cast("bigint")),
+    )
+
+
+def _exact_sum(total: str, count: str) -> Column:
+    """A sum, null if it is of nothing; one that is too large fails the job."""
+    lost = sql.col(total).isNull() & (sql.col(count) > 0)
+    return sql.when(lost, spark_rows.out_of_range()).otherwise(sql.col(total))
+
+
 def _entities(
-    aggregate_expression: ex.Aggregate, argument: ex.Entity, rows: spark_rows.Rows, result: str
+    aggregate_expression: ex.Aggregate,
+    argument: ex.Entity,
+    rows: spark_rows.Rows,
+    names: spark_rows.Names,
 ) -> Grouped:
     assert aggregate_expression.function is ex.AggregateFunction.COUNT
-    held_entity = rows.held[argument.variable]
-    keys = [sql.col(name) for name in spark_rows.identity_of(held_entity)]
+    keys = [sql.col(name) for name in spark_rows.identity_of(rows.held[argument.variable])]
     if not keys:
         return Grouped(of_row=(), of_group=(), value=sql.lit(0).cast("bigint"))
-    assert isinstance(held_entity, spark_rows.HeldEntity)
-    count = sql.count_distinct(*keys) if aggregate_expression.distinct else sql.count(keys[0])
-    return Grouped(of_row=keys, of_group=(count.alias(result),), value=sql.col(result))
+    if not aggregate_expression.distinct:
+        return _count(keys[0], rows, names)
+    columns, result = [names.fresh() for _ in keys], names.fresh()
+    return Grouped(
+        of_row=[key.alias(column) for key, column in zip(keys, columns, strict=True)],
+        of_group=(sql.count_distinct(*columns).alias(result),),
+        value=sql.col(result),
+    )
+
+
+def _weighted_totals(
+    aggregate_expression: ex.Aggregate, values: Column, weight: Column, names: spark_rows.Names
+) -> Grouped:
+    """Sums and averages of rows with weights: of the products, over the sum of the weights."""
+    assert aggregate_expression.argument is not None
+    exact = is_integer(aggregate_expression.argument.type)
+    product, factor = names.fresh(), names.fresh()
+    total, count, weights = names.fresh(), names.fresh(), names.fresh()
+    if exact:
+        number = values.cast(_FACTOR)
+        raw = sql.try_multiply(number, weight.cast(_FACTOR))
+        lost = raw.isNull() & number.isNotNull()
+        summand = sql.when(lost, spark_rows.out_of_range()).otherwise(raw)
+    else:
+        summand = values.cast(DOUBLE) * weight.cast(DOUBLE)
+    of_group = (
+        sql.try_sum(product).alias(total),
+        sql.count(product).alias(count),
+        sql.try_sum(factor).alias(weights),
+    )
+    value = _exact_sum(total, count)
+    if aggregate_expression.function is ex.AggregateFunction.AVERAGE:
+        divisor = _exact_sum(weights, count)
+        value = sql.try_divide(value.cast(DOUBLE), divisor.cast(DOUBLE))
+    elif exact:
+        value = _fitting(aggregate_expression, value)
+    factors = sql.when(values.isNotNull(), weight)
+    return Grouped(
+        of_row=(summand.alias(product), factors.alias(factor)), of_group=of_group, value=value
+    )
 
 
 def _totals(
@@ -281,7 +350,7 @@ def aggregated(
     for projection in keys:
         column = _declared(projection, expressions.column(projection.expression, rows), run)
         of_row.append(column.alias(key_columns[projection.column.name]))
-    for projection in plan.projections:
+    for projection in simplify(plan.projections):
         if isinstance(projection.expression, ex.Aggregate):
             how = grouped(projection.expression, rows, expressions, run.names)
             of_row += how.of_row
@@ -413,24 +482,38 @@ def query_frame(
     """
     run = spark_rows.Run(graph=graph, catalog=catalog, parameters=parameters)
     with without_noise():
-        return named(_Executor(run).result(plan))
+        return named(_Executor(run, _required(plan)).result(plan))
+
+
+def _required(plan: lp.Plan) -> RequiredColumns:
+    """What the result reads of the rows of its pattern."""
+    shape = shape_of(plan)
+    shape = replace(shape, projections=simplify(shape.projections))
+    return RequiredColumns(
+        variables=variables_read(shape), counted=shape.counts_only, weighed=shape.asks_how_many
+    )
 
 
 class _Executor:
     """Every part of a plan is translated to rows once, however often it is used."""
 
-    def __init__(self, run: spark_rows.Run) -> None:
+    def __init__(self, run: spark_rows.Run, wanted: RequiredColumns) -> None:
         self._run = run
+        self._wanted = wanted
         self._expressions = Expressions(run)
         self._scans = Scans(run, self._expressions)
-        self._done: dict[tuple[int, int], spark_rows.Rows] = {}
+        self._done: dict[tuple[int, RequiredColumns, int], spark_rows.Rows] = {}
+        # Kept, because what was made is found by the identity of the rows around it.
+        self._starts: list[spark_rows.Rows] = []
 
     def result(self, plan: lp.Plan) -> Result:
         match plan:
             case lp.Project():
-                return projected(plan, self._rows(plan.input, None), self._run, self._expressions)
+                rows = self._rows(plan.input, self._wanted, None)
+                return projected(plan, rows, self._run, self._expressions)
             case lp.Aggregate():
-                return aggregated(plan, self._rows(plan.input, None), self._run, self._expressions)
+                rows = self._rows(plan.input, self._wanted, None)
+                return aggregated(plan, rows, self._run, self._expressions)
             case lp.Distinct():
                 return distinct(self.result(plan.input), self._run)
             case lp.Order():
@@ -440,13 +523,17 @@ class _Executor:
             case _:
                 raise AssertionError(f"{type(plan).__name__} gives no columns")
 
-    def _rows(self, plan: lp.Plan, outer: spark_rows.Rows | None) -> spark_rows.Rows:
-        key = (id(plan), id(outer))
+    def _rows(
+        self, plan: lp.Plan, wanted: RequiredColumns, outer: spark_rows.Rows | None
+    ) -> spark_rows.Rows:
+        key = (id(plan), wanted, id(outer))
         if key not in self._done:
-            self._done[key] = self._make(plan, outer)
+            self._done[key] = self._make(plan, wanted, outer)
         return self._done[key]
 
-    def _make(self, plan: lp.Plan, outer: spark_rows.Rows | None) -> spark_rows.Rows:  # noqa: C901, PLR0911, PLR0912
+    def _make(  # noqa: C901, PLR0911, PLR0912 - one case per kind
+        self, plan: lp.Plan, wanted: RequiredColumns, outer: spark_rows.Rows | None
+    ) -> spark_rows.Rows:
         match plan:
             case lp.Scan():
                 return self._scans.nodes(plan)
@@ -456,50 +543,67 @@ class _Executor:
             case lp.Empty():
                 return spark_rows.nothing(self._run, plan.variables)
             case lp.Expand():
-                again = searches_levels(plan)
-                rows = self._settle(plan.input, outer) if again else self._rows(plan.input, outer)
-                return expand(plan, rows, self._run, self._scans)
+                return self._hop(plan, wanted, outer)
             case lp.Cross():
-                left, right = self._rows(plan.left, outer), self._rows(plan.right, outer)
-                return spark_rows.Rows(
-                    frame=spark_rows.cross_join(left, right), held={**left.held, **right.held}
-                )
+                left = self._rows(plan.left, wanted, outer)
+                right = self._rows(plan.right, wanted, outer)
+                return spark_rows.cross_join(left, right, self._run.names)
             case lp.Filter():
-                rows = self._rows(plan.input, outer)
+                below = wanted.below(ex.variables_of(plan.predicate))
+                rows = self._rows(plan.input, below, outer)
                 condition = self._expressions.column(plan.predicate, rows)
                 return replace(rows, frame=rows.frame.where(condition))
             case lp.Anti() | lp.Optional():
-                return self._block(plan, outer)
+                return self._block(plan, wanted, outer)
             case lp.Rank():
                 again = isinstance(plan.by, ex.Fusion)
-                rows = self._settle(plan.input, outer) if again else self._rows(plan.input, outer)
-                return ranked(plan, rows, self._run, self._expressions)
+                below = wanted.below(ex.variables_of(plan.by))
+                make = self._settle if again else self._rows
+                return ranked(plan, make(plan.input, below, outer), self._run, self._expressions)
             case lp.Order():
-                return ordered_rows(plan, self._rows(plan.input, outer), self._expressions)
+                rows = self._rows(plan.input, wanted, outer)
+                return ordered_rows(plan, rows, self._expressions)
             case lp.Project() | lp.Aggregate() | lp.Distinct() | lp.Limit():
                 raise AssertionError(f"{type(plan).__name__} carries no variables")
             case _:
                 assert_never(plan)
 
-    def _block(self, plan: lp.Anti | lp.Optional, outer: spark_rows.Rows | None) -> spark_rows.Rows:
-        around = self._settle(source_of(plan), outer)
-        rows = self._rows(plan.input, outer)
+    def _hop(
+        self, plan: lp.Expand, wanted: RequiredColumns, outer: spark_rows.Rows | None
+    ) -> spark_rows.Rows:
+        hop = Hop(plan=plan, wanted=wanted, run=self._run, scans=self._scans)
+        if starts_everywhere(plan, wanted):
+            return hop.from_everywhere()
+        make = self._settle if searches_levels(plan) else self._rows
+        return hop.from_rows(make(plan.input, reads_below(plan, wanted), outer))
+
+    def _block(
+        self,
+        plan: lp.Anti | lp.Optional,
+        wanted: RequiredColumns,
+        outer: spark_rows.Rows | None,
+    ) -> spark_rows.Rows:
+        around = self._settle(*source_of(plan, wanted), outer)
+        rows = self._rows(plan.input, below_block(plan, wanted), outer)
         start = spark_rows.copied(around, outer_variables(plan.inner), self._run.names)
-        inner = self._rows(plan.inner, start)
+        self._starts.append(start)
+        inner = self._rows(plan.inner, inside_block(plan, wanted), start)
         if isinstance(plan, lp.Anti):
             return without_match(rows, start, inner)
-        return with_matches(rows, start, inner, plan.introduced)
+        return with_matches(rows, start, inner, plan.introduced, self._run.names)
 
-    def _settle(self, plan: lp.Plan, outer: spark_rows.Rows | None) -> spark_rows.Rows:
+    def _settle(
+        self, plan: lp.Plan, wanted: RequiredColumns, outer: spark_rows.Rows | None
+    ) -> spark_rows.Rows:
         """Rows that are mentioned twice; computed now if a plan below mentions some twice too.
 
         Otherwise each mention would double the work below it.
         """
-        rows = self._rows(plan, outer)
+        rows = self._rows(plan, wanted, outer)
         if _repeats(plan):
             with spark_rows.query_errors():
                 rows = replace(rows, frame=rows.frame.localCheckpoint())
-            self._done[id(plan), id(outer)] = rows
+            self._done[id(plan), wanted, id(outer)] = rows
         return rows
 
 

@@ -1,4 +1,4 @@
-"""Evaluates the pattern of a query on Spark: scans, hops, searches and blocks inside of it.
+"""Reads the tables of a pattern on Spark, searches along edges, and joins blocks to rows.
 
 A search is breadth-first, from all starts together. Every level is one join and one aggregate over
 all that was found before, so a search of a few levels is one lazy plan. A longer one runs level by
@@ -6,10 +6,7 @@ level and stops where nothing new is found.
 
 Invariants:
 - Everything is read from the one snapshot of the run: only the columns that are needed, filtered
-  where they are read. Blobs are never read. The size of a frame is bounded by what the manifest
-  says about its tables.
-- Without a variable for the edge a reached node is one row per row, however many edges or ways lead
-  to it; with one, every edge is a row. A null start, or one of another type, reaches nothing.
+  where they are read. Blobs are never read.
 - A search finds a node once per start, at its smallest distance, and with it the best of the
   shortest paths. The start itself is found only over an edge from itself to itself.
 - The matches of a block depend only on the variables that it reads from outside. So it runs once
@@ -27,6 +24,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 from pyspark.sql import functions as sql
 
 from omnigraph.engine.access.conditions import lance_filter
+from omnigraph.engine.frames import RequiredColumns
 from omnigraph.engine.spark import rows as spark_rows
 from omnigraph.engine.spark.expressions import Expressions
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN, edge_table_key, node_table_key
@@ -36,16 +34,18 @@ from omnigraph.query.ast import BinaryOperator
 from omnigraph.query.binding import BoundParameters
 from omnigraph.query.typed import EdgeDirection
 from omnigraph.query.types import BLOB
+from omnigraph.runner.scan import ROWS_PER_TASK
 from omnigraph.runner.session import without_noise
-from omnigraph.schema.catalog import Property, VectorType
+from omnigraph.schema.catalog import Property
 from omnigraph.storage.lance.tables import find_entry
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-_VALUE_BYTES: Final = 64
-_FLOAT_BYTES: Final = 4
+_MERGED_EDGES_MIN: Final = ROWS_PER_TASK
+"""Over fewer edges an exchange of rows costs more than the rows that it saves."""
+_REPEATS_MIN: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,6 @@ class Steps:
     frame: DataFrame
     start: str
     end: str
-    bytes_most: int
     edge_id: str | None = None
     edge: spark_rows.HeldEntity | None = None
 
@@ -91,26 +90,24 @@ class Scans:
             type_column=type_column,
             properties=dict(zip(read_properties, fresh[1:], strict=True)),
         )
-        single_id = _names_one_id(plan.predicate)
-        row_count = sum(
-            1 if single_id else self._row_count(node_table_key(type_name))
-            for type_name in plan.types
-        )
         scanned_rows = spark_rows.Rows(
             frame=reduce(lambda above, below: above.unionAll(below), frames),
             held={plan.variable: held_entity},
-            bytes_most=row_count * _row_bytes(read_properties),
+            few=_names_one_id(plan.predicate),
         )
         return self._filter(scanned_rows, plan.predicate)
 
-    def steps(self, plan: lp.Expand, *, with_id: bool = False) -> Steps:
-        """The steps that edges allow, from the start of a hop to its end."""
+    def steps(self, plan: lp.Expand, *, with_id: bool) -> Steps:
+        """The steps that edges allow, from the start of a hop to its end.
+
+        The id of an edge is read if it is asked for, or if the edge has to meet a condition.
+        """
         run = self._run
         read_properties: Mapping[str, Property] = {}
         if plan.edge_variable is not None:
             declared = run.catalog.edges[plan.edge].properties
             read_properties = _read(declared, plan.edge_columns, plan.edge_predicate)
-        ids = [ID_COLUMN] if with_id or plan.edge_variable is not None else []
+        ids = [ID_COLUMN] if with_id or plan.edge_predicate is not None else []
         columns = [SOURCE_COLUMN, TARGET_COLUMN, *ids, *read_properties]
         fresh = {name: run.names.fresh() for name in columns}
         where = _where(plan.edge_predicate, run.parameters)
@@ -119,10 +116,9 @@ class Scans:
             frame=frame,
             start=fresh[SOURCE_COLUMN],
             end=fresh[TARGET_COLUMN],
-            bytes_most=self._row_count(edge_table_key(plan.edge)) * _row_bytes(read_properties),
             edge_id=fresh.get(ID_COLUMN),
         )
-        if plan.edge_variable is not None:
+        if plan.edge_variable is not None and ids:
             properties = {name: column for name, column in fresh.items() if name != ID_COLUMN}
             edge = spark_rows.HeldEntity(
                 id_column=fresh[ID_COLUMN], types=(plan.edge,), properties=properties
@@ -151,7 +147,7 @@ class Scans:
         loop = sql.col(steps.start) == sql.col(steps.end)
         ways = sql.when(loop, sql.array(there)).otherwise(sql.array(there, back))
         frame = steps.frame.select("*", sql.inline(ways).alias(start, end))
-        return replace(steps, frame=frame, start=start, end=end, bytes_most=2 * steps.bytes_most)
+        return replace(steps, frame=frame, start=start, end=end)
 
     def _filter(self, rows: spark_rows.Rows, predicate: ex.Expression | None) -> spark_rows.Rows:
         if predicate is None:
@@ -168,9 +164,14 @@ class Scans:
             if all(name in other and other[name].type == declared_property.type for other in others)
         }
 
-    def _row_count(self, table_key: str) -> int:
+    def expects_repeats(self, plan: lp.Expand) -> bool:
+        """Whether a hop is expected to reach many nodes several times, over a table that counts."""
         graph = self._run.graph
-        return find_entry(graph.root, graph.snapshot, table_key).row_count
+        edges, nodes = (
+            find_entry(graph.root, graph.snapshot, table_key).row_count
+            for table_key in (edge_table_key(plan.edge), node_table_key(plan.end_type))
+        )
+        return edges >= max(_MERGED_EDGES_MIN, _REPEATS_MIN * nodes)
 
 
 def _read(
@@ -216,16 +217,6 @@ def _names_one_id(predicate: ex.Expression | None) -> bool:
     )
 
 
-def _row_bytes(properties: Mapping[str, Property]) -> int:
-    """The approximate size of a row: an id or two, and its properties."""
-    vectors = sum(
-        declared_property.type.size * _FLOAT_BYTES
-        for declared_property in properties.values()
-        if isinstance(declared_property.type, VectorType)
-    )
-    return (2 + len(properties)) * _VALUE_BYTES + vectors
-
-
 LEVELS_AT_ONCE: Final = 3
 
 
@@ -237,29 +228,6 @@ class Reached:
     start: str
     end: str
     path: spark_rows.HeldPath | None = None
-    bytes_most: int | None = None
-
-
-def neighbours(plan: lp.Expand, steps: Steps, names: spark_rows.Names) -> Reached:
-    """Every pair of nodes that one step joins, once."""
-    start, end = sql.col(steps.start), sql.col(steps.end)
-    if plan.path_variable is None:
-        return Reached(
-            frame=steps.frame.select(start, end).distinct(),
-            start=steps.start,
-            end=steps.end,
-            bytes_most=steps.bytes_most,
-        )
-    assert steps.edge_id is not None
-    path = spark_rows.HeldPath(nodes=names.fresh(), edges=names.fresh())
-    nodes = sql.array(end, start) if plan.turned else sql.array(start, end)
-    least = steps.frame.groupBy(start, end).agg(sql.min(steps.edge_id).alias(path.edges))
-    frame = least.select(
-        start, end, nodes.alias(path.nodes), sql.array(path.edges).alias(path.edges)
-    )
-    return Reached(
-        frame=frame, start=steps.start, end=steps.end, path=path, bytes_most=steps.bytes_most
-    )
 
 
 def search(plan: lp.Expand, starts: DataFrame, steps: Steps, names: spark_rows.Names) -> Reached:
@@ -309,13 +277,8 @@ class _Search:
         """All nodes found, and those reached from the newest of them."""
         steps = self._steps
         newest = sql.col(self._found)[self._distance] == level
-        right = (
-            sql.broadcast(steps.frame)
-            if spark_rows.is_small(steps.bytes_most)
-            else steps.frame.hint("merge")
-        )
         joined = data_frame.join(
-            right, (sql.col(self._node) == sql.col(steps.start)) & newest, "left"
+            steps.frame, (sql.col(self._node) == sql.col(steps.start)) & newest, "left"
         )
         stayed_row = self._row(sql.col(self._node), sql.col(self._loop), sql.col(self._found))
         moved_row = self._row(sql.col(steps.end), self._loop_edge(level), self._longer(level))
@@ -380,101 +343,6 @@ def searches_levels(plan: lp.Expand) -> bool:
     return plan.edge_variable is None and chains and plan.maximum > 1
 
 
-def expand(
-    plan: lp.Expand, rows: spark_rows.Rows, run: spark_rows.Run, scans: Scans
-) -> spark_rows.Rows:
-    """The rows with the nodes that are reached from them."""
-    ends = [(plan.start, plan.start_type)]
-    ends += [(plan.end, plan.end_type)] if plan.end_bound else []
-    chains = plan.start_type == plan.end_type
-    if (plan.minimum > 1 and not chains) or not all(_can_be(rows, *end) for end in ends):
-        return spark_rows.nothing(run, lp.variables_bound(plan))
-    for end in ends:
-        rows = _of_type(rows, *end)
-    steps = scans.steps(plan, with_id=plan.path_variable is not None)
-    if plan.edge_variable is not None:
-        assert steps.edge is not None
-        reached = Reached(
-            frame=steps.frame, start=steps.start, end=steps.end, bytes_most=steps.bytes_most
-        )
-        return _join(plan, rows, reached, scans, {plan.edge_variable: steps.edge})
-    if searches_levels(plan):
-        starts = rows.frame.select(_start_of(plan, rows)).distinct()
-        reached = search(plan, starts, steps, run.names)
-    else:
-        reached = neighbours(plan, steps, run.names)
-    if plan.path_variable is None:
-        return _join(plan, rows, reached, scans, {})
-    assert reached.path is not None
-    return _join(plan, rows, reached, scans, {plan.path_variable: reached.path})
-
-
-def _can_be(rows: spark_rows.Rows, variable: str, type_name: str) -> bool:
-    held_variable = rows.held[variable]
-    return isinstance(held_variable, spark_rows.HeldEntity) and type_name in held_variable.types
-
-
-def _of_type(rows: spark_rows.Rows, variable: str, type_name: str) -> spark_rows.Rows:
-    held_entity = rows.held[variable]
-    assert isinstance(held_entity, spark_rows.HeldEntity)
-    if held_entity.type_column is None:
-        return rows
-    return replace(rows, frame=rows.frame.where(sql.col(held_entity.type_column) == type_name))
-
-
-def _start_of(plan: lp.Expand, rows: spark_rows.Rows) -> str:
-    held_entity = rows.held[plan.start]
-    assert isinstance(held_entity, spark_rows.HeldEntity)
-    return held_entity.id_column
-
-
-def _join(
-    plan: lp.Expand,
-    rows: spark_rows.Rows,
-    reached: Reached,
-    scans: Scans,
-    new: dict[str, spark_rows.Held],
-) -> spark_rows.Rows:
-    keys = [(_start_of(plan, rows), reached.start)]
-    if not plan.end_bound:
-        frame = spark_rows.inner_join(rows, reached.frame, keys, right_bytes=reached.bytes_most)
-        return _with_end(plan, _wider(rows, frame, new), reached, scans)
-    end = rows.held[plan.end]
-    assert isinstance(end, spark_rows.HeldEntity)
-    keys.append((end.id_column, reached.end))
-    if new:
-        frame = spark_rows.inner_join(rows, reached.frame, keys, right_bytes=reached.bytes_most)
-    else:
-        frame = spark_rows.semi_join(
-            rows.frame, reached.frame, keys, right_bytes=reached.bytes_most
-        )
-    return _wider(rows, frame, new)
-
-
-def _wider(
-    rows: spark_rows.Rows, frame: DataFrame, new: dict[str, spark_rows.Held]
-) -> spark_rows.Rows:
-    return replace(rows, frame=frame, held={**rows.held, **new}, bytes_most=None)
-
-
-def _with_end(
-    plan: lp.Expand, rows: spark_rows.Rows, reached: Reached, scans: Scans
-) -> spark_rows.Rows:
-    """The reached node; its table is read only if one of its properties is used."""
-    if plan.columns == () and plan.predicate is None:
-        end: spark_rows.Held = spark_rows.HeldEntity(id_column=reached.end, types=(plan.end_type,))
-        return _wider(rows, rows.frame, {plan.end: end})
-    scan = lp.Scan(
-        variable=plan.end, types=(plan.end_type,), predicate=plan.predicate, columns=plan.columns
-    )
-    nodes = scans.nodes(scan)
-    end = nodes.held[plan.end]
-    assert isinstance(end, spark_rows.HeldEntity)
-    keys = [(reached.end, end.id_column)]
-    frame = spark_rows.inner_join(rows, nodes.frame, keys, right_bytes=nodes.bytes_most)
-    return _wider(rows, frame, {plan.end: end})
-
-
 def outer_variables(inner: lp.Plan) -> tuple[str, ...]:
     """What a block reads from outside."""
     match inner:
@@ -490,17 +358,35 @@ def outer_variables(inner: lp.Plan) -> tuple[str, ...]:
             return ()
 
 
-def source_of(plan: lp.Anti | lp.Optional) -> lp.Plan:
-    """The lowest plan that has every variable the block reads.
+def source_of(
+    plan: lp.Anti | lp.Optional, wanted: RequiredColumns
+) -> tuple[lp.Plan, RequiredColumns]:
+    """The lowest plan that has every variable the block reads, and what its rows are asked for.
 
     It may have more rows than the input of the block, but other blocks between the two are not
     evaluated for it.
     """
     needed = frozenset(outer_variables(plan.inner))
-    source = plan.input
+    source: lp.Plan = plan.input
+    below = below_block(plan, wanted)
     while isinstance(source, lp.Anti | lp.Optional) and needed <= lp.variables_bound(source.input):
+        below = below_block(source, below)
         source = source.input
-    return source
+    return source, below
+
+
+def below_block(plan: lp.Anti | lp.Optional, wanted: RequiredColumns) -> RequiredColumns:
+    """What the rows around a block must have."""
+    introduced = plan.introduced if isinstance(plan, lp.Optional) else ()
+    return wanted.below(outer_variables(plan.inner), introduced)
+
+
+def inside_block(plan: lp.Anti | lp.Optional, wanted: RequiredColumns) -> RequiredColumns:
+    """What the rows of a block must have: the variables around it, and those it introduces."""
+    around = frozenset(outer_variables(plan.inner))
+    if isinstance(plan, lp.Anti):
+        return RequiredColumns(variables=around, counted=True, weighed=False)
+    return replace(wanted, variables=around | (wanted.variables & frozenset(plan.introduced)))
 
 
 def without_match(
@@ -520,18 +406,25 @@ def with_matches(
     outer: spark_rows.Rows,
     inner: spark_rows.Rows,
     introduced: tuple[str, ...],
+    names: spark_rows.Names,
 ) -> spark_rows.Rows:
     """Each row with every match of the block, or once with the new variables null."""
     if not _can_match(outer, inner):
         return replace(rows, held={**rows.held, **dict.fromkeys(introduced, spark_rows.Absent())})
-    new = {name: inner.held[name] for name in introduced}
+    new = {name: inner.held[name] for name in introduced if name in inner.held}
     keys = _keys(rows, outer)
     columns = [
         column for held_variable in new.values() for column in spark_rows.columns_of(held_variable)
     ]
-    matches = inner.frame.select(*dict.fromkeys((*(other for _, other in keys), *columns)))
+    factor = names.fresh()
+    weight = () if inner.weight is None else (sql.col(inner.weight).alias(factor),)
+    matches = inner.frame.select(*dict.fromkeys((*(other for _, other in keys), *columns)), *weight)
     frame = spark_rows.block_join(rows.frame, matches, keys, "left")
-    return replace(rows, frame=frame, held={**rows.held, **new}, bytes_most=None)
+    wider = replace(rows, frame=frame, held={**rows.held, **new}, few=False)
+    if inner.weight is None:
+        return wider
+    once = sql.coalesce(sql.col(factor), sql.lit(1).cast("bigint"))
+    return spark_rows.weigh(replace(wider, frame=frame.withColumn(factor, once)), factor, names)
 
 
 def _can_match(outer: spark_rows.Rows, inner: spark_rows.Rows) -> bool:

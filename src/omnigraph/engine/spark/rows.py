@@ -1,14 +1,14 @@
 """Represents rows of a pattern as a DataFrame, joins such frames, and recognises errors of rows.
 
-Spark estimates the output of a task as tiny, because it sees only the numbers of the tasks, and
-would broadcast a table of any size. So a table that is small by the manifest is broadcast; others
-use a sort-merge join, where Spark splits skewed keys.
+Spark chooses how frames are joined, by the sizes it estimates and measures. Only a frame that has
+one row, because it is read by an id, is marked for it: its estimate is the whole table.
 
 Invariants:
 - Every column has a unique name in its run, so that frames can be joined without conflicts, and no
   name of a schema or a query is used in Spark.
 - A variable is null in a row if and only if the column of its id, or of the nodes of its path, is.
-- Every join has a strategy hint, and no large frame is broadcast.
+- A row with a weight represents that many equal rows; a weight is at least one and never null. A
+  weight that does not fit into 64 bits fails the job.
 - With any settings of a session, an integer that does not fit fails the job, and the failure is
   recognised by its message.
 """
@@ -74,13 +74,16 @@ Held: TypeAlias = HeldEntity | HeldPath | Absent
 class Rows:
     """Rows that carry variables, and ranks once they have them.
 
-    `bytes_most` is how large they can be at most, where that is known.
+    `weight` is the column of weights, if equal rows may be one. `few` if there is at most a row or
+    two; `crowded` if many equal rows are expected.
     """
 
     frame: DataFrame
     held: Mapping[str, Held]
     scores: Mapping[Ranking, str] = field(default_factory=dict)
-    bytes_most: int | None = None
+    weight: str | None = None
+    few: bool = False
+    crowded: bool = False
 
 
 class Names:
@@ -146,7 +149,7 @@ def type_of(held_entity: HeldEntity) -> Column:
 def nothing(run: Run, variables: Iterable[str]) -> Rows:
     """No rows."""
     frame = run.graph.spark.range(0).toDF(run.names.fresh())
-    return Rows(frame=frame, held=dict.fromkeys(variables, Absent()), bytes_most=0)
+    return Rows(frame=frame, held=dict.fromkeys(variables, Absent()), few=True)
 
 
 def copied(rows: Rows, variables: Iterable[str], names: Names) -> Rows:
@@ -172,7 +175,7 @@ def copied(rows: Rows, variables: Iterable[str], names: Names) -> Rows:
         frame = once.select(*(sql.col(old).alias(new) for old, new in renamed.items()))
     else:
         frame = rows.frame.select(sql.lit(1).alias(names.fresh())).limit(1)
-    return Rows(frame=frame, held=renamed_variables, bytes_most=rows.bytes_most)
+    return Rows(frame=frame, held=renamed_variables, few=rows.few)
 
 
 def _moved(held_variable: Held, renamed: Mapping[str, str]) -> Held:
@@ -195,34 +198,14 @@ def _moved(held_variable: Held, renamed: Mapping[str, str]) -> Held:
             assert_never(held_variable)
 
 
-BROADCAST_BYTES: Final = 10 << 20
-
-
-def is_small(size: int | None) -> bool:
-    """Whether a frame of at most this many bytes can be broadcast."""
-    return size is not None and size <= BROADCAST_BYTES
-
-
-def inner_join(
-    left: Rows, right: DataFrame, keys: Sequence[tuple[str, str]], *, right_bytes: int | None = None
-) -> DataFrame:
+def inner_join(left: Rows, right: DataFrame, keys: Sequence[tuple[str, str]]) -> DataFrame:
     """Every pair of rows whose keys are equal; a null key equals nothing."""
-    condition = reduce(
-        and_, [sql.col(left_key) == sql.col(right_key) for left_key, right_key in keys]
-    )
-    if not is_small(right_bytes) and is_small(left.bytes_most):
-        return right.join(sql.broadcast(left.frame), condition)
-    return left.frame.join(_hinted(right, right_bytes), condition)
+    return small_if_few(left).join(right, _equal(keys))
 
 
-def semi_join(
-    left: DataFrame, right: DataFrame, keys: Sequence[tuple[str, str]], *, right_bytes: int | None
-) -> DataFrame:
+def semi_join(left: DataFrame, right: DataFrame, keys: Sequence[tuple[str, str]]) -> DataFrame:
     """The rows of one side that have a partner on the other."""
-    condition = reduce(
-        and_, [sql.col(left_key) == sql.col(right_key) for left_key, right_key in keys]
-    )
-    return left.join(_hinted(right, right_bytes), condition, "left_semi")
+    return left.join(right, _equal(keys), "left_semi")
 
 
 def block_join(
@@ -235,20 +218,47 @@ def block_join(
     pairs: list[Column] = [
         sql.col(left_key).eqNullSafe(sql.col(right_key)) for left_key, right_key in keys
     ]
-    return left.join(_hinted(right, None), reduce(and_, pairs), how)
+    return left.join(right, reduce(and_, pairs), how)
 
 
-def cross_join(left: Rows, right: Rows) -> DataFrame:
+def cross_join(left: Rows, right: Rows, names: Names) -> Rows:
     """Every row of one side with every row of the other."""
-    if is_small(right.bytes_most):
-        return left.frame.crossJoin(sql.broadcast(right.frame))
-    if is_small(left.bytes_most):
-        return right.frame.crossJoin(sql.broadcast(left.frame))
-    return left.frame.crossJoin(right.frame.hint("shuffle_replicate_nl"))
+    frame = small_if_few(left).crossJoin(small_if_few(right))
+    rows = Rows(frame=frame, held={**left.held, **right.held}, weight=left.weight)
+    return rows if right.weight is None else weigh(rows, right.weight, names)
 
 
-def _hinted(frame: DataFrame, size: int | None) -> DataFrame:
-    return sql.broadcast(frame) if is_small(size) else frame.hint("merge")
+def small_if_few(rows: Rows) -> DataFrame:
+    """The frame, to be broadcast if it has hardly any rows."""
+    return sql.broadcast(rows.frame) if rows.few else rows.frame
+
+
+def _equal(keys: Sequence[tuple[str, str]]) -> Column:
+    return reduce(and_, [sql.col(left_key) == sql.col(right_key) for left_key, right_key in keys])
+
+
+def weigh(rows: Rows, factor: str, names: Names) -> Rows:
+    """The rows, each as many times as a column says."""
+    if rows.weight is None:
+        return replace(rows, weight=factor)
+    product, weight = sql.try_multiply(rows.weight, factor), names.fresh()
+    exact = sql.when(product.isNull(), out_of_range()).otherwise(product)
+    return replace(rows, frame=rows.frame.select("*", exact.alias(weight)), weight=weight)
+
+
+def merge_equal(rows: Rows, variable: str, names: Names, *, weighed: bool) -> Rows:
+    """The rows that hold the same entity as one, with its weight if that is needed."""
+    held_entity = rows.held[variable]
+    assert isinstance(held_entity, HeldEntity)
+    merged = Rows(frame=rows.frame, held={variable: replace(held_entity, properties={})})
+    keys = identity_of(held_entity)
+    if not weighed:
+        return replace(merged, frame=rows.frame.select(*keys).distinct())
+    total, weight = names.fresh(), names.fresh()
+    summand = sql.lit(1) if rows.weight is None else sql.col(rows.weight)
+    totals = rows.frame.groupBy(*keys).agg(sql.try_sum(summand).alias(total))
+    exact = sql.when(sql.col(total).isNull(), out_of_range()).otherwise(sql.col(total))
+    return replace(merged, frame=totals.select(*keys, exact.alias(weight)), weight=weight)
 
 
 OUT_OF_RANGE: Final = "an integer or a sum does not fit into 64 bits"

@@ -1,0 +1,324 @@
+"""Follows the edges of a pattern on Spark, and counts steps instead of making them where it can.
+
+What later steps read decides how a hop runs. If they read only how many nodes it reaches, rows are
+joined with the counts of their steps; if they read only the nodes that it reaches, these come once
+with a count. Rows of a whole node type that are read only by id are taken from the edges.
+
+Invariants:
+- Without a variable for the edge a reached node is one row per row, however many edges lead to it;
+  with one, every edge is a row. Pairs of nodes are made distinct unless they are known to be, or
+  their number is not asked for. A null start, or one of another type, reaches nothing.
+- Both ends of an edge exist: every commit keeps that. So the nodes of the type at an end of an edge
+  need not be read to know that they are there.
+- Rows become one row with a weight only where later steps allow it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as sql
+
+from omnigraph.engine.frames import RequiredColumns
+from omnigraph.engine.spark import rows as spark_rows
+from omnigraph.engine.spark.edge_counts import UNIQUE_PAIRS, counts_by_end
+from omnigraph.engine.spark.patterns import Reached, Scans, Steps, search, searches_levels
+from omnigraph.names import SOURCE_COLUMN, TARGET_COLUMN
+from omnigraph.query import plan as lp
+from omnigraph.query.typed import EdgeDirection
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def reads_below(plan: lp.Expand, wanted: RequiredColumns) -> RequiredColumns:
+    """What the rows before a hop must have."""
+    bound = (plan.end,) if plan.end_bound else ()
+    new = (plan.edge_variable, plan.path_variable, *(() if plan.end_bound else (plan.end,)))
+    return wanted.below((plan.start, *bound), new)
+
+
+def starts_everywhere(plan: lp.Expand, wanted: RequiredColumns) -> bool:
+    """Whether a hop starts from all nodes of its type, of which later steps read only the ids."""
+    scan = plan.input
+    return (
+        isinstance(scan, lp.Scan)
+        and scan.types == (plan.start_type,)
+        and scan.predicate is None
+        and (scan.columns == () or plan.start not in wanted.variables)
+        and plan.minimum <= 1
+        and not plan.end_bound
+        and plan.path_variable not in wanted.variables
+        and not searches_levels(plan)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hop:
+    """One hop of a pattern, and what later steps read of its rows."""
+
+    plan: lp.Expand
+    wanted: RequiredColumns
+    run: spark_rows.Run
+    scans: Scans
+
+    def from_everywhere(self) -> spark_rows.Rows:
+        """The rows of a hop that starts from all nodes of its type."""
+        plan, wanted = self.plan, self.wanted
+        if self._only_counts:
+            return self._counts(at_end=False)
+        if wanted.counted and not {plan.start, plan.edge_variable} & wanted.variables:
+            return self._with_end(self._counts(at_end=True))
+        reached, new = self._one_step(None)
+        start = spark_rows.HeldEntity(id_column=reached.start, types=(plan.start_type,))
+        rows = spark_rows.Rows(frame=reached.frame, held={plan.start: start, **new})
+        return self._with_end(self._crowded(_with_node(rows, plan.end, reached.end, plan.end_type)))
+
+    def from_rows(self, rows: spark_rows.Rows) -> spark_rows.Rows:
+        """The rows with the nodes that are reached from them."""
+        plan = self.plan
+        ends = [(plan.start, plan.start_type)]
+        ends += [(plan.end, plan.end_type)] if plan.end_bound else []
+        chains = plan.start_type == plan.end_type
+        if (plan.minimum > 1 and not chains) or not all(_can_be(rows, *end) for end in ends):
+            return spark_rows.nothing(self.run, lp.variables_bound(plan))
+        for end in ends:
+            rows = _of_type(rows, *end)
+        rows = self._merge(rows)
+        if self._only_counts:
+            return self._joined_counts(rows)
+        if searches_levels(plan):
+            reached, new = self._search(rows)
+        else:
+            reached, new = self._one_step(rows)
+        return self._join(rows, reached, new)
+
+    @property
+    def _only_counts(self) -> bool:
+        """Whether later steps read nothing new, so that only the number of steps matters."""
+        plan, wanted = self.plan, self.wanted
+        new = {plan.end, plan.edge_variable, plan.path_variable}
+        return (
+            wanted.counted
+            and not plan.end_bound
+            and not (new & wanted.variables)
+            and not searches_levels(plan)
+        )
+
+    def _merge(self, rows: spark_rows.Rows) -> spark_rows.Rows:
+        """Rows that are equal in all that is read from here on as one, if there can be many."""
+        plan = self.plan
+        read = reads_below(plan, self.wanted).variables & rows.held.keys()
+        start = rows.held[plan.start]
+        assert isinstance(start, spark_rows.HeldEntity)
+        alone = read == {plan.start} and (
+            plan.start not in self.wanted.variables or not start.properties
+        )
+        if not (rows.crowded and self.wanted.counted and alone):
+            return rows
+        return spark_rows.merge_equal(rows, plan.start, self.run.names, weighed=self.wanted.weighed)
+
+    # Counts
+
+    def _joined_counts(self, rows: spark_rows.Rows) -> spark_rows.Rows:
+        counts = self._counts(at_end=False, rows=rows)
+        start = counts.held[self.plan.start]
+        assert isinstance(start, spark_rows.HeldEntity)
+        keys = [(_id_of(self.plan.start, rows), start.id_column)]
+        if counts.weight is None:
+            return replace(rows, frame=spark_rows.semi_join(rows.frame, counts.frame, keys))
+        frame = spark_rows.inner_join(rows, counts.frame, keys)
+        return spark_rows.weigh(replace(rows, frame=frame), counts.weight, self.run.names)
+
+    def _counts(self, *, at_end: bool, rows: spark_rows.Rows | None = None) -> spark_rows.Rows:
+        """The nodes at one end of the steps with the number of their steps, if that is read.
+
+        At the start only steps count whose end meets its condition. Without a number a node can be
+        several rows.
+        """
+        plan, names = self.plan, self.run.names
+        variable, type_name = (plan.end, plan.end_type) if at_end else (plan.start, plan.start_type)
+        if self._is_counted_by_tasks(at_end=at_end, rows=rows):
+            counted_rows = self._counts_of_tasks(at_end=at_end)
+        else:
+            reached, _ = self._one_step(rows)
+            frame = reached.frame if at_end else self._ending_well(reached)
+            node = reached.end if at_end else reached.start
+            counted_rows = spark_rows.Rows(frame=frame, held={})
+            counted_rows = _with_node(counted_rows, variable, node, type_name)
+            if self.wanted.weighed:
+                counted_rows = spark_rows.merge_equal(counted_rows, variable, names, weighed=True)
+        return counted_rows
+
+    def _is_counted_by_tasks(self, *, at_end: bool, rows: spark_rows.Rows | None) -> bool:
+        plan = self.plan
+        if plan.direction is EdgeDirection.EITHER or plan.edge_predicate is not None:
+            return False
+        if plan.predicate is not None and not at_end:
+            return False
+        return self._pairs_are_right(rows)
+
+    def _counts_of_tasks(self, *, at_end: bool) -> spark_rows.Rows:
+        plan, names = self.plan, self.run.names
+        variable, type_name = (plan.end, plan.end_type) if at_end else (plan.start, plan.start_type)
+        is_target = at_end is (plan.direction is EdgeDirection.FORWARD)
+        node, count = names.fresh(), names.fresh()
+        counts = counts_by_end(
+            self.run.graph,
+            plan.edge,
+            TARGET_COLUMN if is_target else SOURCE_COLUMN,
+            node=node,
+            count=count,
+        )
+        rows = spark_rows.Rows(frame=counts.frame, held={}, weight=count)
+        rows = _with_node(rows, variable, node, type_name)
+        if not self.wanted.weighed:
+            return replace(rows, weight=None)
+        return rows if counts.once else spark_rows.merge_equal(rows, variable, names, weighed=True)
+
+    def _ending_well(self, reached: Reached) -> DataFrame:
+        """The steps whose end meets its condition."""
+        if self.plan.predicate is None:
+            return reached.frame
+        nodes, end = self._ends(columns=())
+        return spark_rows.semi_join(reached.frame, nodes.frame, [(reached.end, end.id_column)])
+
+    # Steps
+
+    def _one_step(self, rows: spark_rows.Rows | None) -> tuple[Reached, dict[str, spark_rows.Held]]:
+        """The steps of single edges, and the variables they bring beside their end."""
+        plan = self.plan
+        edge, path = plan.edge_variable, plan.path_variable
+        with_path = path is not None and path in self.wanted.variables
+        with_edge = edge is not None and edge in self.wanted.variables
+        steps = self.scans.steps(plan, with_id=with_edge or with_path)
+        if with_path:
+            reached = _shortest(plan, steps, self.run.names)
+            assert path is not None
+            assert reached.path is not None
+            return reached, {path: reached.path}
+        reached = Reached(frame=steps.frame, start=steps.start, end=steps.end)
+        if with_edge:
+            assert edge is not None
+            assert steps.edge is not None
+            return reached, {edge: steps.edge}
+        if self._pairs_are_right(rows):
+            return reached, {}
+        frame = steps.frame.select(steps.start, steps.end)
+        if rows is not None and rows.few:
+            starts = spark_rows.small_if_few(rows)
+            keys = [(steps.start, _id_of(plan.start, rows))]
+            frame = spark_rows.semi_join(frame, starts, keys)
+        return replace(reached, frame=frame.distinct()), {}
+
+    def _pairs_are_right(self, rows: spark_rows.Rows | None) -> bool:
+        """Whether every edge, as it is read, is a row of its own, or repeats do not matter."""
+        plan = self.plan
+        if plan.edge_variable is not None or plan.end_bound or not self.wanted.weighed:
+            return True
+        if (rows is not None and rows.few) or plan.direction is EdgeDirection.EITHER:
+            return False
+        return UNIQUE_PAIRS.holds(self.run.graph, self.run.catalog.edges[plan.edge])
+
+    def _search(self, rows: spark_rows.Rows) -> tuple[Reached, dict[str, spark_rows.Held]]:
+        plan = self.plan
+        path = plan.path_variable if plan.path_variable in self.wanted.variables else None
+        plan = replace(plan, path_variable=path)
+        steps = self.scans.steps(plan, with_id=path is not None)
+        starts = rows.frame.select(_id_of(plan.start, rows)).distinct()
+        reached = search(plan, starts, steps, self.run.names)
+        if path is None:
+            return reached, {}
+        assert reached.path is not None
+        return reached, {path: reached.path}
+
+    def _join(
+        self, rows: spark_rows.Rows, reached: Reached, new: dict[str, spark_rows.Held]
+    ) -> spark_rows.Rows:
+        plan = self.plan
+        keys = [(_id_of(plan.start, rows), reached.start)]
+        if not plan.end_bound:
+            frame = spark_rows.inner_join(rows, reached.frame, keys)
+            wider = _wider(rows, frame, new)
+            return self._with_end(
+                self._crowded(_with_node(wider, plan.end, reached.end, plan.end_type))
+            )
+        keys.append((_id_of(plan.end, rows), reached.end))
+        if new or plan.edge_variable is not None:
+            frame = spark_rows.inner_join(rows, reached.frame, keys)
+        else:
+            frame = spark_rows.semi_join(rows.frame, reached.frame, keys)
+        return _wider(rows, frame, new)
+
+    def _crowded(self, rows: spark_rows.Rows) -> spark_rows.Rows:
+        return replace(rows, crowded=self.scans.expects_repeats(self.plan))
+
+    def _with_end(self, rows: spark_rows.Rows) -> spark_rows.Rows:
+        """The reached node; its table is read only if one of its properties is used."""
+        plan = self.plan
+        columns = plan.columns if plan.end in self.wanted.variables else ()
+        if columns == () and plan.predicate is None:
+            return rows
+        nodes, end = self._ends(columns=columns)
+        keys = [(_id_of(plan.end, rows), end.id_column)]
+        wider = _wider(rows, spark_rows.inner_join(rows, nodes.frame, keys), {plan.end: end})
+        return replace(wider, crowded=rows.crowded)
+
+    def _ends(
+        self, *, columns: tuple[str, ...] | None
+    ) -> tuple[spark_rows.Rows, spark_rows.HeldEntity]:
+        """The nodes that may be reached."""
+        plan = self.plan
+        scan = lp.Scan(
+            variable=plan.end, types=(plan.end_type,), predicate=plan.predicate, columns=columns
+        )
+        nodes = self.scans.nodes(scan)
+        end = nodes.held[plan.end]
+        assert isinstance(end, spark_rows.HeldEntity)
+        return nodes, end
+
+
+def _shortest(plan: lp.Expand, steps: Steps, names: spark_rows.Names) -> Reached:
+    """Every pair of nodes that one step joins, once, with its path."""
+    assert steps.edge_id is not None
+    start, end = sql.col(steps.start), sql.col(steps.end)
+    path = spark_rows.HeldPath(nodes=names.fresh(), edges=names.fresh())
+    nodes = sql.array(end, start) if plan.turned else sql.array(start, end)
+    least = steps.frame.groupBy(start, end).agg(sql.min(steps.edge_id).alias(path.edges))
+    frame = least.select(
+        start, end, nodes.alias(path.nodes), sql.array(path.edges).alias(path.edges)
+    )
+    return Reached(frame=frame, start=steps.start, end=steps.end, path=path)
+
+
+def _can_be(rows: spark_rows.Rows, variable: str, type_name: str) -> bool:
+    held_variable = rows.held[variable]
+    return isinstance(held_variable, spark_rows.HeldEntity) and type_name in held_variable.types
+
+
+def _of_type(rows: spark_rows.Rows, variable: str, type_name: str) -> spark_rows.Rows:
+    held_entity = rows.held[variable]
+    assert isinstance(held_entity, spark_rows.HeldEntity)
+    if held_entity.type_column is None:
+        return rows
+    return replace(rows, frame=rows.frame.where(sql.col(held_entity.type_column) == type_name))
+
+
+def _id_of(variable: str, rows: spark_rows.Rows) -> str:
+    held_entity = rows.held[variable]
+    assert isinstance(held_entity, spark_rows.HeldEntity)
+    return held_entity.id_column
+
+
+def _with_node(
+    rows: spark_rows.Rows, variable: str, column: str, type_name: str
+) -> spark_rows.Rows:
+    node = spark_rows.HeldEntity(id_column=column, types=(type_name,))
+    return replace(rows, held={**rows.held, variable: node})
+
+
+def _wider(
+    rows: spark_rows.Rows, frame: DataFrame, new: dict[str, spark_rows.Held]
+) -> spark_rows.Rows:
+    return replace(rows, frame=frame, held={**rows.held, **new}, few=False, crowded=False)
