@@ -95,6 +95,7 @@ model-full:
 # Print one benchmark: commit | durability | load | maintain | merge | open_cost | optimize | query | s3_cost | s3_load | schema_change | search | skew | startup | supernode | upserts
 # Print one benchmark: algorithms | commit | durability | load | maintain | merge | open_cost | optimize | query | s3_cost | s3_load | schema_change | search | skew | startup | supernode
 # Print one benchmark: commit | durability | load | maintain | merge | open_cost | optimize | query | s3_cost | s3_load | schema_change | search | skew | spark_scan | startup | supernode
+# Print one benchmark: commit | durability | load | maintain | merge | open_cost | optimize | query | s3_cost | s3_load | schema_change | search | skew | spark_query | startup | supernode
 bench name *args:
     python -m benchmarks.{{name}} {{args}}
 

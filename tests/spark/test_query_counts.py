@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 import omnigraph
 from omnigraph.engine.spark import patterns
-from omnigraph.engine.spark.edge_counts import UNIQUE_PAIRS, UniquePairs
 from omnigraph.engine.spark.rows import HeldEntity, Names, Rows, merge_equal, query_errors, weigh
+from omnigraph.engine.spark.table_frames import UNIQUE_PAIRS, UniquePairs
 from omnigraph.errors import QueryFailedError
 from omnigraph.runner import scan
 from tests.gate.selection import for_gate

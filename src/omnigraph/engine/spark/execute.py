@@ -3,8 +3,11 @@
 Invariants:
 - The plan alone decides what is computed, and all of it is read from the snapshot of the
   `SparkTables`.
-- Building the frame runs no job, unless a score counts texts, a search is deep, or a part of the
-  plan is used several times at several levels.
+- Building the frame runs no job, unless a score counts texts, a search is deep, a part of the
+  plan is used several times at several levels, or it is not known whether the pairs of nodes of a
+  large edge type are unique.
+- Rows of the pattern hold what later steps read. Where these only count, equal rows can be one with
+  a weight; an aggregate uses weights so that its value is that of all rows.
 - Columns have generated names until the last step, because those of a query may be any text. A
   whole entity is distinguished, grouped and ordered by its type and id alone.
 - In groups integers are summed exactly and a sum that does not fit fails the job; an average of
@@ -164,7 +167,7 @@ def grouped(
     values = expressions.column(aggregate_expression.argument, rows)
     if aggregate_expression.function in (ex.AggregateFunction.SUM, ex.AggregateFunction.AVERAGE):
         if rows.weight is not None:
-            return _weighted_totals(aggregate_expression, values, sql.col(rows.weight), names)
+            return _totals_by_weight(aggregate_expression, values, sql.col(rows.weight), names)
         return _totals(aggregate_expression, values, argument, names)
     column = sql.col(argument)
     match aggregate_expression.function:
@@ -235,7 +238,7 @@ def _entities(
     )
 
 
-def _weighted_totals(
+def _totals_by_weight(
     aggregate_expression: ex.Aggregate, values: Column, weight: Column, names: spark_rows.Names
 ) -> Grouped:
     """Sums and averages of rows with weights: of the products, over the sum of the weights."""
@@ -482,10 +485,10 @@ def query_frame(
     """
     run = spark_rows.Run(graph=graph, catalog=catalog, parameters=parameters)
     with without_noise():
-        return named(_Executor(run, _required(plan)).result(plan))
+        return named(_Executor(run, _requirements(plan)).result(plan))
 
 
-def _required(plan: lp.Plan) -> RequiredColumns:
+def _requirements(plan: lp.Plan) -> RequiredColumns:
     """What the result reads of the rows of its pattern."""
     shape = shape_of(plan)
     shape = replace(shape, projections=simplify(shape.projections))

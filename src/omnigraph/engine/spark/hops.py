@@ -22,8 +22,8 @@ from pyspark.sql import functions as sql
 
 from omnigraph.engine.frames import RequiredColumns
 from omnigraph.engine.spark import rows as spark_rows
-from omnigraph.engine.spark.edge_counts import UNIQUE_PAIRS, counts_by_end
 from omnigraph.engine.spark.patterns import Reached, Scans, Steps, search, searches_levels
+from omnigraph.engine.spark.table_frames import UNIQUE_PAIRS, counts_by_end
 from omnigraph.names import SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph.query import plan as lp
 from omnigraph.query.typed import EdgeDirection
@@ -73,7 +73,9 @@ class Hop:
         reached, new = self._one_step(None)
         start = spark_rows.HeldEntity(id_column=reached.start, types=(plan.start_type,))
         rows = spark_rows.Rows(frame=reached.frame, held={plan.start: start, **new})
-        return self._with_end(self._crowded(_with_node(rows, plan.end, reached.end, plan.end_type)))
+        return self._with_end(
+            self._expect_repeats(_with_node(rows, plan.end, reached.end, plan.end_type))
+        )
 
     def from_rows(self, rows: spark_rows.Rows) -> spark_rows.Rows:
         """The rows with the nodes that are reached from them."""
@@ -87,7 +89,7 @@ class Hop:
             rows = _of_type(rows, *end)
         rows = self._merge(rows)
         if self._only_counts:
-            return self._joined_counts(rows)
+            return self._join_counts(rows)
         if searches_levels(plan):
             reached, new = self._search(rows)
         else:
@@ -121,7 +123,7 @@ class Hop:
 
     # Counts
 
-    def _joined_counts(self, rows: spark_rows.Rows) -> spark_rows.Rows:
+    def _join_counts(self, rows: spark_rows.Rows) -> spark_rows.Rows:
         counts = self._counts(at_end=False, rows=rows)
         start = counts.held[self.plan.start]
         assert isinstance(start, spark_rows.HeldEntity)
@@ -164,14 +166,9 @@ class Hop:
         variable, type_name = (plan.end, plan.end_type) if at_end else (plan.start, plan.start_type)
         is_target = at_end is (plan.direction is EdgeDirection.FORWARD)
         node, count = names.fresh(), names.fresh()
-        counts = counts_by_end(
-            self.run.graph,
-            plan.edge,
-            TARGET_COLUMN if is_target else SOURCE_COLUMN,
-            node=node,
-            count=count,
-        )
-        rows = spark_rows.Rows(frame=counts.frame, held={}, weight=count)
+        end = TARGET_COLUMN if is_target else SOURCE_COLUMN
+        counts = counts_by_end(self.run.graph, plan.edge, end)
+        rows = spark_rows.Rows(frame=counts.frame.toDF(node, count), held={}, weight=count)
         rows = _with_node(rows, variable, node, type_name)
         if not self.wanted.weighed:
             return replace(rows, weight=None)
@@ -242,7 +239,7 @@ class Hop:
             frame = spark_rows.inner_join(rows, reached.frame, keys)
             wider = _wider(rows, frame, new)
             return self._with_end(
-                self._crowded(_with_node(wider, plan.end, reached.end, plan.end_type))
+                self._expect_repeats(_with_node(wider, plan.end, reached.end, plan.end_type))
             )
         keys.append((_id_of(plan.end, rows), reached.end))
         if new or plan.edge_variable is not None:
@@ -251,7 +248,7 @@ class Hop:
             frame = spark_rows.semi_join(rows.frame, reached.frame, keys)
         return _wider(rows, frame, new)
 
-    def _crowded(self, rows: spark_rows.Rows) -> spark_rows.Rows:
+    def _expect_repeats(self, rows: spark_rows.Rows) -> spark_rows.Rows:
         return replace(rows, crowded=self.scans.expects_repeats(self.plan))
 
     def _with_end(self, rows: spark_rows.Rows) -> spark_rows.Rows:

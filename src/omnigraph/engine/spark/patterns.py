@@ -27,6 +27,7 @@ from omnigraph.engine.access.conditions import lance_filter
 from omnigraph.engine.frames import RequiredColumns
 from omnigraph.engine.spark import rows as spark_rows
 from omnigraph.engine.spark.expressions import Expressions
+from omnigraph.engine.spark.table_frames import table_frame
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN, edge_table_key, node_table_key
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan as lp
@@ -81,9 +82,10 @@ class Scans:
         where = _where(plan.predicate, run.parameters)
         frames = []
         for type_name in plan.types:
-            frame = run.graph.nodes(type_name, columns=columns, where=where).toDF(*fresh)
-            typed = () if type_column is None else (sql.lit(type_name).alias(type_column),)
-            frames.append(frame.select("*", *typed))
+            frame = table_frame(run.graph, node_table_key(type_name), columns, where).toDF(*fresh)
+            if type_column is not None:
+                frame = frame.select("*", sql.lit(type_name).alias(type_column))
+            frames.append(frame)
         held_entity = spark_rows.HeldEntity(
             id_column=fresh[0],
             types=plan.types,
@@ -111,7 +113,8 @@ class Scans:
         columns = [SOURCE_COLUMN, TARGET_COLUMN, *ids, *read_properties]
         fresh = {name: run.names.fresh() for name in columns}
         where = _where(plan.edge_predicate, run.parameters)
-        frame = run.graph.edges(plan.edge, columns=columns, where=where).toDF(*fresh.values())
+        table = table_frame(run.graph, edge_table_key(plan.edge), columns, where)
+        frame = table.toDF(*fresh.values())
         steps = Steps(
             frame=frame,
             start=fresh[SOURCE_COLUMN],

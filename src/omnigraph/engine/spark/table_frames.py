@@ -1,4 +1,4 @@
-"""What is known or counted of a table of edges without its rows: unique pairs, edges per node.
+"""Frames of tables for queries: rows, edges per node, and whether pairs of nodes are unique.
 
 A task counts edges per node while it reads them, so that a node reaches Spark once per task and not
 once per edge. Whether two edges can join the same nodes follows from the schema, or is found out
@@ -8,15 +8,16 @@ Invariants:
 - Pairs are called unique only if no two edges of the pinned version have the same source and
   target. Hashes decide that in one direction only: different hashes are of different pairs. Equal
   hashes, also by chance, make pairs not unique, which is only slower.
-- The driver reads the pairs of small tables; those of larger ones stay in the tasks.
+- The driver hashes the pairs of tables up to a limit; those of larger ones stay in the tasks.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pyarrow as pa
@@ -44,9 +45,12 @@ if TYPE_CHECKING:
 
 
 _PAIR: Final = (SOURCE_COLUMN, TARGET_COLUMN)
-_DRIVER_ROWS_MAX: Final = 1 << 20
+_DRIVER_ROWS_MAX: Final = 1 << 23
+"""Of so many pairs the driver holds 64 MiB of hashes."""
 _COUNTED_ROWS: Final = 1 << 22
 """Edges that a task counts at once, which bounds its memory if a fragment holds more."""
+_FRAMES_MAX: Final = 256
+_COUNTS_DDL: Final = "node string, count long"
 _HASHES_DDL: Final = "first long, second int"
 _VERSIONS_MAX: Final = 4096
 
@@ -59,15 +63,47 @@ class EndCounts:
     once: bool
 
 
-def counts_by_end(
-    graph: SparkTables, edge: str, column: str, *, node: str, count: str
-) -> EndCounts:
-    """The edges of each node that is their source or their target, counted by every task."""
+class _Frames:
+    """The frames of one graph: analyzing them costs as much as the rest of a small query."""
+
+    def __init__(self) -> None:
+        self.of_tables: dict[tuple[str, tuple[str, ...], str | None], DataFrame] = {}
+        self.of_counts: dict[tuple[str, str], EndCounts] = {}
+
+
+_FRAMES: Final[WeakKeyDictionary[SparkTables, _Frames]] = WeakKeyDictionary()
+
+
+def table_frame(
+    graph: SparkTables, table_key: str, columns: Sequence[str], where: str | None
+) -> DataFrame:
+    """Some columns of a table; the same frame whenever the same is asked for."""
+    frames = _FRAMES.setdefault(graph, _Frames()).of_tables
+    key = (table_key, tuple(columns), where)
+    if key not in frames:
+        if len(frames) >= _FRAMES_MAX:
+            frames.clear()
+        frames[key] = graph.table(table_key, columns=columns, where=where)
+    return frames[key]
+
+
+def counts_by_end(graph: SparkTables, edge: str, column: str) -> EndCounts:
+    """The edges of each node that is their source or their target, counted by every task.
+
+    Its columns are a node and a count; the same frame whenever the same is asked for.
+    """
+    counts = _FRAMES.setdefault(graph, _Frames()).of_counts
+    if (edge, column) not in counts:
+        counts[edge, column] = _count_edges(graph, edge, column)
+    return counts[edge, column]
+
+
+def _count_edges(graph: SparkTables, edge: str, column: str) -> EndCounts:
     entry = find_entry(graph.root, graph.snapshot, edge_table_key(edge))
     plan = scan_plan(graph.root, entry, columns=[column])
     with without_noise():
         numbers = group_numbers(graph.spark, plan)
-        frame = numbers.mapInArrow(_count_task(plan), f"{node} string, {count} long")
+        frame = numbers.mapInArrow(_count_task(plan), _COUNTS_DDL)
     once = len(plan.groups) <= 1 and entry.row_count < _COUNTED_ROWS
     return EndCounts(frame=frame, once=once)
 
@@ -77,12 +113,12 @@ def _count_task(plan: ScanPlan) -> ArrowTask:
         for batch in numbers:
             for group in batch.column(0).to_pylist():
                 with task_errors():
-                    yield from _counted(read_group(plan, group))
+                    yield from _count_batches(read_group(plan, group))
 
     return count_on_executor
 
 
-def _counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _count_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     chunks: list[pa.Array] = []
     for batch in batches:
         chunks.append(batch.column(0))
@@ -121,8 +157,7 @@ class UniquePairs:
 
     def _measure(self, graph: SparkTables, entry: TableEntry) -> bool:
         if entry.row_count <= self._driver_rows_max:
-            pairs = scan(graph.root, entry, columns=_PAIR).read_all()
-            return bool(pairs.group_by(list(_PAIR)).aggregate([]).num_rows == pairs.num_rows)
+            return _differ(scan(graph.root, entry, columns=_PAIR))
         plan = scan_plan(graph.root, entry, columns=_PAIR)
         with without_noise(), query_errors():
             numbers = group_numbers(graph.spark, plan)
@@ -139,6 +174,14 @@ def _declares_unique_pairs(edge: EdgeType) -> bool:
     return edge.cardinality.maximum == 1 or any(
         set(unique.properties) <= set(_PAIR) for unique in edge.uniques
     )
+
+
+def _differ(batches: Iterable[pa.RecordBatch]) -> bool:
+    """Whether all pairs have different hashes."""
+    seed = secrets.token_bytes(SEED_BYTES)
+    hashes = [hash_keys(batch.columns, seed).first for batch in batches]
+    ordered = np.sort(np.concatenate(hashes)) if hashes else np.zeros(0, np.uint64)
+    return not bool((ordered[1:] == ordered[:-1]).any())
 
 
 def _hash_task(plan: ScanPlan) -> ArrowTask:
