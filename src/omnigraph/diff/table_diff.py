@@ -46,6 +46,7 @@ import pyarrow.types as pat
 from omnigraph.errors import DamagedGraphError, InvalidInputError, StorageUnavailableError
 from omnigraph.names import ID_COLUMN
 from omnigraph.runner.databases import open_database
+from omnigraph.schema.arrow import concatenate
 from omnigraph.storage.staging.row_changes import (
     Part,
     RowChanges,
@@ -266,7 +267,7 @@ class _Spool:
             taken_batches.append(self._batches[owner].take(pa.array(batch_positions)))
         places = np.zeros(len(positions), np.int64)
         places[positions.is_valid().to_numpy(zero_copy_only=False)] = np.argsort(order)
-        rows = pa.concat_batches(taken_batches or [self._none])
+        rows = concatenate(taken_batches or [self._none])
         # The kernel may keep these pages, but they no longer count as memory of this process.
         self._map.madvise(mmap.MADV_DONTNEED)
         return rows.take(pa.array(places, mask=positions.is_null().to_numpy(zero_copy_only=False)))

@@ -35,6 +35,7 @@ from omnigraph.merge.conflicts import (
     value_texts,
 )
 from omnigraph.names import ID_COLUMN
+from omnigraph.schema.arrow import concatenate
 
 _Mask: TypeAlias = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
@@ -231,7 +232,7 @@ def _by_column(theirs: pa.RecordBatch, ours: pa.RecordBatch, table: TableToMerge
     # One open conflict keeps the whole row from being written: no row is half merged.
     written = taken & ~_any(merge.open for merge in merges)
     combined = written & _any(merge.ours for merge in merges)
-    conflicts = pa.concat_batches([merge.conflicts for merge in merges])
+    conflicts = concatenate([merge.conflicts for merge in merges])
     # A row whose conflicts all went to the target is not written, but it did not agree either.
     contested = _mask(pc.is_in(theirs.column("id"), value_set=conflicts.column("id")))
     counts = MergeCounts(
@@ -325,7 +326,7 @@ def _sort(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     filled = [batch for batch in batches if batch.num_rows]
     if not filled:
         return batches[0]
-    rows = pa.concat_batches(filled) if len(filled) > 1 else filled[0]
+    rows = concatenate(filled) if len(filled) > 1 else filled[0]
     ids = rows.column(ID_COLUMN)
     # Conflicts of one row share its id, hence "or equal"; the sort is stable and keeps them in the
     # order of the columns.
@@ -361,7 +362,8 @@ def _changed(changes: pa.RecordBatch, column: str) -> _Mask:
 
 def _rows(images: pa.StructArray, schema: pa.Schema) -> pa.RecordBatch:
     """Whole rows as the table has them; columns that the images lack are null."""
-    columns_by_name = dict(zip(images.type.names, images.flatten(), strict=True))
+    names = [field.name for field in images.type]
+    columns_by_name = dict(zip(names, images.flatten(), strict=True))
     columns = [
         columns_by_name[field.name]
         if field.name in columns_by_name

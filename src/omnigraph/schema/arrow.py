@@ -5,6 +5,7 @@ Invariant: the catalog alone decides a table's columns; nothing is inferred from
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, assert_never
 
 import pyarrow as pa
@@ -89,3 +90,13 @@ def _id_field() -> pa.Field:
 def has_blob(field: pa.Field) -> bool:
     """Whether a column holds blobs, which Lance stores apart from their rows."""
     return BLOB_KEY.encode() in (field.metadata or {})
+
+
+def concatenate(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """The rows of batches of one schema, of which there is at least one."""
+    schema = batches[0].schema
+    columns = [
+        pa.concat_arrays([batch.column(number) for batch in batches])
+        for number in range(len(schema))
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

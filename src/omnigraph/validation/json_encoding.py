@@ -162,7 +162,7 @@ def json_values(values: pa.Array) -> list[object]:
 
 
 def _objects_of_json(values: pa.StructArray) -> list[object]:
-    names = values.type.names
+    names = [field.name for field in values.type]
     there = values.is_valid().to_pylist()
     columns = [json_values(member) for member in values.flatten()]
     return [
