@@ -22,9 +22,8 @@ from omnigraph.algorithms.labels import LabelPropagation
 from omnigraph.algorithms.page_rank import PageRank
 from omnigraph.algorithms.runs import Algorithm, Run, RunRecord
 from omnigraph.algorithms.triangles import TriangleCount
-from omnigraph.api.handle import checked_operation
 from omnigraph.api.system_clock import SYSTEM_CLOCK, new_id
-from omnigraph.arguments import text_or_none
+from omnigraph.arguments import parse_operation_id, text_or_none
 from omnigraph.display.cells import counted
 from omnigraph.display.pages import Displayed, Page
 from omnigraph.errors import InvalidInputError, ReadOnlyError
@@ -169,7 +168,7 @@ class RunTarget:
             RunInterruptedError: a job failed; it can be resumed.
         """
         run = Run(
-            operation_id=checked_operation(operation_id),
+            operation_id=_run_id(operation_id),
             write_id=new_id(),
             algorithm=algorithm,
             tables=tables,
@@ -188,6 +187,14 @@ class RunTarget:
             files = Parts(paths=_paths(record), scratch=scratch)
             batches = tuple(batch for number in range(files.count) for batch in files.read(number))
         return _result(run, record, Parts(batches=batches)), record
+
+
+def _run_id(operation_id: str | None) -> str:
+    """The id of a run; with a key of the caller always the same one, so that it is resumed."""
+    if operation_id is None:
+        return new_id()
+    named = parse_operation_id(operation_id, now=SYSTEM_CLOCK.now())
+    return named.first_attempt() if isinstance(named, names.OperationKey) else named
 
 
 def _paths(record: RunRecord) -> tuple[str, ...]:
@@ -237,7 +244,7 @@ class Algorithms:
 
     - `spark`: a Spark session or target whose tasks compute it. Without one, threads of this
       process do. The result is the same, to the last bit.
-    - `operation_id`: a ULID. A call with the id of one that was interrupted continues after its
+    - `operation_id`: any text. A call with the id of one that was interrupted continues after its
       last complete round; one with the id of a complete run returns its result. Runs on Spark and
       those with an id keep their files in the graph, until a day after they were last continued.
     - `write_to`: a property of the node type. The values are written there as one commit, as by
