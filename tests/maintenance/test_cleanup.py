@@ -473,11 +473,14 @@ def test_old_parts_of_dead_loads_go_and_young_ones_stay(graph: Graph) -> None:
     assert folder_of(graph.root, names.STAGING_DIR, young, "part").exists()
 
 
-def test_runs_that_made_a_round_lately_stay_whatever_their_age(graph: Graph) -> None:
+@pytest.mark.parametrize("has_key", [False, True], ids=["ULID", "key"])
+def test_runs_that_made_a_round_lately_stay_whatever_their_age(graph: Graph, has_key: bool) -> None:
     now = datetime.now(UTC)
     moments = {"lately": now - timedelta(hours=3), "long ago": now - timedelta(hours=30)}
     owners = {
-        name: str(ULID.from_datetime(now - timedelta(days=5, minutes=number)))
+        name: names.OperationKey.of_text(name).first_attempt()
+        if has_key
+        else str(ULID.from_datetime(now - timedelta(days=5, minutes=number)))
         for number, name in enumerate([*moments, "unreadable"])
     }
     for name, owner in owners.items():

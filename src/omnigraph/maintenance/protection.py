@@ -311,7 +311,7 @@ def find_leftovers(objects: Objects, clock: Clock) -> Leftovers:
         path: size
         for owner, path, size in candidates
         if owner not in working
-        and (_is_over(owner, now=clock.now(), grace=_GRACE) or _is_decided_with_key(objects, owner))
+        and (_is_over(owner, now=clock.now(), grace=_GRACE) or _has_ended(objects, owner))
     }
     return Leftovers(paths=tuple(sorted(dead_files)), bytes=sum(dead_files.values()))
 
@@ -381,7 +381,8 @@ def _staged(objects: Objects, *, now: datetime) -> Iterator[_Leftover]:
 
 
 def _was_touched(objects: Objects, operation_id: str, *, now: datetime) -> bool:
-    if not _is_over(operation_id, now=now, grace=_GRACE):
+    began = began_at(operation_id)
+    if began is not None and now - began <= _GRACE:
         return True
     try:
         record = json.loads(objects.read(names.run_record(operation_id)) or b"{}")
@@ -437,8 +438,12 @@ def _is_over(owner: str, *, now: datetime, grace: timedelta) -> bool:
     return began is not None and now - began > grace
 
 
-def _is_decided_with_key(objects: Objects, owner: str) -> bool:
-    """Whether an operation with an idempotency key, which does not tell its age, has ended."""
+def _has_ended(objects: Objects, owner: str) -> bool:
+    """Whether an operation with an idempotency key, which does not tell its age, has ended.
+
+    Of runs of algorithms only those get here whose last round is long ago.
+    """
     if names.OperationKey.of_operation(owner) is None:
         return False
-    return decided_operation(objects, owner) is not None
+    is_run = objects.read(names.run_record(owner)) is not None
+    return is_run or decided_operation(objects, owner) is not None
