@@ -87,7 +87,7 @@ def difference(before: Rows, after: Rows) -> dict[str, tuple[Value, Value]]:
     return {name: (before.get(name), after.get(name)) for name in changed}
 
 
-@pytest.mark.parametrize("seed", seeds("upserts", 2))
+@pytest.mark.parametrize("seed", seeds("upserts", 1))
 def test_rows_diffs_and_feeds_are_those_of_a_plain_model(
     graph_root: str, seed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
