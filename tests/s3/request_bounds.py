@@ -27,7 +27,7 @@ BOUNDS: Final[Mapping[str, Bound]] = {
     "commit of one row, empty table": Bound(16, 14),
     "commit of one edge": Bound(20, 19),
     "branch create": Bound(19, 19),
-    "first commit on a branch": Bound(53, 47),
+    "first commit on a branch": Bound(60, 53),
     "merge, fast-forward": Bound(32, 31),
     "merge, three-way": Bound(47, 46),
     "optimize, nothing to do": Bound(72, 50),
