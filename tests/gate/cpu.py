@@ -20,7 +20,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 def seconds_of_tree(pid: int) -> float:
     """CPU of a process, of its living descendants and of those that they have waited for."""
-    return sum(map(_seconds_of, (pid, *_descendants(pid))))
+    return sum(map(_seconds_of, (pid, *descendants(pid))))
 
 
 def tree_seconds() -> float:
@@ -31,7 +31,7 @@ def tree_seconds() -> float:
     """
     own = os.times()
     seconds = own.user + own.system + own.children_user + own.children_system
-    return seconds + sum(map(_seconds_of, _descendants(os.getpid())))
+    return seconds + sum(map(_seconds_of, descendants(os.getpid())))
 
 
 @dataclass(slots=True)
@@ -79,7 +79,8 @@ def _machine_times() -> tuple[float, ...]:
     return tuple(int(field) / TICKS_PER_SECOND for field in fields[1:9])
 
 
-def _descendants(pid: int) -> list[int]:
+def descendants(pid: int) -> list[int]:
+    """The living processes that a process has started, and those that they have."""
     found: list[int] = []
     parents = [pid]
     while parents:

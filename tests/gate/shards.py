@@ -210,6 +210,8 @@ def _random_units() -> Iterator[Shard]:
 def _engines() -> Iterator[Shard]:
     yield from _drawn("engines", 4, 75, "tests/spark/test_load_engines.py")
     yield from _drawn("load-rules", 2, 500, "tests/spark/test_load_rules.py")
+    # Eight tests with so many kills each: 208 in all.
+    yield from _drawn("stream-kills", 2, 13, "tests/cluster/test_stream_kills.py")
 
 
 def _storms() -> Iterator[Shard]:
