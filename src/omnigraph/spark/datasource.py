@@ -36,7 +36,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from types import ModuleType
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -53,14 +54,6 @@ from omnigraph.creation.initialise import existing_graph
 from omnigraph.diff.branch_line import nodes_first
 from omnigraph.language.diagnostics import did_you_mean
 from omnigraph.runner.scan import ScanPlan, read_group, scan_plan
-from omnigraph.spark.change_source import (
-    COMMITS_PER_BATCH,
-    ChangeStreamReader,
-    StreamPlan,
-    checked_commits,
-    checked_hold,
-    checked_start,
-)
 from omnigraph.spark.sink import (
     SINK_OPTIONS,
     WRITE_OPTIONS,
@@ -80,6 +73,9 @@ from omnigraph.storage.refs.references import (
     resolve,
 )
 from omnigraph.storage.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from omnigraph.spark.change_source import StreamPlan
 
 _STORAGE_PREFIX: Final = "storage."
 _PAST: Final = ("version", "commit", "timestampAsOf")
@@ -123,7 +119,8 @@ class OmnigraphDataSource(DataSource):
                 f"{plan.schema.simpleString()}",
                 next_step="Leave `.schema(...)` out.",
             )
-        return ChangeStreamReader(plan)
+        reader: DataSourceStreamReader = change_sources().ChangeStreamReader(plan)
+        return reader
 
     def reader(self, schema: StructType) -> DataSourceReader:
         if _is_stream(self.options):
@@ -162,6 +159,22 @@ class GraphReader(DataSourceReader):
         return iter(()) if partition.value is None else read_group(self._plan, partition.value)
 
 
+def change_sources() -> ModuleType:
+    """The module of streams of changes, which earlier versions of Spark cannot import.
+
+    Raises:
+        SparkUnavailableError: this Spark does not tell sources how much to read.
+    """
+    try:
+        from omnigraph.spark import change_source
+    except ModuleNotFoundError as error:
+        raise errors.SparkUnavailableError(
+            f"streams of changes need a newer Spark: {error}",
+            next_step="Use Spark 4.3, or `graph.changes(...)`, which needs none.",
+        ) from error
+    return change_source
+
+
 def plan_sink(options: Mapping[str, str], columns: Sequence[str], *, overwrite: bool) -> SinkPlan:
     """What a stream into the graph with these options means, against what is published now."""
     _require_known(options, SINK_OPTIONS)
@@ -193,20 +206,22 @@ def planned_read(options: Mapping[str, str]) -> ScanPlan:
 def planned_stream(options: Mapping[str, str]) -> StreamPlan:
     """What a stream with these options means; its columns are those of now."""
     _require_known(options, _STREAM_OPTIONS)
+    source = change_sources()
     root = _root(options)
     snapshot = _snapshot(root, options)
     table_keys = _table_keys(root, snapshot, options)
-    return StreamPlan(
+    plan: StreamPlan = source.StreamPlan(
         root=root,
         branch=options.get("branch"),
         tables={key: scan_plan(root, snapshot.tables[key]).stored for key in table_keys},
         labels=_labels(snapshot) if "types" in options else None,
-        start=checked_start(options.get("startingCommit", "now")),
-        commits_per_batch=checked_commits(
-            options.get("maxCommitsPerBatch", str(COMMITS_PER_BATCH))
+        start=source.checked_start(options.get("startingCommit", "now")),
+        commits_per_batch=source.checked_commits(
+            options.get("maxCommitsPerBatch", str(source.COMMITS_PER_BATCH))
         ),
-        holds=checked_hold(options.get("hold", "false")),
+        holds=source.checked_hold(options.get("hold", "false")),
     )
+    return plan
 
 
 def planned_write(
