@@ -10,11 +10,14 @@ from ulid import ULID
 
 import omnigraph
 from omnigraph import names
+from omnigraph.api.system_clock import SYSTEM_CLOCK
 from omnigraph.commit.history_compaction import compact_commits
 from omnigraph.commit.publish import OperationStatus
+from omnigraph.commit.sidecar import pending_operations
 from omnigraph.errors import OperationRolledBackError, RecoveryRequiredError
 from omnigraph.failpoints import Action, Armed, FailpointReached, arm, disarm_all
 from omnigraph.graph import Graph
+from omnigraph.maintenance.protection import find_leftovers
 from omnigraph.storage.manifest_rows import Operation, Outcome
 from tests.commit.small_graphs import account, accounts, small_graph
 from tests.forking.programs import start_code, wait_until
@@ -128,6 +131,19 @@ def test_a_key_whose_write_was_rolled_forward_is_published(graph: Graph) -> None
 
     assert accounts(graph) == {"a": 1, "b": 2}
     assert again.commit_id == graph.maintenance.recoveries()[0].commit_id
+
+
+def test_what_an_operation_with_a_key_left_is_removed_once_it_is_decided(graph: Graph) -> None:
+    fail_at(graph, "mutation.post_sidecar", operation_id="batch 17")
+    (operation_id,) = pending_operations(graph._objects)
+    path = names.staged_part(operation_id, "rows")
+    graph._objects.replace(path, b"rows")
+
+    at_work = find_leftovers(graph._objects, SYSTEM_CLOCK)
+    graph.maintenance.recover()
+    ended = find_leftovers(graph._objects, SYSTEM_CLOCK)
+
+    assert (at_work.paths, ended.paths) == ((), (path,))
 
 
 def operations(graph: Graph) -> list[Operation]:
