@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Final, assert_never
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph.names import (
     BLOB_KEY,
@@ -100,3 +101,8 @@ def concatenate(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         for number in range(len(schema))
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def find_true(mask: pa.BooleanArray | pa.ChunkedArray) -> pa.UInt64Array:
+    """The positions of true; Arrow's own function crashes on no chunks up to version 22."""
+    return pc.indices_nonzero(mask) if len(mask) else pa.array([], pa.uint64())

@@ -349,7 +349,7 @@ def _halve(rows: np.ndarray) -> tuple[int | None, np.ndarray]:
 def _whole(upper: int | None, rows: bytes) -> np.ndarray:
     if upper is None:
         return np.frombuffer(rows, np.uint64)
-    return np.frombuffer(rows, np.uint32) | np.uint64(upper << SPLIT_BITS)
+    return np.frombuffer(rows, np.uint32).astype(np.uint64) | np.uint64(upper << SPLIT_BITS)
 
 
 def incoming_rows(split: int, first: int, count: int) -> np.ndarray:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from omnigraph.names import ID_COLUMN
+from omnigraph.schema.arrow import find_true
 from omnigraph.schema.catalog import Number
 from omnigraph.validation import constraints
 from omnigraph.validation.input.mentions import Mentions
@@ -43,7 +44,7 @@ def check_rows(
         broken = _broken(rule, rows)
         if mentions is not None and isinstance(rule, constraints.Required):
             broken = pc.and_(broken, _is_final(rule, rows, mentions))
-        bad = pc.indices_nonzero(broken).cast(pa.int64())
+        bad = find_true(broken).cast(pa.int64())
         refused = (unreadable or {}).get(rule.column)
         if refused is not None and len(bad):
             bad = bad.filter(pc.invert(pc.is_in(bad, refused)))
@@ -104,8 +105,8 @@ def _with_null_items(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.Chunke
     items = column.flatten()
     broken = np.zeros(len(column), dtype=np.bool_)
     if items.null_count:
-        present = pc.indices_nonzero(column.is_valid()).to_numpy()
-        holes = pc.indices_nonzero(items.is_null()).to_numpy()
+        present = find_true(column.is_valid()).to_numpy()
+        holes = find_true(items.is_null()).to_numpy()
         broken[present[holes // column.type.list_size]] = True
     return pa.array(broken)
 

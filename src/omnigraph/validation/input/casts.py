@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from omnigraph.schema.arrow import arrow_type
+from omnigraph.schema.arrow import arrow_type, find_true
 from omnigraph.schema.catalog import FLOATS, Scalar, ScalarType
 from omnigraph.validation.violations import Reason
 
@@ -97,7 +97,7 @@ def _cast_texts(source: pa.Array, scalar: Scalar, target: pa.DataType) -> Cast:
     convert = _conversion(scalar, texts.type, target)
     halved = bisected(pc.if_else(likely, texts, None), target, convert, reason=Reason.WRONG_TYPE)
     bad = [row for fault in halved.faults for row in fault.rows]
-    odd = pc.indices_nonzero(pc.invert(likely)).to_pylist()
+    odd = find_true(pc.invert(likely)).to_pylist()
     odd_times = [_time_alone(texts.slice(row, 1), scalar) for row in odd]
     bad += [row for row, odd_time in zip(odd, odd_times, strict=True) if odd_time is None]
     values = halved.values
@@ -132,7 +132,7 @@ def _valid_text(texts: pa.Array) -> pa.Array:
 
 def refused(source: pa.Array, target: pa.DataType) -> Cast:
     """No value of this array can be converted."""
-    rows = tuple(pc.indices_nonzero(source.is_valid()).to_pylist())
+    rows = tuple(find_true(source.is_valid()).to_pylist())
     faults = (Fault(reason=Reason.WRONG_TYPE, rows=rows),) if rows else ()
     return Cast(values=pa.nulls(len(source), target), faults=faults)
 

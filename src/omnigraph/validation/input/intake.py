@@ -29,7 +29,7 @@ from omnigraph.language.diagnostics import shown as quoted
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN, edge_table_key, node_table_key
 from omnigraph.runner.memory import require_room
 from omnigraph.schema import catalog as ct
-from omnigraph.schema.arrow import edge_schema, node_schema
+from omnigraph.schema.arrow import edge_schema, find_true, node_schema
 from omnigraph.validation.constraints import type_text
 from omnigraph.validation.input.casts import Fault
 from omnigraph.validation.input.columns import RawColumn, RawRows, cast_column, read_source
@@ -293,7 +293,7 @@ def _cast_message(column: RawColumn, wanted: ct.PropertyType) -> Callable[[int],
 
 def _id_findings(key: str, given_ids: pa.ChunkedArray, ids: pa.ChunkedArray) -> list[BadRows]:
     other = pc.fill_null(pc.not_equal(given_ids, ids), fill_value=False)
-    rows = pc.indices_nonzero(other).cast(pa.int64())
+    rows = find_true(other).cast(pa.int64())
     if not len(rows):
         return []
     return [
