@@ -11,7 +11,7 @@ _list:
 setup:
     bash .ci/setup
 
-# What CI runs, in an environment of its own: every phase, or those that are named (static fast spark cluster s3 docs)
+# What CI runs, in an environment of its own: every phase, or those that are named (static fast spark oldest-spark cluster s3 docs)
 check *phases:
     bash .ci/run {{phases}}
 
@@ -47,6 +47,10 @@ test *args:
 # One real Spark session
 test-spark *args="tests/spark":
     pytest {{args}}
+
+# What works on each version of Spark, as a table: all versions, or those that are named; --suite runs more tests
+spark-matrix *args:
+    python -m tests.spark_matrix {{args}}
 
 # A standalone cluster whose executors and drivers are killed, and a Connect server
 test-cluster *args="tests/cluster":

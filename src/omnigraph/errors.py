@@ -332,7 +332,7 @@ class UnsafeStoreError(StorageUnavailableError):
 
 
 class SparkUnavailableError(NothingWrittenError):
-    """The work needs Spark, and there is none: not installed, without Java, or not responding."""
+    """The work needs Spark, and there is none: not installed, without Java, silent, or too old."""
 
 
 class SparkJobFailedError(NothingWrittenError):

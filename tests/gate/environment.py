@@ -1,4 +1,5 @@
-"""What the gate builds once and keeps in its cache: a Python environment and the S3 servers.
+"""What the gate builds once and keeps in its cache: a Python environment, older versions of PySpark
+that take the place of the one in the environment, and the S3 servers.
 
 The cache is shared by checkouts, so nothing in it belongs to one of them: the environment holds
 everything but Omnigraph, which every run takes from its own checkout by PYTHONPATH. A run without
@@ -20,6 +21,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 CHECKOUT = Path(__file__).parent.parent.parent
+OLDER_SPARK = {"3.5": "3.5.9", "4.0": "4.0.5", "4.1": "4.1.4"}
+"""The releases of PySpark that tests run on, beside the one of constraints.txt."""
+OLDER_SPARK_WARNINGS = (
+    *("-W", "ignore::ResourceWarning"),
+    *("-W", "ignore::pytest.PytestUnraisableExceptionWarning"),
+    *("-W", "ignore:distutils Version classes:DeprecationWarning"),
+)
+"""Options of pytest for what PySpark 3.5 does itself: it leaves sockets open and uses distutils."""
 _SCRIPT = """\
 #!{python}
 import sys
@@ -63,6 +72,24 @@ def build_environment() -> str:
     return "built"
 
 
+def build_older_spark(version: str, python: str = sys.executable) -> str:
+    """Unpack a release of PySpark, and the Py4J it needs, unless the cache has it; says which."""
+    folder = older_spark_folder(version)
+    with locked(folder.name):
+        if (folder / "complete").exists():
+            return "from the cache"
+        shutil.rmtree(folder, ignore_errors=True)
+        pip = [python, "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
+        release = f"pyspark=={OLDER_SPARK[version]}"
+        subprocess.run([*pip, "--no-compile", "--target", str(folder), release], check=True)
+        (folder / "complete").touch()
+    return "built"
+
+
+def older_spark_folder(version: str) -> Path:
+    return cache_folder() / f"pyspark-{OLDER_SPARK[version]}"
+
+
 def build_s3_servers() -> str:
     """Build the servers of the S3 tier unless the cache has them; fails if there is no Go."""
     before = _servers()
@@ -71,15 +98,19 @@ def build_s3_servers() -> str:
     return "from the cache" if _servers() == before else "built"
 
 
-def variables() -> dict[str, str]:
-    """The environment variables in which the tools of the cache check this checkout."""
+def variables(spark: str | None = None) -> dict[str, str]:
+    """The environment variables in which the tools of the cache check this checkout.
+
+    `spark` is an older version of Spark to use.
+    """
     folder = environment_folder()
+    paths = [CHECKOUT / "src"] if spark is None else [older_spark_folder(spark), CHECKOUT / "src"]
     inherited = os.environ.get("PATH", os.defpath)
     return {
         **os.environ,
         "PATH": f"{folder / 'bin'}:{inherited}",
         "VIRTUAL_ENV": str(folder),
-        "PYTHONPATH": str(CHECKOUT / "src"),
+        "PYTHONPATH": os.pathsep.join(map(str, paths)),
         "MYPY_CACHE_DIR": str(cache_folder() / "mypy"),
         "OMNIGRAPH_CI_CACHE": str(cache_folder()),
         # Hundreds of processes import the package; each would compile it again.

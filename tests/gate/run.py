@@ -27,9 +27,13 @@ from tests.gate import speed
 from tests.gate.cpu import adopt_orphans, stolen_seconds, tree_seconds
 from tests.gate.environment import (
     CHECKOUT,
+    OLDER_SPARK,
+    OLDER_SPARK_WARNINGS,
     build_environment,
+    build_older_spark,
     build_s3_servers,
     cache_folder,
+    environment_folder,
     locked,
     variables,
 )
@@ -96,11 +100,13 @@ class Gate:
             phase.cpu = tree_seconds() - cpu
             phase.stolen = stolen_seconds() - stolen
 
-    def tests(self, phase: Phase, *arguments: str, store: str = "local") -> None:
+    def tests(
+        self, phase: Phase, *arguments: str, store: str = "local", spark: str | None = None
+    ) -> None:
         """One run of pytest, whose costs are added to the phase."""
         target = self.costs / f"{phase.name}-{store}.json"
         command = ["pytest", "-q", "-p", "no:cacheprovider", "--budgets"]
-        environment = {**variables(), "OMNIGRAPH_TEST_STORE": store}
+        environment = {**variables(spark), "OMNIGRAPH_TEST_STORE": store}
         done = subprocess.run(
             [*command, "--cost-file", str(target), *arguments],
             cwd=CHECKOUT,
@@ -147,6 +153,16 @@ def run_spark(gate: Gate) -> None:
         gate.tests(phase, "-m", "spark", "tests/spark", *others, "tests/guards/test_streaming.py")
 
 
+def run_oldest_spark(gate: Gate) -> None:
+    oldest = min(OLDER_SPARK)
+    with gate.phase(f"PySpark {oldest}") as installation:
+        python = str(environment_folder() / "bin" / "python")
+        installation.note = build_older_spark(oldest, python)
+    if installation.is_green:
+        with gate.phase("oldest-spark") as phase:
+            gate.tests(phase, *OLDER_SPARK_WARNINGS, "tests/spark_matrix", spark=oldest)
+
+
 def run_cluster(gate: Gate) -> None:
     with gate.phase("cluster") as phase:
         gate.tests(phase, "tests/cluster")
@@ -168,6 +184,7 @@ PHASES: dict[str, Callable[[Gate], None]] = {
     "static": run_static,
     "fast": run_fast,
     "spark": run_spark,
+    "oldest-spark": run_oldest_spark,
     "cluster": run_cluster,
     "s3": run_s3,
     "docs": run_docs,

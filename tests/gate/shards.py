@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from tests.gate.environment import OLDER_SPARK
+
 EVERYTHING = {"OMNIGRAPH_NIGHTLY": "1"}
 ON_S3 = {**EVERYTHING, "OMNIGRAPH_TEST_STORE": "s3"}
 
@@ -30,7 +32,7 @@ SUITES: Mapping[str, tuple[int, tuple[str, ...]]] = {
             *("tests/storage", "tests/tidy", "tests/validation"),
         ),
     ),
-    "spark": (6, ("tests/spark",)),
+    "spark": (6, ("tests/spark", "tests/spark_matrix")),
     "cluster": (2, ("tests/cluster",)),
     "s3": (2, ("tests/s3", "--ignore-glob=*/test_faults*.py")),
     "faults": (
@@ -140,6 +142,7 @@ def all_shards() -> list[Shard]:
         *_random_units(),
         *_suite("cluster"),
         *_suite("spark"),
+        *_spark_versions(),
         *_suite("s3"),
         *_suite("faults"),
         *_engines(),
@@ -212,6 +215,15 @@ def _engines() -> Iterator[Shard]:
     yield from _drawn("load-rules", 2, 500, "tests/spark/test_load_rules.py")
     # Eight tests with so many kills each: 208 in all.
     yield from _drawn("stream-kills", 2, 13, "tests/cluster/test_stream_kills.py")
+
+
+def _spark_versions() -> Iterator[Shard]:
+    """What works on older versions of Spark."""
+    for version in OLDER_SPARK:
+        yield Shard(
+            name=f"spark-{version} 0/1",
+            command=("python", "-m", "tests.spark_matrix", version, "--suite"),
+        )
 
 
 def _storms() -> Iterator[Shard]:

@@ -209,4 +209,4 @@ def test_the_budgets_of_all_tiers_add_up_to_at_most_1000_cpu_seconds() -> None:
     budgets = read_budgets()
 
     assert sum(seconds for name, seconds in budgets.items() if name != "one_test") <= 1000
-    assert {"static", "docs", "spark", "cluster", "s3"} <= {*budgets} & {*PHASES}
+    assert {"static", "docs", "spark", "oldest-spark", "cluster", "s3"} <= {*budgets} & {*PHASES}

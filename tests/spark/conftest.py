@@ -12,6 +12,7 @@ import pytest
 from omnigraph.runner.session import SparkTarget, spark_for_a_while, without_noise
 from tests.gate.selection import is_nightly
 from tests.spark.class_archive import java_options
+from tests.spark.versions import HAS_DATA_SOURCES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,6 +35,11 @@ TEST_TARGET = SparkTarget(
     },
 )
 
+
+collect_ignore = (
+    [] if HAS_DATA_SOURCES else ["test_change_stream.py", "test_datasource.py", "test_held.py"]
+)
+"""What needs data sources in Python."""
 
 A_FEW_JOBS = pytest.mark.cost("each job of Spark costs a second, and a test needs a few", 8)
 

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 from pyspark.sql.streaming.query import StreamingQuery
 
 import omnigraph
@@ -22,6 +21,7 @@ from omnigraph.diff.change_feed import changes
 from omnigraph.diff.table_diff import diff_table
 from omnigraph.errors import InvalidInputError, NotFoundError, OmnigraphError
 from omnigraph.graph import Graph
+from omnigraph.runner.spark_versions import ReadLimit, ReadMaxFiles
 from omnigraph.spark.change_source import (
     ChangePart,
     ChangeStreamReader,
@@ -36,6 +36,7 @@ from tests.diff.test_change_feed import publish_versions, table_of
 from tests.gate.seeds import case_seeds
 from tests.gate.selection import for_gate
 from tests.spark.test_types import EVERYTHING_SCHEMA, bits, everything
+from tests.spark.versions import HAS_READ_LIMITS, arrow_table, needs_read_limits
 
 pytestmark = pytest.mark.spark
 
@@ -122,6 +123,7 @@ def fed(graph: Graph) -> list[Change]:
     return found
 
 
+@needs_read_limits
 @pytest.mark.cost("two runs of a stream, each of which starts Python processes", 20)
 def test_a_stream_from_the_beginning_that_is_started_again_has_every_change_once(
     graph: Graph, spark: SparkSession, tmp_path: Path
@@ -174,7 +176,8 @@ def test_a_stream_that_is_stopped_and_started_again_delivers_every_change_once(
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        frame = stream(spark, graph, startingCommit="beginning", maxCommitsPerBatch="3")
+        limit = {"maxCommitsPerBatch": "3"} if HAS_READ_LIMITS else {}
+        frame = stream(spark, graph, startingCommit="beginning", **limit)
         for _ in range(5):
             query = started(frame, tmp_path, to_the_end=False)
             query.awaitTermination(chance.uniform(1, 6))  # type: ignore[arg-type]
@@ -206,6 +209,7 @@ def test_now_is_kept_by_a_stream_that_saw_nothing(
     assert [each[2] for each in written(spark, tmp_path)] == ["between"]
 
 
+@needs_read_limits
 @pytest.mark.nightly("one more run of a stream; the stream from the beginning is cut into batches")
 def test_a_batch_has_so_many_commits_at_most(
     graph: Graph, spark: SparkSession, tmp_path: Path
@@ -251,7 +255,8 @@ def test_every_type_of_the_catalog_arrives_as_it_was_written(
 
     rows = spark.read.parquet(str(tmp_path / "out")).select("after.*").orderBy("id")
 
-    assert bits(rows.toArrow()) == bits(scanned.select(*rows.columns).orderBy("id").toArrow())
+    scanned = scanned.select(*rows.columns).orderBy("id")
+    assert bits(arrow_table(rows)) == bits(arrow_table(scanned))
 
 
 WITHOUT_SENSE: list[tuple[dict[str, str], str]] = [
@@ -409,7 +414,7 @@ def test_a_query_that_ends_by_itself_ends_at_the_head_it_was_started_at(graph: G
     assert read_all(reader, start, first) == ["insert a"]
     assert read_all(reader, first, second) == ["insert b"]
     assert batch(reader, second) == second
-    assert read_all(reader, start, reader.latestOffset(start, ReadAllAvailable())) == [
+    assert read_all(reader, start, reader.latestOffset(start, ReadLimit())) == [
         "insert a",
         "insert b",
     ]

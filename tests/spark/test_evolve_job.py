@@ -164,7 +164,7 @@ def test_what_a_task_refuses_is_refused_in_the_same_words(
         changed(root, snapshot.tables["node:A"], change)
 
     assert str(on_executor.value) == str(here.value)
-    assert spark.getTags() == set()
+    assert not set(spark.sparkContext.getJobTags())
 
 
 @pytest.mark.nightly(

@@ -7,12 +7,12 @@ import pickle
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import omnigraph
 from omnigraph.errors import InvalidInputError, NoLongerKeptError
 from omnigraph.graph import Graph
 from omnigraph.maintenance.maintain import Policy
+from omnigraph.runner.spark_versions import ReadLimit
 from omnigraph.spark.change_source import ChangeStreamReader
 from omnigraph.spark.datasource import planned_stream
 from tests.behind import meanwhile
@@ -116,7 +116,7 @@ def test_a_batch_of_a_stream_is_held_until_it_is_done_if_that_is_asked_for(graph
     options = {"path": graph.root, "type": "Doc", "startingCommit": "beginning"}
     reader = ChangeStreamReader(planned_stream({**options, "hold": "true"}))
     start = reader.initialOffset()
-    end = reader.latestOffset(start, ReadAllAvailable())
+    end = reader.latestOffset(start, ReadLimit())
 
     parts = reader.partitions(start, end)
     assert [hold.purpose for hold in graph.holds.list()] == ["stream"]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -226,7 +227,7 @@ def require_failure(things: World, match: str, result: str) -> None:
         evaluate(typed, things.catalog, things.rows)
     frame = things.frame(typed)
 
-    with pytest.raises(PySparkException) as failed:
+    with pytest.raises((PySparkException, Py4JError)) as failed:
         frame.collect()
     assert is_refusal(failed.value)
 

@@ -21,6 +21,7 @@ from omnigraph.runner.types import from_spark
 from omnigraph.storage.objects.location import parse_root
 from tests.s3.server import WRITER
 from tests.spark.test_types import EVERYTHING_SCHEMA, bits, everything
+from tests.spark.versions import arrow_table
 from tests.stores import root_at
 
 pytestmark = pytest.mark.spark
@@ -84,7 +85,7 @@ def test_every_type_of_the_catalog_is_read_as_it_was_written(
     graph = omnigraph.init(graph_root, schema=EVERYTHING_SCHEMA)
     graph.write({"Everything": written})
 
-    read = graph.spark(spark).nodes("Everything").orderBy("id").toArrow()
+    read = arrow_table(graph.spark(spark).nodes("Everything").orderBy("id"))
 
     stored = pa.Table.from_batches(
         [from_spark(batch, written.schema) for batch in read.to_batches()], written.schema
@@ -180,7 +181,7 @@ def test_options_of_the_store_travel_in_the_task_and_show_nowhere(
     assert secret not in repr(plan)
     frame.explain(extended=True)
     assert secret not in capsys.readouterr().out
-    assert secret not in str(spark.conf.getAll)
+    assert secret not in str(spark.sql("SET").collect())
 
 
 def _closure(task: Any) -> Any:

@@ -192,12 +192,15 @@ def require_installed() -> None:
 def without_noise() -> Iterator[None]:
     """Suppress warnings of Spark and Lance around calls of this package.
 
-    PySpark warns of an untested version of pandas, which is not used here. Lance warns of forks;
-    the only fork starts Spark's JVM.
+    PySpark warns of an untested version of pandas, which is not used here, and PySpark 3.5 of its
+    own use of distutils. Lance warns of forks; the only fork starts Spark's JVM.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", message="PySpark does not yet fully support pandas", category=FutureWarning
+        )
+        warnings.filterwarnings(
+            "ignore", message="distutils Version classes", category=DeprecationWarning
         )
         warnings.filterwarnings("ignore", message="lance is not fork-safe", category=UserWarning)
         yield

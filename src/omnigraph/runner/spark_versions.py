@@ -7,7 +7,15 @@
 | tasks done | asked of the status tracker | unknown | told by the server |
 | address of the UI | if the UI is on | unknown | unknown |
 
+| | 3.5 | 4.0 | 4.1 | from 4.2 |
+|---|---|---|---|---|
+| remainder and cast that give null | composed | yes | yes | yes |
+| columns computed from Arrow | through pandas | through pandas | directly | directly |
+| data sources in Python | none | yes | yes | yes |
+| streams bound their batches | | no | no | yes |
+
 Invariants:
+- Spark is asked what it has, never for its number: platforms backport features.
 - A job runs in a thread of its own, which inherits the properties or tags of the calling thread;
   those of the caller are never changed. A call to the JVM that is interrupted would lose its
   connection, and with it the calls of other threads.
@@ -18,25 +26,144 @@ Invariants:
 from __future__ import annotations
 
 import copy
+import importlib
 import signal
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+import pyarrow as pa
+import pyspark
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.sql import functions as sql
+
+from omnigraph.errors import SparkUnavailableError
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadLimit,
+        ReadMaxFiles,
+        SupportsTriggerAvailableNow,
+    )
+except ImportError:  # before Spark 4.2
+
+    class ReadLimit:  # type: ignore[no-redef]
+        """How much a batch may have."""
+
+    class ReadMaxFiles(ReadLimit):  # type: ignore[no-redef]
+        """A number of files."""
+
+        def __init__(self, max_files: int) -> None:
+            self.max_files = max_files
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """Nothing: Spark asks once for the end of what is available."""
+
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Column, SparkSession
+
+__all__ = [
+    "ReadLimit",
+    "ReadMaxFiles",
+    "SupportsTriggerAvailableNow",
+    "arrow_column",
+    "parallel_tasks",
+    "require_data_sources",
+    "require_read_limits",
+    "run_job",
+    "try_long",
+    "try_remainder",
+    "ui_address",
+]
 
 Result = TypeVar("Result")
 
 _DESCRIPTION: Final = "spark.job.description"
 _POLL_SECONDS: Final = 0.5
 _CANCEL_SECONDS: Final = 0.2
+_LONG: Final = "bigint"
+_LONG_MIN: Final = -(1 << 63)
+_LONG_MAX: Final = (1 << 63) - 1
+
+
+def require_data_sources() -> None:
+    """Refuse what needs a data source in Python, before a module is imported that has one.
+
+    Raises:
+        SparkUnavailableError: this Spark has none.
+    """
+    if find_spec("pyspark.sql.datasource") is None:
+        raise SparkUnavailableError(
+            f'format("omnigraph") needs Spark 4.0 or newer, and this is Spark '
+            f"{pyspark.__version__}, which has no data sources in Python",
+            next_step="Read with `graph.spark(session).nodes(...)` or `.edges(...)`, write with "
+            "`graph.load({TYPE: frame})`.",
+        )
+
+
+def require_read_limits() -> None:
+    """Refuse to promise batches of a bounded size to a stream.
+
+    Raises:
+        SparkUnavailableError: this Spark reads in one batch all that is available.
+    """
+    if find_spec("pyspark.sql.streaming.datasource") is None:
+        raise SparkUnavailableError(
+            f"maxCommitsPerBatch needs Spark 4.2 or newer, and this is Spark "
+            f"{pyspark.__version__}, where every batch of a stream has all commits that there are",
+            next_step="Remove the option.",
+        )
+
+
+def arrow_column(
+    function: Callable[[pa.Array], pa.Array], column: Column, *, takes: pa.DataType, gives: str
+) -> Column:
+    """A column that tasks compute from Arrow arrays of another.
+
+    `takes` are texts, or lists in which no item is null; `gives` is boolean or double.
+    """
+    functions: Any = sql
+    if hasattr(functions, "arrow_udf"):
+        from_arrow: Column = functions.arrow_udf(function, gives)(column)
+        return from_arrow
+
+    def compute(values: Any) -> Any:
+        missing = values.isna().to_numpy(bool)
+        array = pa.array(values.to_numpy(object), takes, mask=missing, from_pandas=False)
+        # As text, because to pandas a NaN is a missing value.
+        return function(array).cast(pa.string()).to_pandas()
+
+    pandas = importlib.import_module("pandas")  # PySpark needs it, this package does not
+    compute.__annotations__ = {"values": pandas.Series, "return": pandas.Series}
+    text: Column = functions.pandas_udf(compute, "string")(column)
+    return text.cast(gives)
+
+
+def try_remainder(dividend: Column, divisor: Column) -> Column:
+    """The remainder of integers; null if the divisor is zero."""
+    if hasattr(sql, "try_mod"):
+        return sql.try_mod(dividend, divisor)
+    return dividend % _once(divisor, lambda value: sql.when(value != 0, value))
+
+
+def try_long(number: Column) -> Column:
+    """A decimal as a long; null if it does not fit."""
+    if hasattr(type(number), "try_cast"):
+        return number.try_cast(_LONG)
+    return _once(
+        number, lambda value: sql.when(value.between(_LONG_MIN, _LONG_MAX), value.cast(_LONG))
+    )
+
+
+def _once(column: Column, function: Callable[[Column], Column]) -> Column:
+    """What a function makes of a value that occurs in it more than once, but is computed once."""
+    return sql.transform(sql.array(column), function)[0]
 
 
 def parallel_tasks(spark: SparkSession) -> int | None:

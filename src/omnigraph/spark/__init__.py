@@ -29,6 +29,13 @@ _HOMES = {
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'omnigraph.spark' has no attribute {name!r}")
+    if name == "OmnigraphDataSource":
+        from omnigraph.runner.session import require_installed
+
+        require_installed()
+        from omnigraph.runner.spark_versions import require_data_sources
+
+        require_data_sources()
     return getattr(_importlib.import_module(_HOMES[name]), name)
 
 

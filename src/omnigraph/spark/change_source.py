@@ -39,7 +39,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as spark_types
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
 from omnigraph.api.system_clock import SYSTEM_CLOCK
 from omnigraph.arguments import acting
@@ -56,6 +55,7 @@ from omnigraph.diff.change_feed import planned_move, versions_read
 from omnigraph.diff.table_diff import TableDiff, is_one_sided, one_sided_parts, one_sided_rows
 from omnigraph.errors import InvalidInputError, NoLongerKeptError
 from omnigraph.names import ID_COLUMN
+from omnigraph.runner.spark_versions import ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 from omnigraph.runner.types import carried_type, spark_type
 from omnigraph.storage.lance.tables import open_pinned
 from omnigraph.storage.objects.location import Root
@@ -288,6 +288,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, plan: StreamPlan) -> None:
         self._plan = plan
         self._last: str | None = None
+        self._planned: Offset | None = None
         self._hold: LiveHold | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -304,7 +305,11 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._last = self._line().head
 
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+    def latestOffset(  # noqa: N802
+        self, start: Offset | None = None, limit: ReadLimit | None = None
+    ) -> Offset:
+        # Before Spark 4.2 a batch has all that there is, and no start is passed.
+        start = start or self._planned or self.initialOffset()
         since = decode(start[_CURSOR])
         line = self._line()
         commits = self._available(line.after(since))
@@ -318,6 +323,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         since = decode(end[_SINCE] if _INITIAL in start else start[_CURSOR])
         until = decode(end[_CURSOR])
+        self._planned = end
         if since == until:
             return []
         line = self._line()

@@ -36,7 +36,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -54,6 +53,14 @@ from omnigraph.creation.initialise import existing_graph
 from omnigraph.diff.branch_line import nodes_first
 from omnigraph.language.diagnostics import did_you_mean
 from omnigraph.runner.scan import ScanPlan, read_group, scan_plan
+from omnigraph.runner.spark_versions import require_read_limits
+from omnigraph.spark.change_source import (
+    COMMITS_PER_BATCH,
+    StreamPlan,
+    checked_commits,
+    checked_hold,
+    checked_start,
+)
 from omnigraph.spark.sink import (
     SINK_OPTIONS,
     WRITE_OPTIONS,
@@ -119,8 +126,7 @@ class OmnigraphDataSource(DataSource):
                 f"{plan.schema.simpleString()}",
                 next_step="Leave `.schema(...)` out.",
             )
-        reader: DataSourceStreamReader = change_sources().ChangeStreamReader(plan)
-        return reader
+        return ChangeStreamReader(plan)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         if _is_stream(self.options):
@@ -155,24 +161,9 @@ class GraphReader(DataSourceReader):
         return [InputPartition(group) for group in range(len(self._plan.groups))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Spark makes up one partition without a value for a source that has none.
-        return iter(()) if partition.value is None else read_group(self._plan, partition.value)
-
-
-def change_sources() -> ModuleType:
-    """The module of streams of changes, which earlier versions of Spark cannot import.
-
-    Raises:
-        SparkUnavailableError: this Spark does not tell sources how much to read.
-    """
-    try:
-        from omnigraph.spark import change_source
-    except ModuleNotFoundError as error:
-        raise errors.SparkUnavailableError(
-            f"streams of changes need a newer Spark: {error}",
-            next_step="Use Spark 4.3, or `graph.changes(...)`, which needs none.",
-        ) from error
-    return change_source
+        # Spark makes up one partition for a source that has none: None, or one without a value.
+        group = getattr(partition, "value", None)
+        return iter(()) if group is None else read_group(self._plan, group)
 
 
 def plan_sink(options: Mapping[str, str], columns: Sequence[str], *, overwrite: bool) -> SinkPlan:
@@ -206,22 +197,21 @@ def planned_read(options: Mapping[str, str]) -> ScanPlan:
 def planned_stream(options: Mapping[str, str]) -> StreamPlan:
     """What a stream with these options means; its columns are those of now."""
     _require_known(options, _STREAM_OPTIONS)
-    source = change_sources()
     root = _root(options)
     snapshot = _snapshot(root, options)
     table_keys = _table_keys(root, snapshot, options)
-    plan: StreamPlan = source.StreamPlan(
+    commits_per_batch = checked_commits(options.get("maxCommitsPerBatch", str(COMMITS_PER_BATCH)))
+    if "maxCommitsPerBatch" in options:
+        require_read_limits()
+    return StreamPlan(
         root=root,
         branch=options.get("branch"),
         tables={key: scan_plan(root, snapshot.tables[key]).stored for key in table_keys},
         labels=_labels(snapshot) if "types" in options else None,
-        start=source.checked_start(options.get("startingCommit", "now")),
-        commits_per_batch=source.checked_commits(
-            options.get("maxCommitsPerBatch", str(source.COMMITS_PER_BATCH))
-        ),
-        holds=source.checked_hold(options.get("hold", "false")),
+        start=checked_start(options.get("startingCommit", "now")),
+        commits_per_batch=commits_per_batch,
+        holds=checked_hold(options.get("hold", "false")),
     )
-    return plan
 
 
 def planned_write(

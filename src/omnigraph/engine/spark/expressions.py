@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
 import pyarrow as pa
 from pyspark.sql import functions as sql
-from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import ArrayType
 
 from omnigraph.engine.search import (
@@ -47,6 +46,7 @@ from omnigraph.query.ast import BinaryOperator
 from omnigraph.query.binding import known_value
 from omnigraph.query.columns import PROPERTIES_FIELD, TYPE_FIELD, struct_properties
 from omnigraph.runner.session import without_noise
+from omnigraph.runner.spark_versions import arrow_column, try_long, try_remainder
 from omnigraph.schema.catalog import ListType, Scalar, ScalarType
 
 if TYPE_CHECKING:
@@ -58,11 +58,13 @@ LeafColumn: TypeAlias = Callable[[ex.Expression], "Column"]
 LONG: Final = "bigint"
 UNSIGNED: Final = "decimal(20,0)"
 DOUBLE: Final = "double"
+_TEXTS: Final = pa.string()
+_VECTORS: Final = pa.list_(pa.float32())
 _INTEGER_OPERATORS: Final = {
     BinaryOperator.ADD: sql.try_add,
     BinaryOperator.SUBTRACT: sql.try_subtract,
     BinaryOperator.MULTIPLY: sql.try_multiply,
-    BinaryOperator.REMAINDER: sql.try_mod,
+    BinaryOperator.REMAINDER: try_remainder,
 }
 
 
@@ -112,7 +114,7 @@ def _raw(expression: ex.Expression, leaf: LeafColumn) -> Column:
         result = sql.try_subtract(sql.lit(0).cast(kind), columns[0])
     else:
         result = _INTEGER_OPERATORS[expression.operator](*columns)
-    return result.try_cast(LONG) if unsigned else result
+    return try_long(result) if unsigned else result
 
 
 def _is_out_of_range(segment: ex.Expression, leaf: LeafColumn) -> Column:
@@ -280,12 +282,14 @@ def _distance(ranking: ex.Distance, query: tuple[object, ...], vectors: Column) 
             return pa.nulls(len(batch), pa.float64())
         return distances(batch.cast(pa.list_(pa.float32(), size)), wanted, metric)
 
-    return _compute(measured, "double", vectors)
+    return _compute(measured, "double", vectors, _VECTORS)
 
 
-def _compute(function: Callable[[pa.Array], pa.Array], kind: str, column: Column) -> Column:
+def _compute(
+    function: Callable[[pa.Array], pa.Array], kind: str, column: Column, takes: pa.DataType = _TEXTS
+) -> Column:
     with without_noise():
-        return arrow_udf(function, kind)(column)  # type: ignore[no-any-return, call-overload]
+        return arrow_column(function, column, takes=takes, gives=kind)
 
 
 _COMPARISONS: Final[dict[BinaryOperator, Callable[[Column, Column], Column]]] = {
