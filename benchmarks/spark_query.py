@@ -133,13 +133,15 @@ def main() -> None:
             question.number: Race(question=question, ours=Seconds(), theirs=Seconds())
             for question in asked
         }
+        print(f"{'question':<54}{'omnigraph':>10}{'SQL':>10}{'ratio':>8}")
         for number, race in races.items():
             forms = _Forms(spark, SQL[number])
             # All rounds of one question after each other: Spark ends a Python worker that was
             # idle for a minute, and on a busy machine a round of all questions can take longer.
             for _ in range(options.rounds):
                 ask(race, graph, forms, known=known)
-    report(races)
+            show(race)
+    summarize(races)
 
 
 class _Forms:
@@ -209,14 +211,16 @@ def prepare(options: argparse.Namespace) -> tuple[Path, Path]:
     return parquet, place
 
 
-def report(races: Mapping[int, Race]) -> None:
-    print(f"{'question':<46}{'':>6}{'omnigraph':>10}{'SQL':>10}{'ratio':>8}")
-    for race in races.values():
-        what = f"{race.question.number} {race.question.what}"
-        first = race.ours.first / race.theirs.first
-        ours, theirs = race.ours, race.theirs
-        print(f"{what:<46}{'first':>6}{ours.first:>8.2f} s{theirs.first:>8.2f} s{first:>8.2f}")
-        print(f"{'':<46}{'warm':>6}{ours.warm:>8.2f} s{theirs.warm:>8.2f} s{race.ratio:>8.2f}")
+def show(race: Race) -> None:
+    ours, theirs = race.ours, race.theirs
+    what, first = f"{race.question.number} {race.question.what}", ours.first / theirs.first
+    print(f"{what:<48}{'first':>6}{ours.first:>8.2f} s{theirs.first:>8.2f} s{first:>8.2f}")
+    print(
+        f"{'':<48}{'warm':>6}{ours.warm:>8.2f} s{theirs.warm:>8.2f} s{race.ratio:>8.2f}", flush=True
+    )
+
+
+def summarize(races: Mapping[int, Race]) -> None:
     print(
         json.dumps(
             {

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from omnigraph.engine import spark as queries
 from omnigraph.query.typed import TypedQuery
 from tests.query.people import small_graph
+from tests.spark import test_query_counts as counts
 from tests.spark import test_query_match as matches
 from tests.spark import test_query_results as results
 from tests.spark import test_query_search as searches
@@ -79,6 +80,8 @@ def test_the_gate_reaches_every_branch_that_the_tables_reach(
     reached.in_gate |= branches_of(things, values.all_comparisons(things))
     matched = [*matches.PATTERNS, *matches.HOPS, *matches.BLOCKS]
     reached.add(people, [*matched], [*matches.IN_GATE])
+    reached.add(people, [*counts.COUNTED], [*counts.IN_GATE])
+    reached.add(people, [*counts.DISTINCT], [counts.DISTINCT[1]], distinct="distinct")
     reached.add(people, [*results.RESULTS], [*results.RESULTS_IN_GATE])
     reached.add(people, [*results.DISTINCT], [*results.DISTINCT_IN_GATE], distinct="distinct")
     reached.add(people, [*searches.RANKED], [*searches.RANKED_IN_GATE])
