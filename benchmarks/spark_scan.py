@@ -45,7 +45,12 @@ def main() -> None:
     options = _options()
     settings = dict(setting.split("=", 1) for setting in options.set)
     target = SparkTarget(
-        master="local[2]", settings={"spark.driver.maxResultSize": "16m", **settings}
+        master="local[2]",
+        settings={
+            "spark.driver.maxResultSize": "16m",
+            "spark.sql.shuffle.partitions": "8",
+            **settings,
+        },
     )
     with (
         tempfile.TemporaryDirectory(prefix="omnigraph-bench-") as scratch,
@@ -103,7 +108,7 @@ def _cases(
             text = text.replace(f"{name} ", f"{name}_files ")
         return spark.sql(text)
 
-    queries = {"two hops": TWO_HOPS, "one source": SELECTIVE, "count": f"{COUNT} "}
+    queries = {"count": f"{COUNT} ", "one source": SELECTIVE, "two hops": TWO_HOPS}
     tables.views()
     cases: dict[str, tuple[Case, Case]] = {
         "all columns": (lambda: _read(parquet), lambda: _read(follows)),
