@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -56,6 +56,7 @@ from omnigraph.runner.scan import ScanPlan, read_group, scan_plan
 from omnigraph.runner.spark_versions import require_read_limits
 from omnigraph.spark.change_source import (
     COMMITS_PER_BATCH,
+    ChangeStreamReader,
     StreamPlan,
     checked_commits,
     checked_hold,
@@ -80,9 +81,6 @@ from omnigraph.storage.refs.references import (
     resolve,
 )
 from omnigraph.storage.snapshot import Snapshot
-
-if TYPE_CHECKING:
-    from omnigraph.spark.change_source import StreamPlan
 
 _STORAGE_PREFIX: Final = "storage."
 _PAST: Final = ("version", "commit", "timestampAsOf")
