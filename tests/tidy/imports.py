@@ -77,6 +77,9 @@ def repeated_names() -> list[str]:
     return sorted(name for name, count in counted.items() if count > 1)
 
 
+_PROPERTIES = frozenset({"property", "cached_property"})
+
+
 def participle_led_functions() -> list[str]:
     """Functions whose name starts with a past participle; properties describe, so they may."""
     return [
@@ -85,7 +88,7 @@ def participle_led_functions() -> list[str]:
         for node in nodes_of(path)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and _is_participle(node.name.strip("_").split("_")[0])
-        and not any(isinstance(by, ast.Name) and by.id == "property" for by in node.decorator_list)
+        and not any(isinstance(by, ast.Name) and by.id in _PROPERTIES for by in node.decorator_list)
     ]
 
 

@@ -390,7 +390,7 @@ class _Load:
             overwritten=self._overwritten(plan),
             order_by=job.order_by,
             ordered=frozenset(key for key in self._rules if job.order_by in plan.schema(key).names),
-            pieces=Mapped(self._completed.reports, partial(_staged_piece, plan)),
+            pieces=Mapped(self._completed.reports, partial(_piece_of, plan)),
         )
 
     def _overwritten(self, plan: StagingPlan) -> frozenset[str]:
@@ -565,7 +565,7 @@ def _stage_split(plan: StagingPlan, split: Split, task: Task) -> PieceReport:
     return report
 
 
-def _staged_piece(plan: StagingPlan, report: PieceReport) -> StagedPiece:
+def _piece_of(plan: StagingPlan, report: PieceReport) -> StagedPiece:
     entries = {key: plan.entries[key] for key in report.tables}
     return StagedPiece(root=plan.root, entries=entries, report=report)
 

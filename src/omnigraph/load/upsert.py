@@ -179,7 +179,7 @@ class _UpsertTasks:
                 if buckets.count > _IDS_SENT_TOGETHER:
                     yield from buckets.buckets()
         only = None if self._staged is None else self._staged.read()
-        for batch in self._pinned(ids):
+        for batch in self._read_pinned(ids):
             task.advance(rows=len(batch))
             addresses, *kept_numbers = (batch.column(name).to_numpy() for name in _SENT[1:])
             buckets.add(
@@ -193,7 +193,7 @@ class _UpsertTasks:
                 yield from buckets.buckets()
         yield from buckets.buckets()
 
-    def _pinned(self, ids: _Ids) -> Iterator[pa.RecordBatch]:
+    def _read_pinned(self, ids: _Ids) -> Iterator[pa.RecordBatch]:
         if ids.where is not None:
             yield from look_up(self._root, self._entry, _SENT, ids.where)
         elif ids.fragments:

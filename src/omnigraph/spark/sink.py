@@ -362,7 +362,7 @@ class _Sink:
         """
         options, pieces = self._plan.options, _pieces(messages)
         try:
-            staged = _staged_input(self._plan, pieces)
+            staged = _gather_input(self._plan, pieces)
             self._require_schema(pieces, staged)
             if not staged.columns:
                 return None
@@ -382,7 +382,7 @@ class _Sink:
         """Remove what tasks staged for a write that is not committed."""
         pieces = _pieces(messages)
         self._close(pieces)
-        discard_staged(StoredObjects(self._plan.options.root), _staged_input(self._plan, pieces))
+        discard_staged(StoredObjects(self._plan.options.root), _gather_input(self._plan, pieces))
 
     def _require_schema(self, pieces: Sequence[StagedPieces], staged: StagedInput) -> None:
         """Refuse rows of a stream that were staged under another schema than the current one."""
@@ -457,7 +457,7 @@ def _pieces(messages: Sequence[WriterCommitMessage | None]) -> list[StagedPieces
     return [message for message in messages if isinstance(message, StagedPieces)]
 
 
-def _staged_input(plan: SinkPlan, pieces: Sequence[StagedPieces]) -> StagedInput:
+def _gather_input(plan: SinkPlan, pieces: Sequence[StagedPieces]) -> StagedInput:
     entries = {key: entry for message in pieces for key, entry in message.entries.items()}
     if plan.options.type is not None:
         # An overwrite without rows empties its type.

@@ -145,15 +145,15 @@ class KeyBuckets:
             arrays = [np.concatenate(pieces) for pieces in zip(*parts, strict=True)]
             groups: tuple[list[np.ndarray], np.ndarray] | None = None
             if role in self._groups:
-                arrays, groups = _grouped(arrays, self._groups[role])
+                arrays, groups = _group_frequent(arrays, self._groups[role])
             upper, arrays[2] = _halve(arrays[2])
-            yield from self._encoded(role, arrays, upper)
+            yield from self._encode(role, arrays, upper)
             if groups is not None:
-                yield from self._encoded(role, groups[0], None, groups[1])
+                yield from self._encode(role, groups[0], None, groups[1])
         self._parts.clear()
         self.count = 0
 
-    def _encoded(
+    def _encode(
         self,
         role: int,
         arrays: Sequence[np.ndarray],
@@ -196,7 +196,7 @@ class Chosen(Enum):
     """The last of those with the greatest rank, if ranks are sent."""
 
 
-def _grouped(
+def _group_frequent(
     arrays: list[np.ndarray], chosen: Chosen
 ) -> tuple[list[np.ndarray], tuple[list[np.ndarray], np.ndarray] | None]:
     """The keys of few rows, and apart from them one key for every group of many."""

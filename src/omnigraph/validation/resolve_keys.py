@@ -187,7 +187,7 @@ class _Passes:
         self._sender = _Sender(write, self._keys, hashing, incoming)
 
     def run(self, state: PassState) -> PassState:
-        work = Joined[_Work](self._incoming(state), list(self._pinned(state)))
+        work = Joined[_Work](self._incoming(state), list(self._read_pinned(state)))
         answers = self._runner.exchange(
             Stage(verb=self._verb, name="check keys"),
             work,
@@ -208,14 +208,14 @@ class _Passes:
                 replaced.setdefault(message.table_key, []).append(addresses)
         return after_pass(
             state,
-            self._listed(findings, state),
+            self._list_groups(findings, state),
             {key: np.sort(np.concatenate(parts)) for key, parts in replaced.items()},
             keys=self._keys,
             rules=self._write.rules,
             given_ids=self._write.given_ids,
         )
 
-    def _listed(self, findings: Sequence[Finding], state: PassState) -> list[Finding]:
+    def _list_groups(self, findings: Sequence[Finding], state: PassState) -> list[Finding]:
         """The findings with the rows of their groups, which the pieces list."""
         listed = [finding for finding in findings if not len(finding.groups)]
         grouped = [finding for finding in findings if len(finding.groups)]
@@ -257,7 +257,7 @@ class _Passes:
 
         return Mapped(self._write.pieces, send)
 
-    def _pinned(self, state: PassState) -> Iterator[_SendPinned]:
+    def _read_pinned(self, state: PassState) -> Iterator[_SendPinned]:
         for read in self._reads:
             table_key = read.table_key
             deleted = self._write.deleted.get(table_key)
