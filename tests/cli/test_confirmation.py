@@ -66,14 +66,14 @@ def test_without_a_terminal_it_is_refused_until_somebody_says_yes(
     assert "without confirmation" in refused.stderr
     assert "nothing was written" in refused.stderr
     assert "Add `--yes` to confirm." in refused.stderr
-    assert "without dot segments" in meant.stderr
+    assert "with dot segments" in meant.stderr
 
 
 @pytest.mark.parametrize("words", HARMLESS.values(), ids=HARMLESS)
 def test_what_removes_nothing_is_not_asked_about(
     words: tuple[str, ...], files: dict[str, str]
 ) -> None:
-    assert "without dot segments" in run_command(*spelled(words, NOWHERE, files)).stderr
+    assert "with dot segments" in run_command(*spelled(words, NOWHERE, files)).stderr
 
 
 @pytest.mark.parametrize(("said", "code"), [("n", 1), ("y", 5)])
@@ -95,7 +95,7 @@ def test_on_a_terminal_it_is_a_question(said: str, code: int) -> None:
     assert running.returncode == code, shown
     assert f"delete branch 'dev' on {NOWHERE}? This cannot be undone [y/N]" in shown
     assert "nothing was written" in shown
-    assert ("without dot segments" in shown) == (said == "y")
+    assert ("cannot use" in shown) == (said == "y")
 
 
 @pytest.mark.local_disk("on a remote store these are asked about")

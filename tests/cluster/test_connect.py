@@ -101,9 +101,8 @@ def test_progress_of_tasks_is_told_by_the_server(connected: SparkSession, tmp_pa
         return piece
 
     for pieces in (8, 3):
-        assert runner.map(Stage(verb="test", name="wait"), range(pieces), work, int) == list(
-            range(pieces)
-        )
+        answers = runner.map(Stage(verb="test", name="wait"), range(pieces), work, int)
+        assert list(answers) == list(range(pieces))
 
     assert [sum(advanced) for advanced in recorder.advanced] == [8, 3]
     assert len(recorder.advanced[0]) > 1, "while the job was running"

@@ -42,7 +42,7 @@ def test_random_loads_end_alike_on_every_runner(
 
         return prepare
 
-    @drawn(20)
+    @drawn(14)
     @given(case=loads(records=any_records()), seed=st.integers(0, 10_000))
     def check(case: Case, seed: int) -> None:
         ways = {
