@@ -282,6 +282,51 @@ def test_change_stream(spark: SparkSession, graph: Graph, tmp_path: Path) -> Non
     assert second == sorted([*first, ("update", "p1"), ("insert", "new")])
 
 
+def stream_of_people(spark: SparkSession, folder: Path) -> DataFrame:
+    """A stream of two batches: a file each."""
+    for number in range(2):
+        lines = [f'{{"name": "s{number}-{row}", "age": {row}}}' for row in range(3)]
+        folder.mkdir(exist_ok=True)
+        (folder / f"{number}.json").write_text("\n".join(lines))
+    reader = spark.readStream.schema("name string, age decimal(20,0)")
+    return reader.option("maxFilesPerTrigger", 1).json(str(folder))
+
+
+def forget_last_commit(checkpoint: Path) -> None:
+    """What a driver leaves that dies after its batch was published: Spark repeats the batch."""
+    last = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    last.unlink()
+    (last.parent / f".{last.name}.crc").unlink(missing_ok=True)
+
+
+@needs_data_sources
+@beside_other_tests
+def test_stream_sink(spark: SparkSession, graph: Graph, tmp_path: Path) -> None:
+    spark.dataSource.register(og_spark.OmnigraphDataSource)
+    for _ in range(2):
+        writer = stream_of_people(spark, tmp_path / "in").writeStream.format("omnigraph")
+        writer = writer.option("type", "Person").option("path", graph.root)
+        writer = writer.option("checkpointLocation", str(tmp_path / "place"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+        forget_last_commit(tmp_path / "place")
+
+    assert sum(name.startswith("s") for name in ages(graph)) == 6
+    assert graph.maintenance.check().ok
+
+
+@beside_other_tests
+def test_stream_by_foreach_batch(spark: SparkSession, graph: Graph, tmp_path: Path) -> None:
+    load = og_spark.foreach_batch(graph.root, stream="people", type="Person")
+    for _ in range(2):
+        writer = stream_of_people(spark, tmp_path / "in").writeStream.foreachBatch(load)
+        writer = writer.option("checkpointLocation", str(tmp_path / "place"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+        forget_last_commit(tmp_path / "place")
+
+    assert sum(name.startswith("s") for name in ages(graph)) == 6
+    assert graph.maintenance.check().ok
+
+
 @pytest.mark.skipif(HAS_READ_LIMITS, reason="nothing is missing from Spark 4.2")
 def test_what_is_missing_is_refused_by_name(spark: SparkSession, graph: Graph) -> None:
     if not HAS_DATA_SOURCES:
