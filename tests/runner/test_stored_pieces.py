@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from omnigraph.errors import StorageUnavailableError
+from omnigraph.errors import DamagedGraphError, StorageUnavailableError
 from omnigraph.runner.shuffle import StoredScratch
 from omnigraph.runner.stored_pieces import store_pieces
 from omnigraph.storage.objects.location import Root, parse_root
@@ -34,7 +35,7 @@ def test_every_piece_is_read_as_it_was_handed_over(tmp_path: Path) -> None:
 def test_what_is_sent_to_every_task_does_not_hold_the_pieces(tmp_path: Path) -> None:
     stored = store_pieces(scratch_in(tmp_path), [b"x" * 100] * PIECES)
 
-    assert stored.ends.nbytes < PIECES
+    assert stored.ends.nbytes + sum(map(len, stored.digests)) < PIECES
 
 
 def test_secrets_of_roots_are_not_written(tmp_path: Path) -> None:
@@ -62,3 +63,17 @@ def test_pieces_that_were_removed_are_an_error_of_the_store(tmp_path: Path) -> N
 
     with pytest.raises(StorageUnavailableError, match="removed while its operation"):
         stored[3]
+
+
+def test_pieces_that_something_else_wrote_are_not_unpickled(tmp_path: Path) -> None:
+    stored = store_pieces(scratch_in(tmp_path), list(range(PIECES)))
+    (file,) = tmp_path.rglob("*pieces*")
+    file.write_bytes(pickle.dumps([_Trap()] * 64).ljust(file.stat().st_size))
+
+    with pytest.raises(DamagedGraphError, match="not what its operation wrote"):
+        stored[3]
+
+
+class _Trap:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return pytest.fail, ("it was unpickled",)

@@ -3,11 +3,15 @@
 A task of Spark receives the closure of its whole job. With the pieces in it, what is sent grows
 with the square of their number; from an object every task reads the few around its own.
 
-Invariant: no storage option is written. Roots, which have them, stay in the closure.
+Invariants:
+- No storage option is written. Roots, which have them, stay in the closure.
+- What a task unpickles is what the driver wrote: the closure has its digests. Otherwise a writer
+  of the store could run code on executors.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import pickle
 import secrets
@@ -17,7 +21,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 
-from omnigraph.errors import StorageUnavailableError
+from omnigraph.errors import DamagedGraphError, StorageUnavailableError
 from omnigraph.runner.shuffle import StoredScratch
 from omnigraph.storage.objects.location import Root
 from omnigraph.storage.objects.store import StoredObjects
@@ -38,6 +42,7 @@ class StoredPieces(Generic[Piece]):
     roots: tuple[Root, ...]
     """Those that pieces refer to."""
     ends: np.ndarray = field(repr=False, compare=False)
+    digests: tuple[bytes, ...] = field(repr=False, compare=False)
 
     def __getitem__(self, number: int) -> Piece:
         part = number // _PIECES_READ
@@ -49,22 +54,35 @@ class StoredPieces(Generic[Piece]):
                 f"{self.path} of {self.root} was removed while its operation was running",
                 next_step="Run the operation again, and do not clear the staging area meanwhile.",
             )
+        if _digest(content) != self.digests[part]:
+            raise DamagedGraphError(
+                f"{self.path} of {self.root} is not what its operation wrote",
+                next_step="Run the operation again, and find out what else writes to the store.",
+            )
         pieces: list[Piece] = _Unpickler(io.BytesIO(content), self.roots).load()
         return pieces[number % _PIECES_READ]
 
 
 def store_pieces(scratch: StoredScratch, pieces: Sequence[Piece]) -> StoredPieces[Piece]:
     """Write the pieces of a job; the scratch area removes them."""
-    content = io.BytesIO()
     roots: list[Root] = []
-    ends: list[int] = []
+    parts: list[bytes] = []
     for start in range(0, len(pieces), _PIECES_READ):
+        content = io.BytesIO()
         _Pickler(content, roots).dump(list(pieces[start : start + _PIECES_READ]))
-        ends.append(content.tell())
-    path = scratch.put(f"pieces-{secrets.token_hex(8)}", content.getvalue())
+        parts.append(content.getvalue())
+    path = scratch.put(f"pieces-{secrets.token_hex(8)}", b"".join(parts))
     return StoredPieces(
-        root=scratch.root, path=path, roots=tuple(roots), ends=np.array(ends, np.int64)
+        root=scratch.root,
+        path=path,
+        roots=tuple(roots),
+        ends=np.cumsum([len(part) for part in parts]),
+        digests=tuple(map(_digest, parts)),
     )
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=16).digest()
 
 
 class _Pickler(pickle.Pickler):
