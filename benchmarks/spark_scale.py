@@ -1,4 +1,4 @@
-"""Load edges from DataFrames and from Parquet with Spark, at growing sizes: `just bench scale`.
+"""Load edges from DataFrames and Parquet with Spark, at growing sizes: `just bench spark_scale`.
 
 For every size prints edges per second and the peak memory of a Python worker, beside plain Spark
 that writes the same rows as Parquet in the same session, in turns. Memory must not grow with the

@@ -10,6 +10,7 @@ the sequence itself.
 from __future__ import annotations
 
 import zlib
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Final, Generic, TypeVar, overload
@@ -22,7 +23,25 @@ Source = TypeVar("Source")
 _ITEMS_PER_PART: Final = 64
 
 
-class Packed(Sequence[Item], Generic[Item]):
+class _Computed(Sequence[Item], Generic[Item]):
+    """A sequence whose items are made when they are asked for."""
+
+    @abstractmethod
+    def _item(self, index: int) -> Item:
+        """The item at an index from 0 on."""
+
+    @overload
+    def __getitem__(self, index: int) -> Item: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Item]: ...
+    def __getitem__(self, index: int | slice) -> Item | Sequence[Item]:
+        positions = range(len(self))[index]
+        if isinstance(positions, range):
+            return [self._item(position) for position in positions]
+        return self._item(positions)
+
+
+class Packed(_Computed[Item]):
     """Items that were encoded as msgpack, compressed in parts."""
 
     def __init__(self, encoded: Iterable[bytes], item: type[Item]) -> None:
@@ -43,16 +62,8 @@ class Packed(Sequence[Item], Generic[Item]):
             for content in self._part(number):
                 yield self._decoder.decode(content)
 
-    @overload
-    def __getitem__(self, index: int) -> Item: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Item]: ...
-    def __getitem__(self, index: int | slice) -> Item | Sequence[Item]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(self._count))]
-        if not -self._count <= index < self._count:
-            raise IndexError(index)
-        part, position = divmod(index % self._count, _ITEMS_PER_PART)
+    def _item(self, index: int) -> Item:
+        part, position = divmod(index, _ITEMS_PER_PART)
         return self._decoder.decode(self._part(part)[position])
 
     def _part(self, number: int) -> list[bytes]:
@@ -64,8 +75,8 @@ class Packed(Sequence[Item], Generic[Item]):
         return last[1]
 
 
-class Mapped(Sequence[Item], Generic[Source, Item]):
-    """Items that are made from others whenever they are asked for."""
+class Mapped(_Computed[Item], Generic[Source, Item]):
+    """Items that are made from others."""
 
     def __init__(self, sources: Sequence[Source], make: Callable[[Source], Item]) -> None:
         self._sources = sources
@@ -77,17 +88,11 @@ class Mapped(Sequence[Item], Generic[Source, Item]):
     def __iter__(self) -> Iterator[Item]:
         return map(self._make, self._sources)
 
-    @overload
-    def __getitem__(self, index: int) -> Item: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Item]: ...
-    def __getitem__(self, index: int | slice) -> Item | Sequence[Item]:
-        if isinstance(index, slice):
-            return [self._make(source) for source in self._sources[index]]
+    def _item(self, index: int) -> Item:
         return self._make(self._sources[index])
 
 
-class Joined(Sequence[Item], Generic[Item]):
+class Joined(_Computed[Item]):
     """The items of one sequence, then those of another."""
 
     def __init__(self, first: Sequence[Item], second: Sequence[Item]) -> None:
@@ -100,12 +105,6 @@ class Joined(Sequence[Item], Generic[Item]):
     def __iter__(self) -> Iterator[Item]:
         return chain(self._first, self._second)
 
-    @overload
-    def __getitem__(self, index: int) -> Item: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Item]: ...
-    def __getitem__(self, index: int | slice) -> Item | Sequence[Item]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
+    def _item(self, index: int) -> Item:
         count = len(self._first)
         return self._first[index] if index < count else self._second[index - count]

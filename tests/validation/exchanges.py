@@ -18,6 +18,6 @@ def small_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
 def prefer(access: Access, monkeypatch: pytest.MonkeyPatch) -> None:
     """Read pinned keys in this way, wherever that is possible."""
     monkeypatch.setattr(pinned_access, "ROWS_PER_PROBE", 0 if access is Access.PROBE else 10_000)
-    if access is Access.FILTERED_SCAN:
-        monkeypatch.setattr(pinned_access, "FILTERED_ROWS_LEAST", 0)
-        monkeypatch.setattr(pinned_access, "FILTERED_SHARE", 0)
+    share = 0 if access is Access.FILTERED_SCAN else 10_000
+    monkeypatch.setattr(pinned_access, "FILTERED_ROWS_LEAST", 0)
+    monkeypatch.setattr(pinned_access, "FILTERED_SHARE", share)
