@@ -12,6 +12,8 @@ import gc
 import json
 import os
 import secrets
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -195,7 +197,33 @@ def simulate(home: Path, edges: int, *, types: int) -> dict[str, object]:
     phases.mark("open")
     graph.maintenance.status()
     phases.mark("status")
-    return {"edges": edges, "splits": splits[0], "phases": phases.marks}
+    bare = _bare_bytes_per_fragment(home / "graph")
+    print(f"  bare Lance holds {bare} bytes per fragment of open tables")
+    return {"edges": edges, "splits": splits[0], "bare_bytes": bare, "phases": phases.marks}
+
+
+_OPEN_ALL: Final = """
+import gc, sys
+import lance, psutil
+
+first, *paths = sys.argv[1:]
+lance.dataset(first).get_fragments()
+process = psutil.Process()
+before = process.memory_info().rss
+tables = [lance.dataset(path) for path in paths]
+fragments = sum(len(table.get_fragments()) for table in tables)
+gc.collect()
+print((process.memory_info().rss - before) // max(1, fragments))
+"""
+
+
+def _bare_bytes_per_fragment(root: Path) -> int:
+    """What a process needs that only opens the edge tables."""
+    paths = sorted(str(path) for path in (root / "edges").iterdir())
+    run = subprocess.run(
+        [sys.executable, "-c", _OPEN_ALL, *paths], check=True, capture_output=True, text=True
+    )
+    return int(run.stdout)
 
 
 def _template(home: Path) -> StagedTable:
