@@ -27,7 +27,7 @@ from tests.drawing import drawn
 from tests.load.oracle import SCHEMA, TABLES, Case, Table, expect
 from tests.load.random_loads import loads
 from tests.runner.random_runner import RandomRunner
-from tests.validation.exchanges import prefer, small_exchange
+from tests.validation.exchanges import prefer, share_ids, small_exchange
 
 pytestmark = pytest.mark.random
 
@@ -95,6 +95,7 @@ def test_every_record_has_the_fate_that_plain_reasoning_gives_it(
     @given(case=loads(), seed=st.integers(0, 10_000))
     def agree(case: Case, seed: int) -> None:
         prefer(list(Access)[seed % len(Access)], monkeypatch)
+        share_ids(shared=seed % 2 == 0, monkeypatch=monkeypatch)
         require_fates(case, monkeypatch, lambda root: RUNNERS[kind](root, seed))
 
     agree()

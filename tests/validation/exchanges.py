@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.validation import hashed_keys, pinned_access
+from omnigraph.validation import hashed_keys, pinned_access, resolve_keys
 from omnigraph.validation.pinned_access import Access
 
 
@@ -21,3 +21,9 @@ def prefer(access: Access, monkeypatch: pytest.MonkeyPatch) -> None:
     share = 0 if access is Access.FILTERED_SCAN else 10_000
     monkeypatch.setattr(pinned_access, "FILTERED_ROWS_LEAST", 0)
     monkeypatch.setattr(pinned_access, "FILTERED_SHARE", share)
+
+
+def share_ids(*, shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether every task gets the ids of nodes, so that only missing endpoints are exchanged."""
+    monkeypatch.setattr(resolve_keys, "ENDPOINTS_LEAST", 0 if shared else 10_000)
+    monkeypatch.setattr(resolve_keys, "NODES_SHARE", 0.01)

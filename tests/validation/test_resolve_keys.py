@@ -23,7 +23,7 @@ from tests.load.oracle import NODES, SCHEMA, TABLES, Case, Record, expect
 from tests.load.random_loads import EMPTY, loads
 from tests.runner.random_runner import RandomRunner
 from tests.schema.compiling import compiled
-from tests.validation.exchanges import prefer, small_exchange
+from tests.validation.exchanges import prefer, share_ids, small_exchange
 from tests.validation.graphs import published
 
 pytestmark = pytest.mark.unit
@@ -136,6 +136,7 @@ def test_fates_agree_with_plain_python_over_random_loads(
     @given(loads(), st.integers(1, 5), st.integers(0, 1000))
     def agree(case: Case, pieces: int, seed: int) -> None:
         expected = expect(case, completes=False)
+        share_ids(shared=seed % 2 == 0, monkeypatch=monkeypatch)
 
         state = resolved(case, pieces=pieces, runner=RUNNERS[kind](seed))
 

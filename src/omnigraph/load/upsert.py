@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.names import ID_COLUMN, LANCE_COLUMNS
-from omnigraph.runner.key_hash import hash_keys
+from omnigraph.runner.key_hash import KeyHashes, hash_keys
 from omnigraph.runner.protocol import Hop, Runner, Sent, Stage, Task
 from omnigraph.storage.lance.dataset_cache import look_up
 from omnigraph.storage.lance.row_lineage import RowLineage
@@ -201,11 +201,11 @@ class _UpsertTasks:
                 self._root, self._entry, ids.fragments, columns=_SENT, where=None
             )
 
-    def hashes(self, piece: PieceRows, task: Task) -> Iterator[tuple[int, np.ndarray]]:
+    def hashes(self, piece: PieceRows, task: Task) -> Iterator[tuple[int, KeyHashes]]:
         """The hashes of the ids of a piece."""
         for _, batch in piece.kept(self._root, self._entry, [ID_COLUMN]):
             task.advance()
-            yield 0, hash_keys([batch.column(0)], self._hashing.seed).first
+            yield 0, hash_keys([batch.column(0)], self._hashing.seed)
 
     def match(self, messages: Iterator[bytes], task: Task) -> Iterator[Sent]:
         for keys in read_buckets(messages, self._hashing, task):

@@ -49,6 +49,7 @@ from omnigraph.runner.types import (
     spark_schema,
     to_spark,
 )
+from omnigraph.runner.worker_tasks import tidy
 from omnigraph.storage.lance.tables import (
     PlannedScan,
     find_entry,
@@ -246,7 +247,7 @@ def scan_task(plan: ScanPlan) -> ArrowTask:
 def data_frame(spark: SparkSession, plan: ScanPlan) -> DataFrame:
     """The planned rows as a DataFrame, one task per group of fragments."""
     with without_noise():
-        return group_numbers(spark, plan).mapInArrow(scan_task(plan), plan.schema)
+        return group_numbers(spark, plan).mapInArrow(tidy(scan_task(plan)), plan.schema)
 
 
 _NUMBERS_MAX: Final = 1 << 32
@@ -294,7 +295,7 @@ def rows_on_spark(
                         yield to_spark(rows, carried)
 
     with without_noise():
-        return spark.range(0, count, 1, max(1, count)).mapInArrow(task, spark_schema(stored))
+        return spark.range(0, count, 1, max(1, count)).mapInArrow(tidy(task), spark_schema(stored))
 
 
 class SparkTables:
@@ -487,7 +488,7 @@ class FrameRows:
         with without_noise(), job_errors():
             # A name with a dot in it, such as `p.age`, would be looked for inside of a column.
             plain = self._frame.toDF(*(f"c{at}" for at in range(len(self.schema))))
-            packed = plain.mapInArrow(pack, _PACKED_DDL)
+            packed = plain.mapInArrow(tidy(pack), _PACKED_DDL)
             for row in packed.toLocalIterator():
                 with pa.ipc.open_stream(bytes(row[0])) as reader:
                     for batch in reader:

@@ -31,6 +31,7 @@ from omnigraph.runner.session import without_noise
 from omnigraph.runner.shuffle import Scratch, StoredScratch
 from omnigraph.runner.stored_pieces import PIECES_SENT_MAX, StoredPieces, store_pieces
 from omnigraph.runner.threads import Unobserved
+from omnigraph.runner.worker_tasks import ArrowTask, tidy
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -86,7 +87,7 @@ class SparkRunner:
                 yield _answered(number, functools.partial(run, number))
 
         with without_noise():
-            frame = self._range(len(pieces)).mapInArrow(task, _ANSWERS)
+            frame = self._range(len(pieces)).mapInArrow(tidy(task), _ANSWERS)
         return self._answers(stage, frame, answer, pieces=len(pieces))
 
     def map_frames(
@@ -99,7 +100,7 @@ class SparkRunner:
         self._observer.begin(stage, pieces=0)
         with without_noise():
             parts = [
-                _data_frame(name, frame).mapInArrow(_frame_task(name, work), _ANSWERS)
+                _data_frame(name, frame).mapInArrow(tidy(_frame_task(name, work)), _ANSWERS)
                 for name, frame in frames.items()
             ]
             union = functools.reduce(lambda left, right: left.unionAll(right), parts)
@@ -120,10 +121,11 @@ class SparkRunner:
                     yield from _messages(send(handed[number], Task(number)), hops[0].partitions)
 
         with without_noise():
-            frame = self._range(len(pieces)).mapInArrow(task, _MESSAGES)
+            frame = self._range(len(pieces)).mapInArrow(tidy(task), _MESSAGES)
             for hop, following in zip(hops, [*hops[1:], None], strict=True):
+                receive = _receiving(hop, following.partitions if following else None)
                 frame = frame.repartition(hop.partitions, "route").mapInArrow(
-                    _receiving(hop, following.partitions if following else None), _MESSAGES
+                    tidy(receive), _MESSAGES
                 )
         return [(row.route, bytes(row.blob)) for row in self._collect(stage, frame, pieces=tasks)]
 
@@ -196,9 +198,7 @@ def _answered(number: int, work: Callable[[], Any]) -> pa.RecordBatch:
     )
 
 
-def _frame_task(
-    name: str, work: Callable[[FramePart, Task], Any]
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _frame_task(name: str, work: Callable[[FramePart, Task], Any]) -> ArrowTask:
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None
@@ -224,9 +224,7 @@ def _data_frame(name: str, frame: object) -> DataFrame:
     return frame  # type: ignore[return-value]
 
 
-def _receiving(
-    hop: Hop, following: int | None
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _receiving(hop: Hop, following: int | None) -> ArrowTask:
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None

@@ -126,15 +126,22 @@ class KeyBuckets:
         *,
         extras: tuple[np.ndarray, ...] = (),
         only: KeySet | None = None,
+        unless: KeySet | None = None,
     ) -> None:
-        """Add the keys of some rows, or those of a set; a null in a key exempts its row."""
+        """Add the keys of some rows; a null in a key exempts its row.
+
+        With `only`, keys are added that are in this set, and with `unless`, those that are not.
+        """
         hashes = hash_keys(tuple(columns), self._hashing.seed)
         arrays: tuple[np.ndarray, ...] = (hashes.first, hashes.second, rows, *extras)
         if hashes.present is not None:
             arrays = tuple(array[hashes.present] for array in arrays)
         if only is not None:
-            is_member = only.has(arrays[0])
+            is_member = only.has(arrays[0], arrays[1])
             arrays = tuple(array[is_member] for array in arrays)
+        if unless is not None:
+            is_other = ~unless.has(arrays[0], arrays[1])
+            arrays = tuple(array[is_other] for array in arrays)
         if len(arrays[0]):
             self._parts.setdefault(role, []).append(arrays)
             self.count += len(arrays[0])

@@ -14,30 +14,46 @@ from typing import Final, TypeVar
 
 import numpy as np
 
+from omnigraph.runner.key_hash import KeyHashes
 from omnigraph.runner.protocol import Hop, Runner, Sent, Stage, Task
 from omnigraph.runner.shuffle import Scratch
 from omnigraph.storage.objects.lru_cache import LruCache
 
 Piece = TypeVar("Piece")
 
+_KEY_BYTES: Final = 12
+_PREFIX_BITS_MAX: Final = 22
+
 
 class KeySet:
-    """Hashes of keys, for asking of many others whether they are among them."""
+    """Hashed keys, for asking of many others whether they are among them."""
 
-    def __init__(self, hashes: np.ndarray) -> None:
-        self._hashes = hashes  # ascending
-        bits = min(26, max(10, len(hashes).bit_length() + 3))
+    def __init__(self, first: np.ndarray, second: np.ndarray) -> None:
+        """The halves of the hashes, in the order of the first."""
+        self._first, self._second = first, second
+        bits = min(_PREFIX_BITS_MAX, max(10, len(first).bit_length() + 1))
         self._shift = np.uint64(64 - bits)
-        # Most keys of a table are not in the set; a small array tells, without a search.
-        self._slots = np.zeros(1 << bits, np.bool_)
-        self._slots[hashes >> self._shift] = True
+        # Where the keys of each prefix of a hash begin; most prefixes have one key or none.
+        counts = np.bincount((first >> self._shift).astype(np.intp), minlength=1 << bits)
+        self._starts = np.zeros(len(counts) + 1, np.int32)
+        np.cumsum(counts, out=self._starts[1:])
 
-    def has(self, hashes: np.ndarray) -> np.ndarray:
-        is_member: np.ndarray = self._slots[hashes >> self._shift]
-        candidates = np.flatnonzero(is_member)
-        places = np.searchsorted(self._hashes, hashes[candidates])
-        places[places == len(self._hashes)] = 0
-        is_member[candidates] = self._hashes[places] == hashes[candidates]
+    @classmethod
+    def decode(cls, content: bytes) -> KeySet:
+        return cls(*_halves(content))
+
+    def has(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        prefixes = (first >> self._shift).astype(np.intp)
+        places, ends = self._starts[prefixes], self._starts[prefixes + 1]
+        is_member = np.zeros(len(first), np.bool_)
+        pending = np.flatnonzero(places < ends)
+        while len(pending):
+            asked = places[pending]
+            is_equal = self._first[asked] == first[pending]
+            is_equal &= self._second[asked] == second[pending]
+            is_member[pending[is_equal]] = True
+            places[pending] += 1
+            pending = pending[~is_equal & (asked + 1 < ends[pending])]
         return is_member
 
 
@@ -50,12 +66,12 @@ class StoredKeySet:
 
     def read(self) -> KeySet:
         if isinstance(self.place, bytes):
-            return KeySet(np.frombuffer(self.place, np.uint64))
+            return KeySet.decode(self.place)
         assert self.scratch is not None
         # A worker runs many tasks of one scan.
         keys = _READ.get(self.place)
         if keys is None:
-            keys = KeySet(np.frombuffer(self.scratch.read(self.place), np.uint64))
+            keys = KeySet.decode(self.scratch.read(self.place))
             _READ.keep(self.place, keys)
         return keys
 
@@ -67,7 +83,7 @@ def collect_keys(
     runner: Runner,
     stage: Stage,
     pieces: Sequence[Piece],
-    hashes: Callable[[Piece, Task], Iterator[tuple[int, np.ndarray]]],
+    hashes: Callable[[Piece, Task], Iterator[tuple[int, KeyHashes]]],
     *,
     sets: int,
     scratch: Scratch | None,
@@ -82,22 +98,40 @@ def collect_keys(
     places = {
         number: content if scratch is None else content.decode() for number, content in answers
     }
-    return [StoredKeySet(scratch=scratch, place=places[number]) for number in range(sets)]
+    return [StoredKeySet(scratch=scratch, place=places.get(number, b"")) for number in range(sets)]
 
 
 def _send(
-    hashes: Callable[[Piece, Task], Iterator[tuple[int, np.ndarray]]], piece: Piece, task: Task
+    hashes: Callable[[Piece, Task], Iterator[tuple[int, KeyHashes]]], piece: Piece, task: Task
 ) -> Iterator[Sent]:
-    for number, firsts in hashes(piece, task):
-        yield number, np.unique(firsts).tobytes()
+    for number, keys in hashes(piece, task):
+        is_present = slice(None) if keys.present is None else keys.present
+        yield number, _encode_distinct(keys.first[is_present], keys.second[is_present])
 
 
 def _receive(scratch: Scratch | None, messages: Iterator[bytes], task: Task) -> Iterator[Sent]:
     task.advance()
-    parts = [np.frombuffer(message, np.uint64) for message in messages]
-    hashes = np.unique(np.concatenate([np.empty(0, np.uint64), *parts])).tobytes()
+    parts = [_halves(message) for message in messages]
+    keys = _encode_distinct(
+        np.concatenate([np.empty(0, np.uint64), *(first for first, _ in parts)]),
+        np.concatenate([np.empty(0, np.uint32), *(second for _, second in parts)]),
+    )
     if scratch is None:
-        yield task.number, hashes
+        yield task.number, keys
     else:
         name = f"keys-{task.number}-{secrets.token_hex(8)}"
-        yield task.number, scratch.put(name, hashes).encode()
+        yield task.number, scratch.put(name, keys).encode()
+
+
+def _halves(content: bytes) -> tuple[np.ndarray, np.ndarray]:
+    count = len(content) // _KEY_BYTES
+    second = np.frombuffer(content, np.uint32, count, offset=8 * count)
+    return np.frombuffer(content, np.uint64, count), second
+
+
+def _encode_distinct(first: np.ndarray, second: np.ndarray) -> bytes:
+    order = np.argsort(first, kind="stable")
+    first, second = first[order], second[order]
+    is_new = np.ones(len(first), np.bool_)
+    is_new[1:] = (first[1:] != first[:-1]) | (second[1:] != second[:-1])
+    return first[is_new].tobytes() + second[is_new].tobytes()

@@ -22,12 +22,11 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN
-from omnigraph.runner.key_hash import hash_keys
+from omnigraph.runner.key_hash import KeyHashes, hash_keys
 from omnigraph.runner.protocol import Runner, Stage, Task
 from omnigraph.runner.shuffle import Scratch
 from omnigraph.validation import lookups
@@ -158,15 +157,14 @@ class _Hashes:
     roles: tuple[Role, ...]
     seed: bytes = field(repr=False)
 
-    def of_piece(self, piece: IncomingPiece, task: Task) -> Iterator[tuple[int, np.ndarray]]:
+    def of_piece(self, piece: IncomingPiece, task: Task) -> Iterator[tuple[int, KeyHashes]]:
         for role in self.roles:
             if not piece.rows.get(role.table_key):
                 continue
             for batch in piece.read(role.table_key, role.columns):
                 task.advance()
                 hashes = hash_keys([batch.column(name) for name in role.columns], self.seed)
-                is_present = slice(None) if hashes.present is None else hashes.present
-                yield self.spaces.index(space_of(role)), hashes.first[is_present]
+                yield self.spaces.index(space_of(role)), hashes
 
 
 def collect_incoming(

@@ -4,8 +4,10 @@ A pass reads the keys of incoming rows and of the pinned rows that a rule refers
 hashes to buckets, and checks every bucket. Only rows that a pass refuses lead to another one; see
 `keyed_passes`.
 
-Which pinned keys are read, and how, is decided by `pinned_access`. Rows of a key that very many
-share are sent together, and listed by their piece if they are refused.
+Which pinned keys are read, and how, is decided by `pinned_access`. If nodes are few beside the
+edges that refer to them, every task gets the ids of the nodes, and sends only the endpoints that
+are not among them. Rows of a key that very many share are sent together, and listed by their piece
+if they are refused.
 
 Invariants:
 - A refused row has exactly one reason, that of the first stage it failed; every other row keeps
@@ -18,6 +20,7 @@ Invariants:
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias, assert_never
@@ -28,9 +31,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from omnigraph.names import ID_COLUMN, ROW_ADDRESS
+from omnigraph.names import ID_COLUMN, ROW_ADDRESS, SOURCE_COLUMN
 from omnigraph.packed import Joined, Mapped
-from omnigraph.runner.key_hash import SEED_BYTES, hash_keys
+from omnigraph.runner.key_hash import SEED_BYTES, KeyHashes, hash_keys
 from omnigraph.runner.protocol import Hop, Runner, Sent, Stage, Task, require_answers
 from omnigraph.runner.shuffle import Scratch
 from omnigraph.validation import keyed_bucket
@@ -42,7 +45,7 @@ from omnigraph.validation.hashed_keys import (
     read_buckets,
     split_and_position,
 )
-from omnigraph.validation.key_sets import KeySet
+from omnigraph.validation.key_sets import KeySet, StoredKeySet, collect_keys
 from omnigraph.validation.keyed_bucket import (
     NO_GROUPS,
     Finding,
@@ -51,10 +54,12 @@ from omnigraph.validation.keyed_bucket import (
     Replaced,
     Role,
     RoleKind,
+    Space,
     space_of,
 )
 from omnigraph.validation.keyed_passes import PassState, after_pass, rows_of_piece
 from omnigraph.validation.keyed_write import IncomingPiece, KeyedWrite
+from omnigraph.validation.lookups import PinnedTables
 from omnigraph.validation.pinned_access import (
     Access,
     IncomingKeys,
@@ -67,6 +72,10 @@ from omnigraph.validation.violations import Reason
 _PASSES_MAX: Final = 50
 _KEYS_SENT_TOGETHER: Final = 1_000_000
 _PINNED_ROWS_PER_PIECE: Final = 2_000_000
+ENDPOINTS_LEAST: Final = 1_000_000
+_NODES_MAX: Final = 4_000_000
+NODES_SHARE: Final = 2
+"""Every task gets the ids of nodes, if they are few and half as many as the endpoints or fewer."""
 _SIGN: Final = np.uint64(1 << 63)
 _NO_ADDRESSES: Final = np.empty(0, np.uint64)
 
@@ -184,14 +193,18 @@ class _Passes:
             else None
         )
         self._hashing = hashing
-        self._sender = _Sender(write, self._keys, hashing, incoming)
+        self._scratch = scratch
+        self._incoming_keys = incoming
+        self._small_spaces = tuple(self._find_small_spaces())
 
     def run(self, state: PassState) -> PassState:
-        work = Joined[_Work](self._incoming(state), list(self._read_pinned(state)))
+        incoming, pinned = self._incoming(state), list(self._read_pinned(state))
+        nodes = self._collect_nodes(incoming, pinned) if self._small_spaces else {}
+        sender = _Sender(self._write, self._keys, self._hashing, self._incoming_keys, nodes)
         answers = self._runner.exchange(
             Stage(verb=self._verb, name="check keys"),
-            work,
-            self._sender.send,
+            Joined[_Work](incoming, pinned),
+            sender.send,
             Hop(
                 partitions=self._hashing.partitions,
                 receive=_Checker(self._keys, self._hashing).receive,
@@ -277,6 +290,37 @@ class _Passes:
                     has_fates=table_key in self._keys.tracked or deleted is not None,
                 )
 
+    def _find_small_spaces(self) -> Iterator[Space]:
+        """The ids that are so few, beside the endpoints that refer to them, that tasks get all."""
+        endpoints: Counter[Space] = Counter()
+        ids: Counter[Space] = Counter()
+        for role in self._keys.roles:
+            rows = self._write.pinned.row_count if role.pinned else self._write.rows_of
+            if role.kind is RoleKind.ID:
+                ids[space_of(role)] += rows(role.table_key)
+            elif _is_only_asked_for(role, self._keys):
+                endpoints[space_of(role)] += rows(role.table_key)
+        for space, count in endpoints.items():
+            if count >= ENDPOINTS_LEAST and ids[space] <= min(_NODES_MAX, count // NODES_SHARE):
+                yield space
+
+    def _collect_nodes(
+        self, incoming: Sequence[_SendIncoming], pinned: Sequence[_SendPinned]
+    ) -> Mapping[Space, StoredKeySet]:
+        """The ids of the nodes that remain or come, in small spaces."""
+        tables = {table_key for _, table_key, _ in self._small_spaces}
+        work: list[_Work] = [work for work in incoming if tables & work.piece.rows.keys()]
+        work += [work for work in pinned if work.read.table_key in tables]
+        sets = collect_keys(
+            self._runner,
+            Stage(verb=self._verb, name="collect ids of nodes"),
+            work,
+            _NodeIds(self._write.pinned, self._keys, self._small_spaces, self._hashing.seed).send,
+            sets=len(self._small_spaces),
+            scratch=self._scratch,
+        )
+        return dict(zip(self._small_spaces, sets, strict=True))
+
     def _fragment_groups(self, table_key: str) -> tuple[tuple[int, ...] | None, ...]:
         """The parts in which a table is scanned; a table of one part is not even planned."""
         pinned = self._write.pinned
@@ -303,6 +347,76 @@ def _in_fragments(addresses: np.ndarray, fragments: tuple[int, ...] | None) -> n
     return addresses[np.isin(owners, fragments)]
 
 
+def _is_only_asked_for(role: Role, keys: KeyPlan) -> bool:
+    """Whether the keys of a role are incoming endpoints, and no rule counts them."""
+    is_counted = role.table_key in keys.counts and role.columns == (SOURCE_COLUMN,)
+    return role.kind is RoleKind.ENDPOINT and not role.pinned and not is_counted
+
+
+@dataclass(frozen=True, slots=True)
+class _NodeIds:
+    """Hashes the ids of nodes that remain or come, in some spaces."""
+
+    pinned: PinnedTables
+    keys: KeyPlan
+    spaces: tuple[Space, ...]
+    seed: bytes = field(repr=False)
+
+    def send(self, work: _Work, task: Task) -> Iterator[tuple[int, KeyHashes]]:
+        match work:
+            case _SendIncoming():
+                yield from self._incoming(work, task)
+            case _SendPinned():
+                yield from self._remaining(work, task)
+            case _:
+                assert_never(work)
+
+    def _incoming(self, work: _SendIncoming, task: Task) -> Iterator[tuple[int, KeyHashes]]:
+        for number, (_, table_key, columns) in enumerate(self.spaces):
+            if table_key in work.piece.rows:
+                for batch, _ in _kept_rows(work, table_key, columns, task):
+                    yield number, hash_keys(batch.columns, self.seed)
+
+    def _remaining(self, work: _SendPinned, task: Task) -> Iterator[tuple[int, KeyHashes]]:
+        for role in (self.keys.roles[number] for number in work.read.roles):
+            if role.kind is not RoleKind.ID:
+                continue
+            deleted = work.removed.get(keyed_bucket.DELETED, _NO_ADDRESSES)
+            columns = [ID_COLUMN, ROW_ADDRESS] if len(deleted) else [ID_COLUMN]
+            for batch in _pinned_rows(self.pinned, work, columns, task):
+                ids = batch.column(ID_COLUMN)
+                if len(deleted):
+                    is_deleted = np.isin(batch.column(ROW_ADDRESS).to_numpy(), deleted)
+                    ids = ids.filter(pa.array(~is_deleted))
+                yield self.spaces.index(space_of(role)), hash_keys([ids], self.seed)
+
+
+def _kept_rows(
+    work: _SendIncoming, table_key: str, columns: Sequence[str], task: Task
+) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+    """Some columns of the rows that were not refused, with the numbers of the rows."""
+    first = 0
+    for batch in work.piece.read(table_key, columns):
+        numbers = incoming_rows(work.piece.number, first, len(batch))
+        first += len(batch)
+        task.advance(rows=len(batch))
+        yield _without_refused(batch, numbers, work.refused.get(table_key))
+
+
+def _pinned_rows(
+    pinned: PinnedTables, work: _SendPinned, columns: Sequence[str], task: Task
+) -> Iterator[pa.RecordBatch]:
+    table_key = work.read.table_key
+    batches: Iterable[pa.RecordBatch]
+    if work.fragments is None:
+        batches = pinned.scan(table_key, columns, work.read.where)
+    else:
+        batches = pinned.scan_group(table_key, work.fragments, columns)
+    for batch in batches:
+        task.advance(rows=len(batch))
+        yield batch
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Roles:
     """The roles of one table by number, and the columns that they need."""
@@ -315,8 +429,14 @@ class _Sender:
     """Hashes the keys of pieces, role by role."""
 
     def __init__(
-        self, write: KeyedWrite, keys: KeyPlan, hashing: Hashing, incoming: IncomingKeys | None
+        self,
+        write: KeyedWrite,
+        keys: KeyPlan,
+        hashing: Hashing,
+        incoming: IncomingKeys | None,
+        nodes: Mapping[Space, StoredKeySet],
     ) -> None:
+        """`nodes` are all ids of some spaces: endpoints among them need no check."""
         # The pieces travel with the work: a task needs its own only.
         self._pinned = write.pinned
         self._incoming = incoming
@@ -324,6 +444,7 @@ class _Sender:
         self._ordered = write.ordered
         self._keys = keys
         self._hashing = hashing
+        self._nodes = nodes
         self._chosen = {
             number: Chosen.LAST if role.kind is RoleKind.ID and keys.supersedes else Chosen.FIRST
             for number, role in enumerate(keys.roles)
@@ -346,12 +467,7 @@ class _Sender:
             roles = self._incoming_roles(table_key, with_ids=bool(piece.given_ids.get(table_key)))
             if not roles.numbered:
                 continue
-            first = 0
-            for batch in piece.read(table_key, roles.columns):
-                numbers = incoming_rows(piece.number, first, len(batch))
-                first += len(batch)
-                task.advance(rows=len(batch))
-                rows, numbers = _without_refused(batch, numbers, work.refused.get(table_key))
+            for rows, numbers in _kept_rows(work, table_key, roles.columns, task):
                 self._add(buckets, roles, rows, numbers, piece.generated)
                 if buckets.count > _KEYS_SENT_TOGETHER:
                     yield from buckets.buckets()
@@ -381,7 +497,8 @@ class _Sender:
     ) -> None:
         for number, role in roles.numbered:
             if role.kind is not RoleKind.ID:
-                buckets.add(number, [batch.column(name) for name in role.columns], numbers)
+                values = [batch.column(name) for name in role.columns]
+                buckets.add(number, values, numbers, unless=self._satisfying(role))
                 continue
             rows, row_numbers = _with_given_ids(batch, numbers, generated)
             extras: tuple[np.ndarray, ...] = ()
@@ -390,20 +507,14 @@ class _Sender:
             buckets.add(number, [rows.column(ID_COLUMN)], row_numbers, extras=extras)
 
     def _send_pinned(self, work: _SendPinned, task: Task) -> Iterator[Sent]:
-        read, table_key = work.read, work.read.table_key
+        read = work.read
         roles = [(number, self._keys.roles[number]) for number in read.roles]
         columns = list(dict.fromkeys(name for _, role in roles for name in role.columns))
         needs_addresses = work.has_fates or any(role.kind is RoleKind.ENDPOINT for _, role in roles)
         needed = [*columns, ROW_ADDRESS] if needs_addresses else columns
-        batches: Iterable[pa.RecordBatch]
-        if work.fragments is None:
-            batches = self._pinned.scan(table_key, needed, read.where)
-        else:
-            batches = self._pinned.scan_group(table_key, work.fragments, needed)
         only = self._matching(read)
         buckets = KeyBuckets(self._hashing)
-        for batch in batches:
-            task.advance(rows=len(batch))
+        for batch in _pinned_rows(self._pinned, work, needed, task):
             # Where rows are matters only if they may be removed, or shown.
             addresses = (
                 batch.column(ROW_ADDRESS).to_numpy()
@@ -417,6 +528,12 @@ class _Sender:
             if buckets.count > _KEYS_SENT_TOGETHER:
                 yield from buckets.buckets()
         yield from buckets.buckets()
+
+    def _satisfying(self, role: Role) -> KeySet | None:
+        """The keys of a role that satisfy every rule."""
+        if not _is_only_asked_for(role, self._keys) or space_of(role) not in self._nodes:
+            return None
+        return self._nodes[space_of(role)].read()
 
     def _matching(self, read: PinnedRead) -> Mapping[int, KeySet]:
         """By role, the keys that are sent; all if a role is missing."""

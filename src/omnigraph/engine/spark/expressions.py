@@ -47,6 +47,7 @@ from omnigraph.query.binding import known_value
 from omnigraph.query.columns import PROPERTIES_FIELD, TYPE_FIELD, struct_properties
 from omnigraph.runner.session import without_noise
 from omnigraph.runner.spark_versions import arrow_column, try_long, try_remainder
+from omnigraph.runner.worker_tasks import tidy
 from omnigraph.schema.catalog import ListType, Scalar, ScalarType
 
 if TYPE_CHECKING:
@@ -265,7 +266,7 @@ def _count(texts: DataFrame, query: str) -> Corpus:
         sql.sum(sql.col("holders")[number]).alias(f"word{number}") for number in range(len(words))
     ]
     with without_noise(), spark_rows.query_errors():
-        counted = texts.mapInArrow(count, _COUNTS)
+        counted = texts.mapInArrow(tidy(count), _COUNTS)
         totals = counted.agg(sql.sum("documents"), sql.sum("tokens"), *holders).collect()[0]
     documents, tokens, *holder_totals = (value or 0 for value in totals)
     counts = TextCounts(documents=documents, tokens=tokens)

@@ -35,6 +35,7 @@ from omnigraph.runner.scan import (
     scan_plan,
 )
 from omnigraph.runner.session import without_noise
+from omnigraph.runner.worker_tasks import tidy
 from omnigraph.storage.lance.tables import find_entry, scan
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def _count_edges(graph: SparkTables, edge: str, column: str) -> EndCounts:
     plan = scan_plan(graph.root, entry, columns=[column])
     with without_noise():
         numbers = group_numbers(graph.spark, plan)
-        frame = numbers.mapInArrow(_count_task(plan), _COUNTS_DDL)
+        frame = numbers.mapInArrow(tidy(_count_task(plan)), _COUNTS_DDL)
     once = len(plan.groups) <= 1 and entry.row_count < _COUNTED_ROWS
     return EndCounts(frame=frame, once=once)
 
@@ -161,7 +162,7 @@ class UniquePairs:
         plan = scan_plan(graph.root, entry, columns=_PAIR)
         with without_noise(), query_errors():
             numbers = group_numbers(graph.spark, plan)
-            hashes = numbers.mapInArrow(_hash_task(plan), _HASHES_DDL)
+            hashes = numbers.mapInArrow(tidy(_hash_task(plan)), _HASHES_DDL)
             repeated = hashes.groupBy("first", "second").count().where("count > 1")
             return repeated.isEmpty()
 
