@@ -17,14 +17,6 @@ from omnigraph.api.handle import Handle, OpenMode
 from omnigraph.api.system_clock import SYSTEM_CLOCK, new_id
 from omnigraph.arguments import checked_actor, flag, text_or_none
 from omnigraph.commit.recovery import RecoveryReport, sweep
-from omnigraph.creation.copying import (
-    CopyKind,
-    CopyReport,
-    copy_graph,
-    is_claimed,
-    last_record,
-    require_apart,
-)
 from omnigraph.creation.initialise import (
     apply_initialise,
     existing_graph,
@@ -37,7 +29,6 @@ from omnigraph.display.pages import Displayed, Page
 from omnigraph.errors import InvalidInputError
 from omnigraph.graph import Graph
 from omnigraph.language.diagnostics import shown
-from omnigraph.maintenance.migrations import MigrationContext, migrate
 from omnigraph.storage.manifest.history import Recovery, record_recovery
 from omnigraph.storage.manifest.state import BranchRef, ManifestState
 from omnigraph.storage.manifest.swap import is_whole
@@ -53,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from omnigraph.api.options import Durability, Verify
+    from omnigraph.creation.copying import CopyKind, CopyReport
     from omnigraph.maintenance.rebuild.rebuild import RebuildReport
     from omnigraph.validation.check import Finding
     from omnigraph.validation.schema_contract import SchemaContract
@@ -241,6 +233,9 @@ def _prepare_for_writing(objects: Objects, state: ManifestState) -> None:
         BranchRef(branch=names.MAIN, incarnation=new_id(), claimed_at=SYSTEM_CLOCK.timestamp()),
     )
     if state.stamp < names.STAMP:
+        # A graph of this format does not need it.
+        from omnigraph.maintenance.migrations import MigrationContext, migrate
+
         migrate(
             MigrationContext(
                 objects=objects,
@@ -309,6 +304,8 @@ def backup(
         ConflictError: the target contains something else, was written to, or is newer.
         DamagedGraphError: a file of the graph is not what was published.
     """
+    from omnigraph.creation.copying import CopyKind  # opening a graph does not need it
+
     return _copy(root, target, CopyKind.BACKUP, storage_options, target_storage_options)
 
 
@@ -327,6 +324,8 @@ def restore(
         storage_options: Options of the backup's object store.
         target_storage_options: Options of the new graph's object store.
     """
+    from omnigraph.creation.copying import CopyKind  # opening a graph does not need it
+
     return _copy(backup, root, CopyKind.RESTORE, storage_options, target_storage_options)
 
 
@@ -347,6 +346,8 @@ def clone(
         storage_options: Options of the graph's object store.
         target_storage_options: Options of the new graph's object store.
     """
+    from omnigraph.creation.copying import CopyKind  # opening a graph does not need it
+
     name = text_or_none(branch, argument="branch")
     wanted = None if name is None else frozenset({name})
     return _copy(root, target, CopyKind.CLONE, storage_options, target_storage_options, wanted)
@@ -354,6 +355,9 @@ def clone(
 
 def verify(root: str, *, storage_options: Mapping[str, str] | None = None) -> VerifyReport:
     """Compare every file of a backup with its checksum and check every branch; writes nothing."""
+    # Opening a graph does not need it.
+    from omnigraph.creation.copying import is_claimed, last_record
+
     objects = stored_at(parse_root(root, storage_options=storage_options))
     record = last_record(objects) if is_claimed(objects) else None
     graph = open(root, read_only=True, storage_options=storage_options)
@@ -379,6 +383,9 @@ def _copy(
     target_storage_options: Mapping[str, str] | None,
     branches: frozenset[str] | None = None,
 ) -> CopyReport:
+    # Opening a graph does not need it.
+    from omnigraph.creation.copying import copy_graph, require_apart
+
     source = stored_at(parse_root(root, storage_options=storage_options))
     place = parse_root(target, storage_options=target_storage_options)
     require_apart(source.root, place)

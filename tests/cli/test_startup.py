@@ -19,11 +19,19 @@ from tests.forking.zygote import COMMAND
 
 pytestmark = pytest.mark.unit
 
-NEVER_HERE = frozenset({"lance.namespace", "lark", "polars", "pyspark"})
+FOR_LANGUAGES = frozenset({"lark"})
+NEVER_HERE = frozenset({"lance.namespace", "polars", "pyspark"}) | FOR_LANGUAGES
 """For Spark, for the languages, and a generated client that takes longer than the rest of Lance."""
 FOR_GRAPHS = frozenset({"lance", "numpy", "obstore", "pandas", "pyarrow"})
-FOR_QUERIES = frozenset({"duckdb"})
+FOR_EXPRESSIONS = frozenset({"duckdb"})
+"""A query that only follows edges and returns properties computes nothing."""
 FOR_TABLES_OF_TEXT = frozenset({"rich"})
+ONE_HOP = """
+query friends() {
+    match { $p: Person { email: "p1@x" }  $p knows $f }
+    return { $f.name }
+}
+"""
 RUN_COMMANDS = """
 import json, sys
 from omnigraph.cli.main import main
@@ -58,6 +66,7 @@ def test_commands_import_only_what_they_need(
         ["--help"],
         ["status", people_graph.root, "--json"],
         ["load", people_graph.root, str(people), "--json"],
+        ["query", people_graph.root, "-e", ONE_HOP, "--json"],
     )
 
     subprocess.run(
@@ -65,13 +74,14 @@ def test_commands_import_only_what_they_need(
         capture_output=True,
         check=True,
     )
-    by_help, by_status, by_load = map(frozenset, json.loads(target.read_text()))
+    by_help, by_status, by_load, by_query = map(frozenset, json.loads(target.read_text()))
 
     unused = NEVER_HERE | FOR_TABLES_OF_TEXT
-    assert by_help & (unused | FOR_GRAPHS | FOR_QUERIES) == set()
-    assert by_status & (unused | FOR_QUERIES) == set()
-    assert by_load & (unused | FOR_QUERIES) == set()
+    assert by_help & (unused | FOR_GRAPHS | FOR_EXPRESSIONS) == set()
+    assert by_status & (unused | FOR_EXPRESSIONS) == set()
+    assert by_load & (unused | FOR_EXPRESSIONS) == set()
     assert by_load >= FOR_GRAPHS
+    assert by_query & (unused | FOR_EXPRESSIONS) == FOR_LANGUAGES
 
 
 @pytest.fixture
@@ -99,6 +109,8 @@ def test_a_cold_start_costs_little_more_cpu_than_importing_lance(
     assert cpu_seconds([COMMAND, "--help"]) < 0.6 * import_lance
     assert cpu_seconds([COMMAND, "status", people_graph.root]) < 3 * import_lance
     assert cpu_seconds(load) < 4 * import_lance
+    query = [COMMAND, "query", people_graph.root, "-e", ONE_HOP]
+    assert cpu_seconds(query) < 4 * import_lance
 
 
 def cpu_seconds(command: Sequence[str]) -> float:

@@ -30,7 +30,6 @@ from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.storage.lance.tables import find_entry, known_columns, open_pinned, streamed
 from omnigraph.storage.lance.tables import scan as storage_scan
 from omnigraph.storage.refs.kept import gone_if_removed, streamed_unless_removed
-from omnigraph.validation.input.intake import declared_types
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -71,6 +70,8 @@ def table_key_of(catalog: Catalog, root: Root, type_name: object) -> str:
     """The table of a type by its name; by `node:NAME` or `edge:NAME` where both have that name."""
     if not isinstance(type_name, str):
         raise InvalidInputError(f"type is {shown(type_name)}, expected the name of a type")
+    from omnigraph.validation.input.intake import declared_types  # queries do not need it
+
     tables = declared_types(catalog)
     if type_name in tables:
         return type_name
@@ -319,6 +320,8 @@ class Reads:
             NotFoundError: there is no such type.
             InvalidInputError: the type has no key, or a key of another type.
         """
+        from omnigraph.validation.input.intake import declared_types  # queries do not need it
+
         snapshot, contract = self._view()
         root = self._objects.root
         table_key = table_key_of(contract.catalog, root, type)

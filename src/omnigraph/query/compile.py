@@ -28,7 +28,6 @@ from omnigraph.query.diagnostics import Rule
 from omnigraph.query.parser import parse_queries
 from omnigraph.query.types import BLOB
 from omnigraph.schema import catalog as ct
-from omnigraph.schema.parser import type_hint
 from omnigraph.schema.resolve import VECTOR, VECTOR_SIZE_MAX
 
 NAME_CHARACTERS_MAX: Final = 255
@@ -187,6 +186,9 @@ def _parameter_type(
     elif name == VECTOR:
         hint = "write its size: `Vector(384)`"
     else:
+        # Only an unknown type needs the parser of schemas.
+        from omnigraph.schema.parser import type_hint
+
         hint = type_hint(name)
     findings.error(
         Rule.PARAMETER_TYPE,

@@ -12,14 +12,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
-from importlib import resources
 from typing import Any, Final
 
 from lark import Lark, Token, Transformer
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput
 
 from omnigraph.language.diagnostics import REFUSED_CHARACTER, Diagnostic, Span, span_at
-from omnigraph.language.grammars import refused_at
+from omnigraph.language.grammars import Grammar, refused_at
 from omnigraph.query import ast
 from omnigraph.query.diagnostics import Rule, error
 from omnigraph.query.tokens import WordSorter, explain_character, explain_refusal
@@ -423,14 +422,9 @@ def _children(node: Any) -> Iterator[Any]:
                 yield child
 
 
+GRAMMAR: Final = Grammar(package="omnigraph.query", lexer="basic", maybe_placeholders=True)
+
+
 @functools.cache
 def _grammar() -> Lark:
-    source = resources.files("omnigraph.query").joinpath("grammar.lark").read_text("utf-8")
-    return Lark(
-        source,
-        parser="lalr",
-        lexer="basic",
-        postlex=WordSorter(),
-        transformer=TreeBuilder(),
-        maybe_placeholders=True,
-    )
+    return GRAMMAR.parser(TreeBuilder(), WordSorter())

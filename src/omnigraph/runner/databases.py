@@ -16,10 +16,10 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import duckdb
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    import duckdb
 
 _SETTINGS: Final[Mapping[str, str]] = {
     "autoinstall_known_extensions": "false",
@@ -35,6 +35,8 @@ def open_database(
     file: Path | None = None, settings: Mapping[str, str] | None = None
 ) -> duckdb.DuckDBPyConnection:
     """A database in memory, or in a file beside which it spills."""
+    import duckdb  # processes that open no database start without it
+
     spill = {"temp_directory": str(Path(_spill_folder(), str(next(_NUMBERS))))}
     opened = duckdb.connect(
         ":memory:" if file is None else file,

@@ -14,7 +14,6 @@ import functools
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any, Final
 
 from lark import Lark, Token, Transformer
@@ -28,7 +27,7 @@ from omnigraph.language.diagnostics import (
     did_you_mean,
     span_at,
 )
-from omnigraph.language.grammars import refused_at
+from omnigraph.language.grammars import Grammar, refused_at
 from omnigraph.schema import ast
 from omnigraph.schema.catalog import VectorMetric
 from omnigraph.schema.diagnostics import Rule, error
@@ -407,16 +406,12 @@ def _explain(text: str) -> Diagnostic:
     return explain_refusal(text, offset, expected)
 
 
+GRAMMAR: Final = Grammar(package="omnigraph.schema", lexer="contextual", maybe_placeholders=False)
+
+
 @functools.cache
 def _grammar() -> Lark:
-    source = resources.files("omnigraph.schema").joinpath("grammar.lark").read_text("utf-8")
-    return Lark(
-        source,
-        parser="lalr",
-        lexer="contextual",
-        transformer=_TreeBuilder(),
-        maybe_placeholders=False,
-    )
+    return GRAMMAR.parser(_TreeBuilder())
 
 
 def _start(token: Token) -> int:

@@ -16,8 +16,6 @@ import math
 from collections.abc import Callable
 from typing import Final, TypeAlias, assert_never
 
-import duckdb
-
 from omnigraph.query import expressions as ex
 from omnigraph.query import types as qt
 from omnigraph.query.ast import BinaryOperator
@@ -158,6 +156,8 @@ _STRING_TESTS: Final = {
 
 def refusal(error: Exception) -> str | None:
     """The error of the language that an error of DuckDB means; None if it means another."""
+    import duckdb  # imported by what failed; a query without expressions does not need it
+
     # While rows are read, the same text is in an error of Arrow.
     too_large = (
         isinstance(error, duckdb.OutOfRangeException)

@@ -13,9 +13,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-import duckdb
 import pyarrow as pa
 
 from omnigraph.engine.expressions.sql import refusal
@@ -23,6 +22,9 @@ from omnigraph.engine.frames import Column
 from omnigraph.engine.run import Run, out_of_memory, out_of_time
 from omnigraph.errors import QueryFailedError
 from omnigraph.runner.databases import open_database, silenced
+
+if TYPE_CHECKING:
+    import duckdb
 
 T = TypeVar("T")
 _INPUT: Final = "rows_of_the_pattern"
@@ -105,6 +107,8 @@ class Statements:
     def _watched(
         self, rows: pa.Table | pa.RecordBatchReader
     ) -> Iterator[duckdb.DuckDBPyConnection]:
+        import duckdb  # a query without expressions starts without it
+
         self._run.check()
         self._failure = None
         connection = self._idle.pop() if self._idle else _ENGINES.connection(self._memory)
@@ -171,6 +175,8 @@ class Statements:
                 raise KeyboardInterrupt
 
     def _explain(self, error: Exception) -> BaseException:
+        import duckdb  # imported by what failed
+
         if self._failure is not None:
             return self._failure
         if isinstance(error, duckdb.InterruptException) or _says(error, "INTERRUPT Error"):

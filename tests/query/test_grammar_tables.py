@@ -1,0 +1,97 @@
+"""The tables of the grammars in the package: what was built, and never more than a shortcut."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import random
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from lark import Lark
+
+from omnigraph.language.grammars import TABLES, Grammar, refused_at
+from omnigraph.query.parser import GRAMMAR as QUERY
+from omnigraph.query.parser import TreeBuilder
+from omnigraph.query.tokens import WordSorter
+from tests.query.fuzz import LANGUAGE, SEED_TEXT
+from tests.query.grammar_tables import GRAMMARS, tables_file
+
+pytestmark = pytest.mark.unit
+
+LENGTH_MAX = 5000
+
+
+@pytest.mark.parametrize("grammar", GRAMMARS, ids=lambda grammar: grammar.package)
+def test_the_package_contains_the_tables_of_its_grammars(grammar: Grammar) -> None:
+    """Otherwise: `python -m tests.query.grammar_tables`."""
+    assert tables_file(grammar).read_text("utf-8") == grammar.tables()
+
+
+def test_a_parser_from_tables_is_the_one_that_is_built(copied: Grammar) -> None:
+    from_tables = query_parser(QUERY)
+    tables_file(copied).unlink()
+    built = query_parser(copied)
+
+    generator = random.Random(5)
+    drawn = [make(generator) for make in LANGUAGE.generators for _ in range(6)]
+    texts = [SEED_TEXT, "", "query", *(text for text in drawn if len(text) < LENGTH_MAX)]
+
+    assert is_from_tables(from_tables)
+    assert not is_from_tables(built)
+    for text in texts:
+        assert outcome(from_tables, text) == outcome(built, text), text
+
+
+@pytest.mark.parametrize("damage", ["changed grammar", "other Lark", "not JSON", "no object"])
+def test_tables_of_something_else_are_not_used(copied: Grammar, damage: str) -> None:
+    tables = tables_file(copied)
+    match damage:
+        case "changed grammar":
+            grammar = tables.parent / "grammar.lark"
+            grammar.write_text(grammar.read_text("utf-8") + "\n// changed\n", "utf-8")
+        case "other Lark":
+            content = json.loads(tables.read_bytes())
+            tables.write_text(json.dumps({**content, "built_from": "0.0.0"}), "utf-8")
+        case "not JSON":
+            tables.write_bytes(tables.read_bytes()[:1000])
+        case _:
+            tables.write_text("[]", "utf-8")
+
+    assert not is_from_tables(query_parser(copied))
+
+
+@pytest.fixture
+def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Grammar:
+    """The grammar of queries in a package of its own, whose tables are valid."""
+    name = "copied_grammar"
+    package = tmp_path / name
+    package.mkdir()
+    (package / "__init__.py").touch()
+    shutil.copy(str(QUERY.folder.joinpath("grammar.lark")), package)
+    spec = importlib.util.spec_from_file_location(name, package / "__init__.py")
+    assert spec is not None
+    monkeypatch.setitem(sys.modules, name, importlib.util.module_from_spec(spec))
+    grammar = Grammar(package=name, lexer=QUERY.lexer, maybe_placeholders=QUERY.maybe_placeholders)
+    (package / TABLES).write_text(grammar.tables(), "utf-8")
+    assert is_from_tables(query_parser(grammar))
+    return grammar
+
+
+def query_parser(grammar: Grammar) -> Lark:
+    return grammar.parser(TreeBuilder(), WordSorter())
+
+
+def is_from_tables(parser: Lark) -> bool:
+    return parser.source_path == "<deserialized>"
+
+
+def outcome(parser: Lark, text: str) -> object:
+    """The tree, or where the text is refused and what could have followed."""
+    try:
+        return parser.parse(text)
+    except Exception as error:  # noqa: BLE001 - compared below
+        offset, expected = refused_at(parser, text)
+        return type(error).__name__, offset, sorted(expected)
