@@ -2,18 +2,19 @@
 
 Its shape is that of a public benchmark of graph databases: 100,000 persons in 7,117 cities, and
 2,384,101 edges between persons, whose number per person falls off like a power. The same seed
-gives the same rows, so answers can be compared with what is known about them.
+gives the same rows, so answers can be compared with what is known about them. The key of a person
+is its name, which is also its id.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 SEED: Final = 7
@@ -27,7 +28,7 @@ LONDONERS: Final = 400
 """So many persons live in the first city whatever the dice say."""
 
 SCHEMA: Final = """
-node Person { name: String  gender: String  age: I32 }
+node Person { name: String @key  gender: String  age: I32 }
 node City { city: String }
 node State { state: String }
 node Country { country: String }
@@ -76,7 +77,7 @@ def _tables(persons: int, follows: int) -> dict[str, pa.Table]:
         "Person": pa.table(
             {
                 "id": _ids("p", range(persons)),
-                "name": [f"Name {number}" for number in range(persons)],
+                "name": _ids("p", range(persons)),
                 "gender": genders,
                 "age": ages.astype("int32"),
             }
@@ -115,5 +116,6 @@ def _interests(dice: np.random.Generator, persons: int) -> npt.NDArray[np.int64]
     return np.unique(owners * INTERESTS + dice.integers(0, INTERESTS, count))
 
 
-def _ids(letter: str, numbers: Iterable[int]) -> pa.Array:
-    return pa.array([f"{letter}{number}" for number in numbers], pa.string())
+def _ids(letter: str, numbers: range | npt.NDArray[np.int64]) -> pa.Array:
+    texts = pa.array(np.asarray(numbers), pa.int64()).cast(pa.string())
+    return pc.binary_join_element_wise(letter, texts, "")
