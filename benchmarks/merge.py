@@ -1,9 +1,10 @@
-"""What a merge costs: time beside the bare append, memory, requests: `just bench merge`.
+"""What a merge costs: time beside bare Lance, memory, requests: `just bench merge`.
 
 A graph of many nodes and edges; branches that differ by growing shares of them. A fast-forward is
-timed beside a bare Lance append of the rows that changed; a three-way merge at every share. Every
-merge runs in a process of its own, whose peak memory is printed. Requests are counted on a small
-graph with a short and a long history, and for making a branch of a graph with many tables.
+timed beside a bare Lance append of the rows that changed, a three-way merge beside a bare upsert of
+them by id, both to tables of the same size and in turns with it: medians of wall and CPU time.
+Every merge runs in a process of its own, whose peak memory is printed. Requests are counted on a
+small graph with a short and a long history, and for making a branch of a graph with many tables.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -27,8 +30,6 @@ import pyarrow as pa
 import omnigraph
 from benchmarks.open_cost import wide_schema
 from omnigraph.graph import Graph
-from omnigraph.storage.lance.tables import open_pinned
-from omnigraph.storage.objects.location import parse_root
 
 SCHEMA: Final = """
 node Person { name: String @key  age: I32  city: String  score: F64 }
@@ -40,11 +41,11 @@ from pathlib import Path
 import omnigraph
 import omnigraph.merge.merge  # imports are no part of a merge
 graph = omnigraph.open(sys.argv[1])
-began = time.perf_counter()
+began, cpu_began = time.perf_counter(), time.process_time()
 merged = graph.merge(sys.argv[2])
-seconds = time.perf_counter() - began
+wall, cpu = time.perf_counter() - began, time.process_time() - cpu_began
 print(json.dumps({
-    "outcome": merged.outcome.value, "seconds": seconds,
+    "outcome": merged.outcome.value, "wall": wall, "cpu": cpu,
     "rows": sum(c.inserted + c.updated + c.deleted for c in merged.tables.values()),
     "rss": int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) // 1024,
 }))
@@ -52,19 +53,35 @@ print(json.dumps({
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """Medians of several rounds."""
+
+    wall: float
+    cpu: float
+
+    @classmethod
+    def of(cls, rounds: Sequence[tuple[float, float]]) -> Cost:
+        walls, cpus = zip(*rounds, strict=True)
+        return cls(wall=statistics.median(walls), cpu=statistics.median(cpus))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
-    """One measured merge."""
+    """A measured merge, and bare Lance with the same rows: an append, or an upsert by id."""
 
     share: float
     outcome: str
     rows: int
-    seconds: float
-    bare_seconds: float
+    ours: Cost
+    bare: Cost
     rss: int
 
-    @property
-    def ratio(self) -> float:
-        return self.seconds / self.bare_seconds
+    def record(self) -> dict[str, object]:
+        return {
+            **asdict(self),
+            "ratio_wall": round(self.ours.wall / self.bare.wall, 2),
+            "ratio_cpu": round(self.ours.cpu / self.bare.cpu, 2),
+        }
 
 
 def main() -> None:
@@ -72,28 +89,31 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="omnigraph-bench-", dir=options.scratch) as folder:
         home = Path(folder)
         build(home / "graph", nodes=options.nodes, edges=options.edges)
-        print("share   outcome       rows changed  seconds  bare append  ratio  peak RSS MB")
+        print(
+            "share   outcome       rows changed  wall s   CPU s  bare wall  bare CPU  "
+            "wall ratio  CPU ratio  peak RSS MB"
+        )
         runs = []
         for share in options.shares:
             for diverged in (False, True):
                 run = measure(home, share, diverged=diverged, options=options)
                 runs.append(run)
                 print(
-                    f"{run.share:6.1%}  {run.outcome:12}  {run.rows:12,}  {run.seconds:7.2f}  "
-                    f"{run.bare_seconds:11.2f}  {run.ratio:5.1f}  {run.rss:11,}"
+                    f"{run.share:6.1%}  {run.outcome:12}  {run.rows:12,}  {run.ours.wall:6.2f}  "
+                    f"{run.ours.cpu:6.2f}  {run.bare.wall:9.3f}  {run.bare.cpu:8.3f}  "
+                    f"{run.ours.wall / run.bare.wall:10.1f}  {run.ours.cpu / run.bare.cpu:9.1f}  "
+                    f"{run.rss:11,}"
                 )
         requests = {commits: merge_requests(home, commits) for commits in options.histories}
         creation = creation_requests(home)
     for commits, count in requests.items():
         print(f"merge after {commits:,} commits: {count} requests")
     print(f"making a branch of a graph with 500 tables: {creation} requests")
-    forward = [run for run in runs if run.outcome == "fast_forward"]
     print(
         json.dumps(
             {
                 "name": "merge",
-                "ratio": round(forward[len(forward) // 2].ratio, 2),
-                "runs": [{**asdict(run), "ratio": round(run.ratio, 2)} for run in runs],
+                "runs": [run.record() for run in runs],
                 "requests": requests,
                 "requests_branch": creation,
                 "rows": options.nodes + options.edges,
@@ -137,28 +157,36 @@ def friendships(numbers: np.ndarray, nodes: int, chance: np.random.Generator) ->
 
 
 def measure(home: Path, share: float, *, diverged: bool, options: argparse.Namespace) -> Merged:
-    """Change a share of all rows on a branch, other rows on main if asked, and merge."""
-    root = home / "work"
-    shutil.rmtree(root, ignore_errors=True)
-    shutil.copytree(home / "graph", root, copy_function=_link)
-    graph = omnigraph.open(str(root))
+    """Change a share of all rows on a branch, other rows on main if asked, and merge.
+
+    Every round merges a copy of the same graph, in turns with bare Lance.
+    """
+    prepared = _copy(home / "graph", home / "prepared")
+    graph = omnigraph.open(str(prepared))
     branch = graph.branches.create("dev")
     chance = np.random.default_rng(11)
     changed = change(branch, share, chance, options, fresh=options.edges)
     if diverged:
         change(graph, share, chance, options, fresh=2 * options.edges)
-    done = subprocess.run(
-        [sys.executable, "-c", MERGER, str(root), "dev"], check=True, capture_output=True, text=True
-    )
-    merged = json.loads(done.stdout)
-    assert merged["outcome"] == ("merged" if diverged else "fast_forward"), merged
+    merges, bare = [], []
+    for _ in range(options.rounds):
+        root = _copy(prepared, home / "work")
+        done = subprocess.run(
+            [sys.executable, "-c", MERGER, str(root), "dev"],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        merges.append(json.loads(done.stdout))
+        bare.append(write_barely(home, changed, is_upsert=diverged))
+    assert {merge["outcome"] for merge in merges} == {"merged" if diverged else "fast_forward"}
     return Merged(
         share=share,
-        outcome=merged["outcome"],
-        rows=merged["rows"],
-        seconds=merged["seconds"],
-        bare_seconds=append_barely(home, graph, changed),
-        rss=merged["rss"],
+        outcome=merges[0]["outcome"],
+        rows=merges[0]["rows"],
+        ours=Cost.of([(merge["wall"], merge["cpu"]) for merge in merges]),
+        bare=Cost.of(bare),
+        rss=max(merge["rss"] for merge in merges),
     )
 
 
@@ -189,22 +217,27 @@ def change(
     return rows
 
 
-def append_barely(home: Path, graph: Graph, changed: dict[str, pa.Table]) -> float:
-    """Append the changed rows to copies of the tables, without any check or protocol."""
-    snapshot = graph.at("v1").snapshot()
-    root = parse_root(graph.root)
-    seconds = 0.0
+def write_barely(
+    home: Path, changed: Mapping[str, pa.Table], *, is_upsert: bool
+) -> tuple[float, float]:
+    """Append the changed rows to the tables of the graph, or upsert them, without any protocol."""
+    copy = _copy(home / "graph", home / "bare")
+    tables = omnigraph.open(str(copy), read_only=True).snapshot().tables
+    wall = cpu = 0.0
     for name, rows in changed.items():
-        entry = next(e for key, e in snapshot.tables.items() if key.endswith(f":{name}"))
-        schema = open_pinned(root, entry).schema
+        location = next(e.location for key, e in tables.items() if key.endswith(f":{name}"))
+        table = lance.dataset(str(copy / location))
         full = rows.append_column("id", rows.column("name")) if name == "Person" else rows
-        content = full.select(schema.names).cast(schema)
-        target = str(home / "bare" / name)
-        lance.write_dataset(schema.empty_table(), target, mode="overwrite")
-        began = time.perf_counter()
-        lance.write_dataset(content, target, mode="append")
-        seconds += time.perf_counter() - began
-    return seconds
+        content = full.select(table.schema.names).cast(table.schema)
+        began, cpu_began = time.perf_counter(), time.process_time()
+        if is_upsert:
+            upsert = table.merge_insert("id").when_matched_update_all()
+            upsert.when_not_matched_insert_all().execute(content)
+        else:
+            lance.write_dataset(content, table, mode="append")
+        wall += time.perf_counter() - began
+        cpu += time.process_time() - cpu_began
+    return wall, cpu
 
 
 def merge_requests(home: Path, commits: int) -> int:
@@ -236,6 +269,13 @@ def _files(root: Path) -> set[Path]:
     return {path for path in root.rglob("*") if path.is_file()}
 
 
+def _copy(source: Path, target: Path) -> Path:
+    """Files of a graph are never changed in place, so links are enough."""
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(source, target, copy_function=_link)
+    return target
+
+
 def _link(source: str, target: str) -> str:
     Path(target).hardlink_to(source)
     return target
@@ -246,6 +286,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--nodes", type=int, default=1_000_000)
     parser.add_argument("--edges", type=int, default=5_000_000)
     parser.add_argument("--shares", type=float, nargs="+", default=[0.001, 0.01, 0.1])
+    parser.add_argument("--rounds", type=int, default=3, help="merges of each share")
     parser.add_argument("--histories", type=int, nargs="+", default=[20, 420])
     parser.add_argument("--scratch", help="where to put the data")
     return parser.parse_args()

@@ -75,6 +75,14 @@ def test_a_diff_agrees_with_plain_python_over_random_histories(
         rows = expected(before.rows, after.rows)
         assert repr(changes(diff)) == repr(rows)
         assert count_changes(diff) == counted(rows)
+        ids = pa.array([*[each["id"] for each in rows][::2], "nobody"])
+        some = [each for each in rows if each["id"] in ids.to_pylist()]
+        for rows_held in (table_diff.HELD_ROWS_MAX, 0):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(table_diff, "HELD_ROWS_MAX", rows_held)
+                assert repr(changes(diff)) == repr(rows)
+                only = [each for batch in diff.reader(only=ids) for each in batch.to_pylist()]
+                assert repr(only) == repr(some)
 
 
 @pytest.fixture
@@ -304,6 +312,7 @@ def test_batches_hold_no_more_rows_than_asked_for(history: History) -> None:
 
 def test_large_blobs_make_small_batches(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_diff, "_BATCH_BYTES", 10_000)
+    monkeypatch.setattr(table_diff, "HELD_BYTES_MAX", 10_000)
     rows: Rows = {}
     for number, size in enumerate([9000, 9000, 50_000, 0, 10, 10]):
         rows |= row(f"n{number}", 1, b=b"z" * size)
@@ -317,7 +326,11 @@ def test_large_blobs_make_small_batches(history: History, monkeypatch: pytest.Mo
     ]
 
 
-def test_an_id_that_occurs_twice_is_damage_not_a_difference(history: History) -> None:
+@pytest.mark.parametrize("rows_held", [0, 100], ids=["on disk", "in memory"])
+def test_an_id_that_occurs_twice_is_damage_not_a_difference(
+    history: History, rows_held: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_diff, "HELD_ROWS_MAX", rows_held)
     history.rows("append", row("a"))
     again = pa.Table.from_pylist(list(row("a").values()), schema=SCHEMA)
     lance.write_dataset(again, history.dataset(), mode="append")
@@ -332,6 +345,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     home = tmp_path / "temporary"
     home.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(home))
+    monkeypatch.setattr(table_diff, "HELD_ROWS_MAX", 0)
     return home
 
 

@@ -209,14 +209,17 @@ def test_runners_report_conflicts_and_broken_rules_alike(
             assert result_of(broken_graph(str(tmp_path / name))) == expected
 
 
-@pytest.mark.parametrize("probe_ids_max", [0, 500], ids=["filter", "lookup"])
+@pytest.mark.parametrize(
+    ("probe_ids_max", "share"), [(0, 0), (0, 100), (500, 0)], ids=["filter", "changes", "lookup"]
+)
 def test_rows_of_the_target_are_found_by_a_scan_in_parts_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, probe_ids_max: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, probe_ids_max: int, share: int
 ) -> None:
     expected = result_of(forked_graph(str(tmp_path / "expected")), resolve="ours")
     monkeypatch.setattr(stage, "ROWS_PER_SCAN", 5)
     monkeypatch.setattr(stage, "PROBE_IDS_MAX", probe_ids_max)
     monkeypatch.setattr(edits, "PROBE_IDS_MAX", probe_ids_max)
+    monkeypatch.setattr(edits, "_LOCATED_SHARE", share)
 
     for name, runner in RUNNERS.items():
         with merging_on(runner):

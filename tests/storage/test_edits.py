@@ -17,7 +17,15 @@ from omnigraph.storage.lance.tables import open_pinned
 from omnigraph.storage.snapshot import TableEntry
 from omnigraph.storage.staging import edits
 from omnigraph.storage.staging.changes import Change, StagedChange
-from omnigraph.storage.staging.edits import locate, stage_edits
+from omnigraph.storage.staging.edits import (
+    Located,
+    by_fragment,
+    can_locate_changed,
+    locate,
+    locate_changed,
+    stage_edits,
+)
+from omnigraph.storage.staging.row_changes import plan_row_changes
 from omnigraph.storage.staging.table_versions import commit_staged
 from tests.drawing import drawn
 
@@ -155,7 +163,7 @@ def test_rows_are_located_by_a_scan_or_a_filter_alike(
     assert dict(zip(found.ids.to_pylist(), found.lineage.row_ids.tolist(), strict=True)) == {
         name: expected[name][1] for name in wanted if name in expected
     }
-    fragments = {number: offsets.tolist() for number, offsets in found.by_fragment()}
+    fragments = {number: offsets.tolist() for number, offsets in by_fragment(found.addresses)}
     assert sum(map(len, fragments.values())) == len(found.ids)
     assert fragments[0] == [0]
 
@@ -220,3 +228,47 @@ def test_random_edits_on_top_of_each_other(graph_root: str) -> None:
             assert found == model
 
     agree()
+
+
+@pytest.mark.random
+def test_rows_that_another_side_changed_are_located_without_a_scan(graph_root: str) -> None:
+    roots = (f"{graph_root}-{number}" for number in itertools.count())
+
+    @drawn(4)
+    @given(st.tuples(LETTERS, LETTERS), st.tuples(LETTERS, LETTERS), st.booleans())
+    def agree(
+        theirs: tuple[set[str], set[str]], ours: tuple[set[str], set[str]], compacts: bool
+    ) -> None:
+        graph = omnigraph.init(next(roots), schema="node T { name: String @key  v: I64? }")
+        for letters in ("abcxy", "dez"):
+            graph.write({"T": [{"name": name, "v": 0} for name in letters]})
+        graph.delete({"T": ["x", "z"]})
+        base, dev = entry_of(graph), graph.branches.create("dev")
+        for number, (side, (come, gone)) in enumerate(((dev, theirs), (graph, ours)), start=1):
+            if come:
+                rows = [{"name": name, "v": number} for name in sorted(come)]
+                side.write({"T": rows}, mode="merge")
+            known = gone & {row["name"] for row in side.scan("T").read_all().to_pylist()}
+            if known:
+                side.delete({"T": sorted(known)})
+        if compacts:
+            graph.maintenance.optimize()
+        root, entry = graph._objects.root, entry_of(graph)
+        by_theirs, by_ours = (
+            plan_row_changes(root, base, after) for after in (entry_of(dev), entry)
+        )
+        wanted = ids(sorted(theirs[0] | theirs[1]))
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(edits, "_LOCATED_SHARE", 100)
+            if can_locate_changed(root, entry, by_theirs, by_ours):
+                located = locate_changed(root, entry, by_theirs, by_ours, wanted)
+                assert places(located) == places(locate(root, entry, wanted))
+
+    agree()
+
+
+def places(located: Located) -> dict[str, tuple[int, int, int]]:
+    columns = (located.lineage.row_ids, located.lineage.created_at, located.addresses)
+    numbers = zip(*(column.tolist() for column in columns), strict=True)
+    return dict(zip(located.ids.to_pylist(), numbers, strict=True))

@@ -94,10 +94,20 @@ class BucketDiff(TableDiff):
     def unchanged(self) -> bool:
         return not self.gone_files and not self.new_files
 
-    def gone(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    def gone(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        only: pa.Array | None = None,  # noqa: ARG002 - these files are read in any case
+    ) -> Iterator[pa.RecordBatch]:
         return _select(read_files(self.scratch, self.gone_files), columns)
 
-    def new(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    def new(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        only: pa.Array | None = None,  # noqa: ARG002 - these files are read in any case
+    ) -> Iterator[pa.RecordBatch]:
         return _select(read_files(self.scratch, self.new_files), columns)
 
 

@@ -18,7 +18,7 @@ differs from -0.0; lists, vectors and blobs are equal if all their items are. Bl
 Invariants:
 - A row is reported exactly if its content differs between the two versions, once, with everything
   in it.
-- Memory use is constant: rows that may differ are joined in a database on disk.
+- Memory use is bounded: few rows that may differ are joined in memory, more in a database on disk.
 - Where rows were only inserted, or only deleted, no comparison is needed: `one_sided_rows` gives
   the same rows as `TableDiff.reader`, part by part and in the order in which they are stored. The
   parts are independent, so several readers can share them.
@@ -29,6 +29,7 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -64,12 +65,16 @@ Mask: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 Side: TypeAlias = tuple[str, pa.Schema, Iterator[pa.RecordBatch]]
 
 BATCH_ROWS: Final = 4_096
+HELD_ROWS_MAX: Final = 1 << 17
+HELD_BYTES_MAX: Final = 32 << 20
+"""Up to so many candidates are compared in memory, if they have no more bytes than that."""
 _BATCH_BYTES: Final = 16 << 20
 _LOOKED_UP_MAX: Final = 100_000
 _PLACES: Final = """
     coalesce(b.id, a.id) AS id, b.place AS before, a.place AS after,
     coalesce(b.size, 0) + coalesce(a.size, 0) AS size
 """
+_NOTHING: Final = pa.schema([(ID_COLUMN, pa.string())])
 _NOTED: Final = pa.schema([("id", pa.string()), ("place", pa.int64()), ("size", pa.int64())])
 _SETTINGS: Final = {"memory_limit": "256MB", "threads": str(min(4, os.cpu_count() or 1))}
 
@@ -148,25 +153,42 @@ class TableDiff:
             ]
         )
 
-    def reader(self, *, batch_rows: int = BATCH_ROWS) -> pa.RecordBatchReader:
-        """Stream the rows that differ; batches have at most so many rows, fewer with blobs."""
-        return pa.RecordBatchReader.from_batches(self.schema, self._batches(batch_rows))
+    def reader(
+        self, *, batch_rows: int = BATCH_ROWS, only: pa.Array | None = None
+    ) -> pa.RecordBatchReader:
+        """Stream the rows that differ, or of these those whose ids are among `only`.
 
-    def gone(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Stream the rows of `before` that may differ, or some columns of them."""
+        Batches have at most so many rows, fewer with blobs.
+        """
+        return pa.RecordBatchReader.from_batches(self.schema, self._batches(batch_rows, only))
+
+    def gone(
+        self, columns: Sequence[str] | None = None, *, only: pa.Array | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Stream the rows of `before` that may differ, or some columns of them.
+
+        With `only`, rows with other ids may be left out.
+        """
         for part in self.plan.gone:
-            yield from read_gone(self.root, self.plan, part, columns=columns)
+            yield from read_gone(self.root, self.plan, part, columns=columns, only=only)
 
-    def new(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Stream the rows of `after` that may differ, or some columns of them."""
+    def new(
+        self, columns: Sequence[str] | None = None, *, only: pa.Array | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Stream the rows of `after` that may differ, as `gone` does."""
         for part in self.plan.new:
-            yield from read_new(self.root, self.plan, part, columns=columns)
+            yield from read_new(self.root, self.plan, part, columns=columns, only=only)
 
-    def _batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        if not self.unchanged:
-            with _meeting(self) as meeting:
-                meeting.bring_rows()
-                yield from meeting.changes(batch_rows)
+    def _batches(self, batch_rows: int, only: pa.Array | None) -> Iterator[pa.RecordBatch]:
+        if self.unchanged:
+            return
+        held_rows = _hold(self, only)
+        if held_rows is not None:
+            yield from held_rows.changes(batch_rows)
+            return
+        with _meeting(self) as meeting:
+            meeting.bring_rows(only=only)
+            yield from meeting.changes(batch_rows)
 
 
 def diff_table(
@@ -277,44 +299,26 @@ def _spool(
     spool: _Spool, batches: Iterator[pa.RecordBatch], only: pa.Array | None
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        ids = batch.column(ID_COLUMN)
-        rows = batch if only is None else batch.filter(pc.is_in(ids, value_set=only))
+        rows = batch if only is None else _with_ids(batch, only)
         if len(rows):
             noted = [rows.column(ID_COLUMN), *spool.add(rows)]
             yield pa.RecordBatch.from_arrays(noted, schema=_NOTED)
 
 
-class _Meeting:
-    """A join of the rows of both versions: their ids in a database, their contents in files."""
+def _with_ids(rows: pa.RecordBatch, ids: pa.Array) -> pa.RecordBatch:
+    return rows.filter(pc.is_in(rows.column(ID_COLUMN), value_set=ids))
 
-    def __init__(self, diff: TableDiff, home: Path, database: duckdb.DuckDBPyConnection) -> None:
-        self._diff, self._home, self._database = diff, home, database
-        self._spools: list[_Spool] = []
 
-    def bring_ids(self) -> tuple[int, int, int]:
-        """Read the ids of all candidates; how many there are in either version, and in both."""
-        for side, _, batches in self._sides([ID_COLUMN]):
-            self._fill(f"{side}_ids", pa.schema([_NOTED.field(ID_COLUMN)]), batches)
-        self._database.sql("CREATE TABLE met AS FROM gone_ids SEMI JOIN new_ids USING (id)")
-        gone_count, new_count, both_count = (
-            self._count(table) for table in ("gone_ids", "new_ids", "met")
-        )
-        return gone_count, new_count, both_count
+class _Join(ABC):
+    """The rows of both versions by their ids: pairs of positions, and rows at positions."""
 
-    def bring_rows(self, *, only: pa.Array | None = None) -> None:
-        """Read all candidates, or only those with these ids."""
-        for side, schema, batches in self._sides():
-            spool = _Spool(self._home / side, schema)
-            self._fill(side, _NOTED, _spool(spool, batches, only))
-            spool.close()
-            self._spools.append(spool)
+    def __init__(self, diff: TableDiff) -> None:
+        self._diff = diff
+        self._sources: list[_Source] = []
 
-    def updated(self, both: int) -> int:
-        """How many of the rows whose ids were found in both versions differ."""
-        few = both <= _LOOKED_UP_MAX
-        self.bring_rows(only=self._database.sql("FROM met").to_arrow_table()[0] if few else None)
-        pieces = self._pieces("JOIN", BATCH_ROWS)
-        return sum(int(self._compared(piece)[0].any(0).sum()) for piece in pieces)
+    @abstractmethod
+    def _pieces(self, join: str, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """The positions of the rows of each id, ordered by id, in parts that fit into memory."""
 
     def changes(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """The rows that differ, in the order of ids."""
@@ -341,6 +345,125 @@ class _Meeting:
             if differs.any():
                 yield batch.filter(pa.array(differs.any(0)))
 
+    def _compared(self, few: pa.RecordBatch) -> tuple[Mask, list[list[pa.Array]]]:
+        """Which columns of which rows differ, and the columns of both versions."""
+        sides = []
+        for side, (name, source) in enumerate(zip(("before", "after"), self._sources, strict=True)):
+            rows = source.take(few.column(name))
+            kinds = [(column.name, column.types[side]) for column in self._diff.columns]
+            sides.append(
+                [
+                    rows.column(name) if name in rows.schema.names else pa.nulls(len(few), kind)
+                    for name, kind in kinds
+                ]
+            )
+        return np.array([*map(_differ, *sides)]), sides
+
+
+class _HeldRows:
+    """Rows in memory."""
+
+    def __init__(self, rows: pa.RecordBatch) -> None:
+        self.rows = rows
+
+    def take(self, positions: pa.Array) -> pa.RecordBatch:
+        """The rows at these positions; a row of nulls where a position is null."""
+        return self.rows.take(positions)
+
+
+_Source: TypeAlias = "_Spool | _HeldRows"
+
+
+class _HeldJoin(_Join):
+    """A join of few rows, in memory."""
+
+    def __init__(self, diff: TableDiff, gone: pa.RecordBatch, new: pa.RecordBatch) -> None:
+        super().__init__(diff)
+        self._sources = [_HeldRows(gone), _HeldRows(new)]
+        self._ids = [rows.column(ID_COLUMN) for rows in (gone, new)]
+        for ids in self._ids:
+            if repeated := len(ids) - len(ids.unique()):
+                raise _repeated_ids(diff, repeated)
+
+    def _pieces(self, join: str, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        assert join == "FULL JOIN"
+        gone, new = self._ids
+        alone = np.flatnonzero(_mask(pc.invert(pc.is_in(gone, new))))
+        ids = pa.concat_arrays([new, gone.take(pa.array(alone))])
+        order = pc.sort_indices(ids)
+        before = pa.concat_arrays(
+            [pc.index_in(new, gone).cast(pa.int64()), pa.array(alone, pa.int64())]
+        )
+        after = pa.concat_arrays([pa.array(np.arange(len(new))), pa.nulls(len(alone), pa.int64())])
+        pairs = pa.RecordBatch.from_arrays(
+            [column.take(order) for column in (ids, before, after)],
+            names=[ID_COLUMN, "before", "after"],
+        )
+        for start in range(0, len(pairs), batch_rows):
+            yield pairs.slice(start, batch_rows)
+
+
+def _hold(diff: TableDiff, only: pa.Array | None) -> _HeldJoin | None:
+    """All candidates, or those with these ids, if they are few."""
+    plan = diff.plan
+    if plan.gone_rows + plan.new_rows > HELD_ROWS_MAX:
+        return None
+    room = HELD_BYTES_MAX
+    sides = []
+    for schema, batches in (
+        (plan.stored_before, diff.gone(only=only)),
+        (plan.stored_after, diff.new(only=only)),
+    ):
+        rows = [pa.RecordBatch.from_pylist([], schema=schema or _NOTHING)]
+        for batch in batches:
+            wanted = batch if only is None else _with_ids(batch, only)
+            room -= wanted.nbytes
+            if room < 0:
+                return None
+            rows.append(wanted)
+        sides.append(concatenate(rows))
+    return _HeldJoin(diff, *sides)
+
+
+def _repeated_ids(diff: TableDiff, repeated: int) -> DamagedGraphError:
+    return DamagedGraphError(
+        f"{diff.table_key} has {repeated} rows with duplicate ids",
+        next_step=f"Run `omnigraph check {diff.root}`.",
+    )
+
+
+class _Meeting(_Join):
+    """A join of the rows of both versions: their ids in a database, their contents in files."""
+
+    def __init__(self, diff: TableDiff, home: Path, database: duckdb.DuckDBPyConnection) -> None:
+        super().__init__(diff)
+        self._home, self._database = home, database
+
+    def bring_ids(self) -> tuple[int, int, int]:
+        """Read the ids of all candidates; how many there are in either version, and in both."""
+        for side, _, batches in self._sides([ID_COLUMN]):
+            self._fill(f"{side}_ids", pa.schema([_NOTED.field(ID_COLUMN)]), batches)
+        self._database.sql("CREATE TABLE met AS FROM gone_ids SEMI JOIN new_ids USING (id)")
+        gone_count, new_count, both_count = (
+            self._count(table) for table in ("gone_ids", "new_ids", "met")
+        )
+        return gone_count, new_count, both_count
+
+    def bring_rows(self, *, only: pa.Array | None = None) -> None:
+        """Read all candidates, or only those with these ids."""
+        for side, schema, batches in self._sides():
+            spool = _Spool(self._home / side, schema)
+            self._fill(side, _NOTED, _spool(spool, batches, only))
+            spool.close()
+            self._sources.append(spool)
+
+    def updated(self, both: int) -> int:
+        """How many of the rows whose ids were found in both versions differ."""
+        few = both <= _LOOKED_UP_MAX
+        self.bring_rows(only=self._database.sql("FROM met").to_arrow_table()[0] if few else None)
+        pieces = self._pieces("JOIN", BATCH_ROWS)
+        return sum(int(self._compared(piece)[0].any(0).sum()) for piece in pieces)
+
     def _sides(self, columns: Sequence[str] | None = None) -> Iterator[Side]:
         yield "gone", self._diff.plan.stored_before, self._diff.gone(columns)
         yield "new", self._diff.plan.stored_after, self._diff.new(columns)
@@ -353,10 +476,7 @@ class _Meeting:
             self._database.sql(f"INSERT INTO {table} FROM incoming")
         once = f"(SELECT DISTINCT id FROM {table})"  # noqa: S608
         if repeated := self._count(table) - self._count(once):
-            raise DamagedGraphError(
-                f"{self._diff.table_key} has {repeated} rows with duplicate ids",
-                next_step=f"Run `omnigraph check {self._diff.root}`.",
-            )
+            raise _repeated_ids(self._diff, repeated)
 
     def _count(self, table: str) -> int:
         [(count,)] = self._database.sql(f"SELECT count(*) FROM {table}").fetchall()  # noqa: S608
@@ -370,20 +490,6 @@ class _Meeting:
             starts = np.flatnonzero(np.diff(piece, prepend=-1))
             for start, stop in pairwise([*starts, len(batch)]):
                 yield batch.slice(start, stop - start)
-
-    def _compared(self, few: pa.RecordBatch) -> tuple[Mask, list[list[pa.Array]]]:
-        """Which columns of which rows differ, and the columns of both versions."""
-        sides = []
-        for side, (name, spool) in enumerate(zip(("before", "after"), self._spools, strict=True)):
-            rows = spool.take(few.column(name))
-            kinds = [(column.name, column.types[side]) for column in self._diff.columns]
-            sides.append(
-                [
-                    rows.column(name) if name in rows.schema.names else pa.nulls(len(few), kind)
-                    for name, kind in kinds
-                ]
-            )
-        return np.array([*map(_differ, *sides)]), sides
 
 
 def _differ(left: pa.Array, right: pa.Array) -> Mask:

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -36,6 +37,7 @@ from omnigraph.diff.bucketed import (
     candidate_work,
     scatter,
 )
+from omnigraph.diff.table_diff import HELD_BYTES_MAX, HELD_ROWS_MAX
 from omnigraph.merge.conflicts import CONFLICT_SCHEMA, MergeCounts
 from omnigraph.merge.three_way import MergeStep, TableToMerge, merge_changes
 from omnigraph.runner.protocol import Runner, Stage, Task, require_answers
@@ -144,8 +146,14 @@ class _Bucket:
     number: int
     files: tuple[StagedFile, ...] | None = field(repr=False)
 
-    def changes(self, scratch: Scratch) -> tuple[pa.RecordBatchReader, Iterable[pa.RecordBatch]]:
-        """The changes of the source and of the target within the bucket."""
+    def changes(
+        self, scratch: Scratch
+    ) -> tuple[Iterable[pa.RecordBatch], Iterable[pa.RecordBatch]]:
+        """The changes of the source within the bucket, and those of the target that matter.
+
+        Few changes of the source are read first. Then only those rows of the target are compared
+        whose ids the source changed, too.
+        """
         theirs, ours = (
             diff
             if diff is None or self.files is None
@@ -153,7 +161,20 @@ class _Bucket:
             for diff, roles in ((self.table.theirs, _THEIRS), (self.table.ours, _OURS))
         )
         assert theirs is not None
-        return theirs.reader(), () if ours is None else ours.reader()
+        if ours is None:
+            return theirs.reader(), ()
+        if self.files is not None or candidate_rows(theirs) > HELD_ROWS_MAX:
+            return theirs.reader(), ours.reader()
+        reader = theirs.reader()
+        batches: list[pa.RecordBatch] = []
+        room = HELD_BYTES_MAX
+        for batch in reader:
+            batches.append(batch)
+            room -= batch.nbytes
+            if room < 0:
+                return chain(batches, reader), ours.reader()
+        ids = pa.chunked_array([batch.column("id") for batch in batches], pa.string())
+        return batches, ours.reader(only=ids.combine_chunks())
 
 
 class BrokenRows(msgspec.Struct, frozen=True, array_like=True):

@@ -42,7 +42,9 @@ from omnigraph.storage.staging.edits import (
     LOCATED_COLUMNS,
     PROBE_IDS_MAX,
     Located,
+    can_locate_changed,
     locate,
+    locate_changed,
     shrink_all,
     write_edits,
 )
@@ -68,6 +70,8 @@ class Access(Enum):
     """There are none: every row is new."""
     LOOKUP = auto()
     """The task that writes looks up its ids, by the index if they are few."""
+    CHANGES = auto()
+    """The task that writes looks where the base had them, and among what the target wrote."""
     FILTER = auto()
     """Tasks scan parts of the target for the decided ids."""
     EXCHANGE = auto()
@@ -91,8 +95,12 @@ class TableToWrite:
             access = Access.NONE
         elif table.buckets > 1:
             access = Access.EXCHANGE
-        elif entry.row_count > ROWS_PER_SCAN and decided.upserted + decided.deleted > PROBE_IDS_MAX:
-            access = Access.FILTER
+        elif decided.upserted + decided.deleted > PROBE_IDS_MAX:
+            changes = table.theirs.plan, None if table.ours is None else table.ours.plan
+            if can_locate_changed(table.root, entry, *changes):
+                access = Access.CHANGES
+            elif entry.row_count > ROWS_PER_SCAN:
+                access = Access.FILTER
         groups: tuple[tuple[int, ...], ...] = ()
         if access in (Access.FILTER, Access.EXCHANGE):
             scan = plan_scan(table.root, entry, columns=[names.ID_COLUMN], where=None)
@@ -305,6 +313,10 @@ def _locate(scratch: Scratch, bucket: _Bucket, ids: pa.StringArray) -> Located:
             return Located.of(())
         case Access.LOOKUP:
             return locate(table.decided.table.root, table.entry, ids)
+        case Access.CHANGES:
+            sides = table.decided.table
+            ours = None if sides.ours is None else sides.ours.plan
+            return locate_changed(sides.root, table.entry, sides.theirs.plan, ours, ids)
         case Access.FILTER | Access.EXCHANGE:
             return _read_found(scratch, bucket.found, ids)
         case _:

@@ -1,8 +1,8 @@
 """Stages edits of rows as one change: inserts, updates and deletes, or the adoption of a fork.
 
-A fork's rows are adopted where the table itself has not moved since the fork. Only addresses and
-row ids of the old rows are looked at, never their contents: a row that was rewritten as it was
-before is adopted like any other.
+A fork's rows are adopted where the table itself has not moved since the fork. Only addresses of the
+old rows are looked at, never their contents: a row that was rewritten as it was before is adopted
+like any other.
 
 Invariants:
 
@@ -29,7 +29,12 @@ from omnigraph.storage.lance.datasets import translated
 from omnigraph.storage.lance.forks import fork_origin
 from omnigraph.storage.lance.row_lineage import RowLineage
 from omnigraph.storage.staging import bulk
-from omnigraph.storage.staging.row_changes import RowChanges, plan_row_changes
+from omnigraph.storage.staging.row_changes import (
+    FragmentRows,
+    RowChanges,
+    find_lost_rows,
+    plan_row_changes,
+)
 
 if TYPE_CHECKING:
     from lance import LanceDataset, LanceFragment
@@ -42,6 +47,9 @@ if TYPE_CHECKING:
 
 _FRAGMENT_ROWS: Final = 1 << 18
 _FRAGMENT_BYTES: Final = 128 << 20
+_TAKEN_ROWS: Final = 4_096
+# From this share of a table's rows on, scanning its ids costs less than looking at some rows.
+_LOCATED_SHARE: Final = 1 / 8
 PROBE_IDS_MAX: Final = 500
 """Up to so many ids are looked up by the index of their table."""
 
@@ -73,13 +81,6 @@ class Located:
             lineage=RowLineage.of(rows),
             addresses=rows.column(_ADDRESS).to_numpy(),
         )
-
-    def by_fragment(self) -> Iterator[tuple[int, np.ndarray]]:
-        """The fragments that hold them, with the offsets of these rows."""
-        fragments = self.addresses >> np.uint64(32)
-        for fragment in np.unique(fragments).tolist():
-            inside = self.addresses[fragments == fragment] & np.uint64(0xFFFFFFFF)
-            yield int(fragment), np.sort(inside)
 
 
 def stage_edits(
@@ -132,11 +133,106 @@ def locate(root: Root, entry: TableEntry, ids: pa.StringArray) -> Located:
     return Located.of(batches)
 
 
+def can_locate_changed(
+    root: Root, entry: TableEntry, theirs: RowChanges, ours: RowChanges | None
+) -> bool:
+    """Whether `locate_changed` knows where to look, and reads only a part of the table."""
+    _, written = _split_changes(theirs, ours)
+    rows = theirs.gone_rows + sum(fragment.rows for fragment in written)
+    return (
+        theirs.before is not None
+        and theirs.after is not None
+        and rows <= entry.row_count * _LOCATED_SHARE
+        and not (ours is not None and _has_regained(root, ours))
+    )
+
+
+def locate_changed(
+    root: Root,
+    entry: TableEntry,
+    theirs: RowChanges,
+    ours: RowChanges | None,
+    ids: pa.StringArray,
+) -> Located:
+    """Where the pinned rows with these ids are, all of which `theirs` changed.
+
+    `theirs` and `ours` are changes since one base; the pinned rows are those after `ours`, or those
+    of the base if that is None. A row whose id `theirs` changed is where the base had it, or among
+    the rows that `ours` wrote.
+    """
+    assert theirs.before is not None
+    assert theirs.after is not None
+    gone, written = _split_changes(theirs, ours)
+    dataset = cached_dataset(root, entry)
+    before, after = (cached_dataset(root, side) for side in (theirs.before, theirs.after))
+    scanned = {fragment.fragment_id for fragment in written}
+    batches: list[pa.RecordBatch] = []
+    with translated(root, f"look for rows of {entry.table_key}"):
+        for fragment in gone:
+            number = fragment.fragment_id
+            # If `ours` moved the fragment, its rows are among those that it wrote.
+            if number in scanned or dataset.get_fragment(number) is None:
+                continue
+            if fragment.lost:
+                batches += _at(dataset, number, find_lost_rows(root, before, after, [fragment]))
+            else:
+                scanned.add(number)
+        if scanned:
+            batches += dataset.scanner(
+                columns=list(LOCATED_COLUMNS), fragments=_handles(dataset, sorted(scanned))
+            ).to_batches()
+    return Located.of(
+        [batch.filter(pc.is_in(batch.column(names.ID_COLUMN), ids)) for batch in batches]
+    )
+
+
+def _split_changes(
+    theirs: RowChanges, ours: RowChanges | None
+) -> tuple[list[FragmentRows], list[FragmentRows]]:
+    """The fragments of the base that held rows that `theirs` changed, and those `ours` wrote."""
+    gone = [fragment for part in theirs.gone for fragment in part.fragments]
+    written = [fragment for part in ours.new for fragment in part.fragments] if ours else []
+    return gone, [fragment for fragment in written if not fragment.lost]
+
+
+def _has_regained(root: Root, changes: RowChanges) -> bool:
+    """Whether rows that were deleted before live again, as after a restore."""
+    fragments = [fragment for part in changes.new for fragment in part.fragments if fragment.lost]
+    if not fragments or changes.before is None or changes.after is None:
+        return bool(fragments)
+    after, before = (cached_dataset(root, entry) for entry in (changes.after, changes.before))
+    return bool(len(find_lost_rows(root, after, before, fragments)))
+
+
+def _at(dataset: LanceDataset, fragment_id: int, addresses: np.ndarray) -> list[pa.RecordBatch]:
+    """What is located of the rows at these addresses of a fragment, if they live."""
+    scans = [
+        dataset.scanner(
+            columns=list(LOCATED_COLUMNS),
+            filter=f"{_ADDRESS} IN ({', '.join(map(str, addresses[start : start + _TAKEN_ROWS]))})",
+            fragments=_handles(dataset, [fragment_id]),
+        )
+        for start in range(0, len(addresses), _TAKEN_ROWS)
+    ]
+    return [batch for scan in scans for batch in scan.to_batches()]
+
+
 def shrink_all(root: Root, entry: TableEntry, rows: Located) -> tuple[bulk.Shrunk, ...]:
     """The fragments without these rows."""
+    return _shrink_at(root, entry, rows.addresses)
+
+
+def _shrink_at(root: Root, entry: TableEntry, addresses: np.ndarray) -> tuple[bulk.Shrunk, ...]:
     return tuple(
-        bulk.shrink(root, entry, fragment, offsets) for fragment, offsets in rows.by_fragment()
+        bulk.shrink(root, entry, fragment, offsets) for fragment, offsets in by_fragment(addresses)
     )
+
+
+def by_fragment(addresses: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """The fragments that hold these rows, with their offsets."""
+    fragments = addresses >> np.uint64(32)
+    for fragment in np.unique(fragments).tolist():
+        yield int(fragment), np.sort(addresses[fragments == fragment] & np.uint64(0xFFFFFFFF))
 
 
 def write_edits(
@@ -180,17 +276,6 @@ def row_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 FEW_ROWS: Final = 4_096
 """Up to so many rows are compared by their contents instead, which avoids needless work."""
 
-_OFFSET: Final = np.uint64(0xFFFFFFFF)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _LostRows:
-    """Rows of one fragment that the fork lost: offsets, and what their new contents keep."""
-
-    fragment_id: int
-    offsets: np.ndarray = field(repr=False)
-    lineage: RowLineage = field(repr=False)
-
 
 def stage_adoption(
     objects: Objects,
@@ -208,100 +293,64 @@ def stage_adoption(
     if theirs.fork is None or fork_origin(root, theirs) != pinned.pin:
         return None
     plan = plan_row_changes(root, pinned, theirs)
-    if not _is_plain(plan) or plan.new_rows + plan.gone_rows <= FEW_ROWS:
+    if not _is_plain(root, plan) or plan.new_rows + plan.gone_rows <= FEW_ROWS:
+        return None
+    base, fork = cached_dataset(root, pinned), cached_dataset(root, theirs)
+    if not base.has_stable_row_ids:
         return None
     with translated(root, f"compare versions of {pinned.table_key}"):
-        gone_fragments = list(
-            _gone(cached_dataset(root, pinned), cached_dataset(root, theirs), plan)
-        )
-    gone_rows = _sort_by_row_id(fragment.lineage for fragment in gone_fragments)
+        gone_fragments = [fragment for part in plan.gone for fragment in part.fragments]
+        gone = find_lost_rows(root, base, fork, gone_fragments)
     new_rows = _new_rows(root, theirs, plan)
-    inserted, replacing = _write_adopted(root, writable, new_rows, gone_rows, schema)
-    replaced = sum(fragment.rows for fragment in replacing)
-    shrunk: list[bulk.Shrunk] = [
-        bulk.shrink(root, writable, fragment.fragment_id, fragment.offsets)
-        for fragment in gone_fragments
-        if len(fragment.offsets)
-    ]
+    inserted, replacing = _write_adopted(root, writable, new_rows, pinned.version, schema)
     return bulk.gather_merge(
         objects,
         writable,
         inserted=inserted,
         replacing=replacing,
-        shrunk=shrunk,
-        rows_deleted=len(gone_rows) - replaced,
+        shrunk=_shrink_at(root, writable, gone),
+        rows_deleted=len(gone) - sum(fragment.rows for fragment in replacing),
     )
 
 
-def _is_plain(plan: RowChanges) -> bool:
+def _is_plain(root: Root, plan: RowChanges) -> bool:
     """Whether the fork only deleted rows and added fragments, as every write of ours does."""
     gone_fragments = [fragment for part in plan.gone for fragment in part.fragments]
-    new_fragments = [fragment for part in plan.new for fragment in part.fragments]
-    return all(fragment.lost for fragment in gone_fragments) and not any(
-        fragment.lost for fragment in new_fragments
-    )
-
-
-def _gone(before: LanceDataset, after: LanceDataset, plan: RowChanges) -> Iterator[_LostRows]:
-    for fragment in (fragment for part in plan.gone for fragment in part.fragments):
-        here = _numbers(before, fragment.fragment_id, _ADDRESS, _ROW_ID, _CREATED_AT)
-        there = _numbers(after, fragment.fragment_id, _ADDRESS)
-        lives = np.zeros(fragment.span, np.bool_)
-        lives[there.column(_ADDRESS).to_numpy() & _OFFSET] = True
-        offsets = here.column(_ADDRESS).to_numpy() & _OFFSET
-        lost = ~lives[offsets]
-        yield _LostRows(
-            fragment_id=fragment.fragment_id,
-            offsets=offsets[lost],
-            lineage=RowLineage.of(here).take(lost),
-        )
-
-
-def _numbers(dataset: LanceDataset, fragment_id: int, *columns: str) -> pa.Table:
-    return dataset.scanner(
-        columns=list(columns), fragments=_handles(dataset, [fragment_id]), batch_size=1 << 20
-    ).to_table()
-
-
-def _sort_by_row_id(parts: Iterable[RowLineage]) -> RowLineage:
-    """All of them in the order of their row ids."""
-    lineages = [RowLineage.none(), *parts]
-    row_ids = np.concatenate([part.row_ids for part in lineages])
-    created_at = np.concatenate([part.created_at for part in lineages])
-    return RowLineage(row_ids=row_ids, created_at=created_at).take(np.argsort(row_ids))
+    return all(fragment.lost for fragment in gone_fragments) and not _has_regained(root, plan)
 
 
 def _write_adopted(
     root: Root,
     entry: TableEntry,
     new_rows: Iterable[pa.RecordBatch],
-    gone: RowLineage,
+    origin: int,
     schema: pa.Schema,
 ) -> tuple[list[bulk.StagedFragment], list[bulk.StagedFragment]]:
+    """Rows that versions up to the fork's origin created are known, whatever rewrote them."""
     inserted: list[bulk.StagedFragment] = []
     replacing: list[bulk.StagedFragment] = []
     for part in row_parts(new_rows):
-        row_ids = part.column(_ROW_ID).to_numpy()
-        at = np.minimum(np.searchsorted(gone.row_ids, row_ids), max(0, len(gone) - 1))
-        known = gone.row_ids[at] == row_ids if len(gone) else np.zeros(len(row_ids), np.bool_)
+        lineage = RowLineage.of(part)
+        known = lineage.created_at <= origin
         columns = [part.column(column.name).cast(column.type) for column in schema]
         rows = pa.Table.from_arrays(columns, schema=schema)
         new, old = rows.filter(pa.array(~known)), rows.filter(pa.array(known))
         if new.num_rows:
             inserted += bulk.write_rows(root, entry, new)
         if old.num_rows:
-            replacing += bulk.write_replacements(root, entry, old, gone.take(at[known]))
+            replacing += bulk.write_replacements(root, entry, old, lineage.take(known))
     return inserted, replacing
 
 
 def _new_rows(root: Root, theirs: TableEntry, plan: RowChanges) -> Iterator[pa.RecordBatch]:
     dataset = cached_dataset(root, theirs)
-    wanted = [fragment.fragment_id for part in plan.new for fragment in part.fragments]
+    _, written = _split_changes(plan, plan)
+    wanted = [fragment.fragment_id for fragment in written]
     if not wanted:
         return
     with translated(root, f"read {theirs.table_key}"):
         yield from dataset.scanner(
-            columns=[*plan.stored_after.names, _ROW_ID],
+            columns=[*plan.stored_after.names, _ROW_ID, _CREATED_AT],
             fragments=_handles(dataset, wanted),
             blob_handling="all_binary",
             batch_readahead=2,

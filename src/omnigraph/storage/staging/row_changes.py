@@ -4,29 +4,35 @@ Invariant: a row that differs is among the candidates, and a row that is not amo
 both versions. The cost follows the rows that changed and the number of fragments, not the table.
 
 A fragment whose columns lie in the same files in both versions can differ in its deletion vector
-only: the rows that one version lost are taken one by one. All rows of other fragments are
-candidates. Compaction makes many of those without changing a row. A row that only moved keeps its
-row id and its stamp, the version that wrote it; both are compared without reading a column, where
-that proves something: a stamp must mean the same commit on both sides, and every commit in between
-must be ours, which stamps each row it changes, or maintenance. Elsewhere moved rows stay
-candidates.
+only: the rows that one version lost are taken one by one. They are read from the deletion files;
+Lance itself shows them only by what a scan of the whole fragment leaves out. A file that does not
+hold as many rows as its version says is not used, and the fragment is scanned. All rows of other
+fragments are candidates. Compaction makes many of those without changing a row. A row that only
+moved keeps its row id and its stamp, the version that wrote it; both are compared without reading a
+column, where that proves something: a stamp must mean the same commit on both sides, and every
+commit in between must be ours, which stamps each row it changes, or maintenance. Elsewhere moved
+rows stay candidates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import struct
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError
+from omnigraph.storage.lance.base_paths import places_of_files
 from omnigraph.storage.lance.dataset_cache import cached_dataset
 from omnigraph.storage.lance.datasets import lance_branches, translated
+from omnigraph.storage.objects.store import stored_objects
 from omnigraph.storage.staging.table_versions import version_records
 
 if TYPE_CHECKING:
@@ -49,7 +55,17 @@ _SCAN_SHARE: Final = 1 / 8
 _ROWS_PER_VERSION: Final = 250
 _VERSIONS_FREE: Final = 100
 
+# Lance's bitmaps of deleted rows have the portable format of Roaring
+# (https://github.com/RoaringBitmap/RoaringFormatSpec).
+_RUNS_COOKIE: Final = 12_347
+_PLAIN_COOKIE: Final = 12_346
+_NO_OFFSETS_BELOW: Final = 4
+_ARRAY_MAX: Final = 4_096
+_BITMAP_BYTES: Final = 8_192
+
 Batches: TypeAlias = Iterator[pa.RecordBatch]
+PlacedRows: TypeAlias = Iterator[tuple[pa.RecordBatch, "Numbers"]]
+"""Rows with their addresses."""
 Fragments: TypeAlias = Sequence["FragmentRows"]
 Numbers: TypeAlias = "np.ndarray[Any, np.dtype[np.uint64]]"
 Column: TypeAlias = tuple[str, str, tuple[int, ...]]  # name, type, numbers of its fields
@@ -159,21 +175,120 @@ def plan_row_changes(
 
 
 def read_gone(
-    root: Root, plan: RowChanges, part: Part, *, columns: Sequence[str] | None = None
+    root: Root,
+    plan: RowChanges,
+    part: Part,
+    *,
+    columns: Sequence[str] | None = None,
+    only: pa.Array | None = None,
 ) -> Batches:
-    """Stream the candidates of one part of `plan.gone`: whole rows, or some columns of them."""
+    """Stream the candidates of one part of `plan.gone`: whole rows, or some columns of them.
+
+    Contents of rows whose ids are not among `only` are not read where that costs less.
+    """
     assert plan.before is not None
-    reading = _Reading(root, plan.before, plan.after, plan.stored_before, columns)
+    reading = _Reading(root, plan.before, plan.after, plan.stored_before, columns, only)
     return reading.rows(part, plan.new, plan.stamps)
 
 
 def read_new(
-    root: Root, plan: RowChanges, part: Part, *, columns: Sequence[str] | None = None
+    root: Root,
+    plan: RowChanges,
+    part: Part,
+    *,
+    columns: Sequence[str] | None = None,
+    only: pa.Array | None = None,
 ) -> Batches:
-    """Stream the candidates of one part of `plan.new`: whole rows, or some columns of them."""
+    """Stream the candidates of one part of `plan.new`, as `read_gone` does."""
     assert plan.after is not None
-    reading = _Reading(root, plan.after, plan.before, plan.stored_after, columns)
+    reading = _Reading(root, plan.after, plan.before, plan.stored_after, columns, only)
     return reading.rows(part, plan.gone, plan.stamps)
+
+
+def find_lost_rows(
+    root: Root, here: LanceDataset, there: LanceDataset, fragments: Fragments
+) -> Numbers:
+    """Addresses of rows of fragments that both versions have, which live here and not there."""
+    numbers = [fragment.fragment_id for fragment in fragments]
+    gone_here, gone_there = (read_deletions(root, table, numbers) for table in (here, there))
+    if gone_here is not None and gone_there is not None:
+        return np.setdiff1d(gone_there, gone_here, assume_unique=True)
+    live_here, live_there = (_numbers(table, fragments)[0] for table in (here, there))
+    return np.setdiff1d(live_here, live_there, assume_unique=True)
+
+
+def read_deletions(
+    root: Root, dataset: LanceDataset, fragment_ids: Collection[int]
+) -> np.ndarray | None:
+    """The row addresses of deleted rows, ascending; None if a deletion file cannot be read here."""
+    places = places_of_files(root, dataset)
+    parts = [np.empty(0, np.uint64)]
+    for number in sorted(fragment_ids):
+        fragment = dataset.get_fragment(number)
+        assert fragment is not None
+        file = fragment.metadata.deletion_file
+        if file is None:
+            continue
+        content = stored_objects(root).read(f"{places[file.base_id]}/{file.path(number)}")
+        offsets = None if content is None else _decode(file.file_type, content)
+        if offsets is None or len(offsets) != file.num_deleted_rows:
+            return None
+        parts.append((np.uint64(number) << np.uint64(32)) | np.sort(offsets).astype(np.uint64))
+    return np.concatenate(parts)
+
+
+def _decode(file_type: str, content: bytes) -> np.ndarray | None:
+    try:
+        match file_type:
+            case "array":
+                (column,) = pa.ipc.open_file(content).read_all().columns
+                offsets: np.ndarray = column.to_numpy()
+                return offsets
+            case "bitmap":
+                return np.concatenate([np.empty(0, np.uint32), *read_roaring(content)])
+            case _:
+                return None
+    except (ValueError, IndexError, OSError, struct.error):
+        return None
+
+
+def read_roaring(content: bytes) -> Iterator[np.ndarray]:
+    """The members of a bitmap, container by container, ascending.
+
+    Raises:
+        ValueError: it is cut off, or no such bitmap.
+    """
+    (cookie,) = struct.unpack_from("<I", content)
+    if cookie & 0xFFFF == _RUNS_COOKIE:
+        size, at = (cookie >> 16) + 1, 4
+        flags = np.frombuffer(content, np.uint8, -(-size // 8), at)
+        is_run = np.unpackbits(flags, bitorder="little")[:size].astype(bool)
+        at += len(flags)
+    elif cookie == _PLAIN_COOKIE:
+        (size,) = struct.unpack_from("<I", content, 4)
+        is_run, at = np.zeros(size, bool), 8
+    else:
+        raise ValueError(f"cookie {cookie}")
+    heads = np.frombuffer(content, "<u2", 2 * size, at).reshape(size, 2).astype(np.uint32)
+    at += 4 * size
+    if cookie == _PLAIN_COOKIE or size >= _NO_OFFSETS_BELOW:
+        at += 4 * size
+    for (key, highest), run in zip(heads, is_run, strict=True):
+        low, at = _container(content, at, int(highest) + 1, is_run=bool(run))
+        yield (key << np.uint32(16)) | low.astype(np.uint32)
+
+
+def _container(content: bytes, at: int, members: int, *, is_run: bool) -> tuple[np.ndarray, int]:
+    """The lower halves of one container's members, and where the next one starts."""
+    if is_run:
+        (count,) = struct.unpack_from("<H", content, at)
+        runs: Any = np.frombuffer(content, "<u2", 2 * count, at + 2).reshape(count, 2)
+        ranges = [np.arange(start, start + more + 1) for start, more in runs.tolist()]
+        return np.concatenate([np.empty(0, np.int64), *ranges]), at + 2 + 4 * count
+    if members <= _ARRAY_MAX:
+        return np.frombuffer(content, "<u2", members, at), at + 2 * members
+    bits = np.frombuffer(content, np.uint8, _BITMAP_BYTES, at)
+    return np.flatnonzero(np.unpackbits(bits, bitorder="little")), at + _BITMAP_BYTES
 
 
 class _Reading:
@@ -186,11 +301,14 @@ class _Reading:
         opposite: TableEntry | None,
         stored: pa.Schema,
         columns: Sequence[str] | None,
+        only: pa.Array | None,
     ) -> None:
         self._root, self._entry = root, entry
         self._table = cached_dataset(root, entry)
         self._other = cached_dataset(root, opposite) if opposite else None
         self._stored = pa.schema([stored.field(name) for name in columns or stored.names])
+        self._id = pa.schema([stored.field(names.ID_COLUMN)])
+        self._only = only
 
     def rows(self, part: Part, opposite: Sequence[Part], stamps: int | None) -> Batches:
         lost_fragments = [fragment for fragment in part.fragments if fragment.lost]
@@ -204,13 +322,13 @@ class _Reading:
                     whole_fragments, self._not_moved(whole_fragments, others, stamps)
                 )
             elif whole_fragments:
-                yield from self._scan(whole_fragments)
+                for batch, _ in self._scan(whole_fragments, self._stored):
+                    yield batch
 
     def _lost(self, fragments: Fragments) -> Numbers:
         """Addresses of rows that live here and not there."""
         assert self._other is not None
-        here, there = (_numbers(table, fragments)[0] for table in (self._table, self._other))
-        return np.setdiff1d(here, there, assume_unique=True)
+        return find_lost_rows(self._root, self._table, self._other, fragments)
 
     def _not_moved(self, fragments: Fragments, others: Fragments, stamps: int) -> Numbers:
         """Addresses of rows that the other version does not have with the same id and stamp."""
@@ -229,14 +347,10 @@ class _Reading:
 
     def _pick(self, fragments: Fragments, addresses: Numbers) -> Batches:
         """The rows at these addresses: taken, or filtered out of fragments with many of them."""
-        if len(addresses) < sum(fragment.span for fragment in fragments) * _SCAN_SHARE:
-            starts = range(0, len(addresses), _TAKEN_ROWS)
-            chunks = (addresses[start : start + _TAKEN_ROWS] for start in starts)
-            scans = [self._scan(fragments, taken=chunk) for chunk in chunks]
-        else:
-            scans = [self._scan(fragments, kept=addresses)]
+        if self._only is not None:
+            addresses = self._narrow(fragments, addresses, self._only)
         rows_read = 0
-        for batch in chain.from_iterable(scans):
+        for batch, _ in self._read_at(fragments, addresses, self._stored):
             rows_read += len(batch)
             yield batch
         if rows_read != len(addresses):
@@ -246,12 +360,33 @@ class _Reading:
                 next_step=f"Run `omnigraph check {self._root}`.",
             )
 
+    def _narrow(self, fragments: Fragments, addresses: Numbers, only: pa.Array) -> Numbers:
+        """Those of the addresses whose rows have one of these ids."""
+        narrowed = [addresses[:0]]
+        for ids, places in self._read_at(fragments, addresses, self._id):
+            is_wanted = pc.is_in(ids.column(names.ID_COLUMN), value_set=only)
+            narrowed.append(places[is_wanted.to_numpy(zero_copy_only=False)])
+        return np.sort(np.concatenate(narrowed))
+
+    def _read_at(self, fragments: Fragments, addresses: Numbers, stored: pa.Schema) -> PlacedRows:
+        if len(addresses) < sum(fragment.span for fragment in fragments) * _SCAN_SHARE:
+            for start in range(0, len(addresses), _TAKEN_ROWS):
+                chunk = addresses[start : start + _TAKEN_ROWS]
+                yield from self._scan(fragments, stored, taken=chunk)
+        else:
+            yield from self._scan(fragments, stored, kept=addresses)
+
     def _scan(
-        self, fragments: Fragments, *, taken: Numbers | None = None, kept: Numbers | None = None
-    ) -> Batches:
+        self,
+        fragments: Fragments,
+        stored: pa.Schema,
+        *,
+        taken: Numbers | None = None,
+        kept: Numbers | None = None,
+    ) -> PlacedRows:
         """Stream rows: all, those at `taken` addresses, or of all that are read those `kept`."""
         scanner = self._table.scanner(
-            columns=[*self._stored.names, _ADDRESS],
+            columns=[*stored.names, _ADDRESS],
             filter=None if taken is None else f"{_ADDRESS} IN ({', '.join(map(str, taken))})",
             fragments=_handles(self._table, fragments),
             blob_handling="all_binary",
@@ -263,8 +398,11 @@ class _Reading:
         )
         for batch in scanner.to_batches():
             *columns, addresses = batch.columns
-            rows = pa.RecordBatch.from_arrays(columns, schema=self._stored)
-            yield rows if kept is None else rows.filter(pa.array(np.isin(addresses, kept)))
+            rows, places = pa.RecordBatch.from_arrays(columns, schema=stored), addresses.to_numpy()
+            if kept is not None:
+                is_kept = np.isin(places, kept)
+                rows, places = rows.filter(pa.array(is_kept)), places[is_kept]
+            yield rows, places
 
 
 def _columns(table: LanceDataset | None, chosen: Sequence[str] | None) -> tuple[Column, ...]:
