@@ -22,6 +22,7 @@ from omnigraph.errors import DamagedGraphError, InvalidInputError, StorageUnavai
 from omnigraph.storage.lance.datasets import create_dataset
 from omnigraph.storage.objects.location import Root, parse_root
 from omnigraph.storage.snapshot import TableEntry
+from omnigraph.storage.staging.row_changes import Sought
 from tests.drawing import drawn
 from tests.storage.test_row_changes import SCHEMA, History, Row, Rows, Step, histories, row
 
@@ -81,8 +82,9 @@ def test_a_diff_agrees_with_plain_python_over_random_histories(
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(table_diff, "HELD_ROWS_MAX", rows_held)
                 assert repr(changes(diff)) == repr(rows)
-                only = [each for batch in diff.reader(only=ids) for each in batch.to_pylist()]
-                assert repr(only) == repr(some)
+                sought = Sought(ids=ids, changes=diff.plan)
+                found = [each for batch in diff.reader(only=sought) for each in batch.to_pylist()]
+                assert repr(found) == repr(some)
 
 
 @pytest.fixture

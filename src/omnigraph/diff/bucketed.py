@@ -35,7 +35,7 @@ from omnigraph.runner.shuffle import (
     read_files,
 )
 from omnigraph.storage.objects.paths import cannot_write
-from omnigraph.storage.staging.row_changes import Part, read_gone, read_new
+from omnigraph.storage.staging.row_changes import Part, Sought, read_gone, read_new
 
 Roles = tuple[str, str]
 """The roles of the files with rows of the version before, and of the version after."""
@@ -98,7 +98,7 @@ class BucketDiff(TableDiff):
         self,
         columns: Sequence[str] | None = None,
         *,
-        only: pa.Array | None = None,  # noqa: ARG002 - these files are read in any case
+        only: Sought | None = None,  # noqa: ARG002 - these files are read in any case
     ) -> Iterator[pa.RecordBatch]:
         return _select(read_files(self.scratch, self.gone_files), columns)
 
@@ -106,7 +106,7 @@ class BucketDiff(TableDiff):
         self,
         columns: Sequence[str] | None = None,
         *,
-        only: pa.Array | None = None,  # noqa: ARG002 - these files are read in any case
+        only: Sought | None = None,  # noqa: ARG002 - these files are read in any case
     ) -> Iterator[pa.RecordBatch]:
         return _select(read_files(self.scratch, self.new_files), columns)
 

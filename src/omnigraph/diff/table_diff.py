@@ -51,6 +51,7 @@ from omnigraph.schema.arrow import concatenate
 from omnigraph.storage.staging.row_changes import (
     Part,
     RowChanges,
+    Sought,
     plan_row_changes,
     read_gone,
     read_new,
@@ -154,32 +155,32 @@ class TableDiff:
         )
 
     def reader(
-        self, *, batch_rows: int = BATCH_ROWS, only: pa.Array | None = None
+        self, *, batch_rows: int = BATCH_ROWS, only: Sought | None = None
     ) -> pa.RecordBatchReader:
-        """Stream the rows that differ, or of these those whose ids are among `only`.
+        """Stream the rows that differ, or of these those that are sought.
 
         Batches have at most so many rows, fewer with blobs.
         """
         return pa.RecordBatchReader.from_batches(self.schema, self._batches(batch_rows, only))
 
     def gone(
-        self, columns: Sequence[str] | None = None, *, only: pa.Array | None = None
+        self, columns: Sequence[str] | None = None, *, only: Sought | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Stream the rows of `before` that may differ, or some columns of them.
 
-        With `only`, rows with other ids may be left out.
+        Rows that are not sought may be missing.
         """
         for part in self.plan.gone:
             yield from read_gone(self.root, self.plan, part, columns=columns, only=only)
 
     def new(
-        self, columns: Sequence[str] | None = None, *, only: pa.Array | None = None
+        self, columns: Sequence[str] | None = None, *, only: Sought | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Stream the rows of `after` that may differ, as `gone` does."""
         for part in self.plan.new:
             yield from read_new(self.root, self.plan, part, columns=columns, only=only)
 
-    def _batches(self, batch_rows: int, only: pa.Array | None) -> Iterator[pa.RecordBatch]:
+    def _batches(self, batch_rows: int, only: Sought | None) -> Iterator[pa.RecordBatch]:
         if self.unchanged:
             return
         held_rows = _hold(self, only)
@@ -187,7 +188,7 @@ class TableDiff:
             yield from held_rows.changes(batch_rows)
             return
         with _meeting(self) as meeting:
-            meeting.bring_rows(only=only)
+            meeting.bring_rows(only=None if only is None else only.ids)
             yield from meeting.changes(batch_rows)
 
 
@@ -403,8 +404,8 @@ class _HeldJoin(_Join):
             yield pairs.slice(start, batch_rows)
 
 
-def _hold(diff: TableDiff, only: pa.Array | None) -> _HeldJoin | None:
-    """All candidates, or those with these ids, if they are few."""
+def _hold(diff: TableDiff, only: Sought | None) -> _HeldJoin | None:
+    """All candidates, or those that are sought, if they are few."""
     plan = diff.plan
     if plan.gone_rows + plan.new_rows > HELD_ROWS_MAX:
         return None
@@ -416,7 +417,7 @@ def _hold(diff: TableDiff, only: pa.Array | None) -> _HeldJoin | None:
     ):
         rows = [pa.RecordBatch.from_pylist([], schema=schema or _NOTHING)]
         for batch in batches:
-            wanted = batch if only is None else _with_ids(batch, only)
+            wanted = batch if only is None else _with_ids(batch, only.ids)
             room -= wanted.nbytes
             if room < 0:
                 return None

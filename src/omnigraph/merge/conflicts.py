@@ -151,7 +151,7 @@ class MergeCounts:
     combined: int = 0
     """Updated rows that hold changes of both sides."""
     kept: int = 0
-    """Rows that only the target changed."""
+    """Rows that only the target changed, among those that were compared."""
     agreed: int = 0
     """Rows that both sides changed without a conflict, and that need no write."""
     open: int = 0

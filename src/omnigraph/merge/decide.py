@@ -49,6 +49,7 @@ from omnigraph.runner.shuffle import (
     read_files,
 )
 from omnigraph.schema.arrow import has_blob
+from omnigraph.storage.staging.row_changes import Sought
 from omnigraph.validation.constraints import TypeRules, UniqueTuple, WriteMode
 from omnigraph.validation.keyed_checks import check_keyed
 from omnigraph.validation.row_checks import check_rows
@@ -174,7 +175,7 @@ class _Bucket:
             if room < 0:
                 return chain(batches, reader), ours.reader()
         ids = pa.chunked_array([batch.column("id") for batch in batches], pa.string())
-        return batches, ours.reader(only=ids.combine_chunks())
+        return batches, ours.reader(only=Sought(ids=ids.combine_chunks(), changes=theirs.plan))
 
 
 class BrokenRows(msgspec.Struct, frozen=True, array_like=True):

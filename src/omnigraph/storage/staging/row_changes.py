@@ -132,6 +132,22 @@ class RowChanges:
         return sum(part.rows for part in self.new)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sought:
+    """The ids of rows that `changes` changed, to which a reading is limited."""
+
+    ids: pa.Array = field(repr=False)
+    changes: RowChanges
+
+    @property
+    def fragments(self) -> tuple[FragmentRows, ...]:
+        return tuple(fragment for part in self.changes.gone for fragment in part.fragments)
+
+    def is_of(self, entry: TableEntry) -> bool:
+        """Whether these ids are, in this version, only where deletion files say."""
+        return self.changes.before == entry and all(fragment.lost for fragment in self.fragments)
+
+
 def plan_row_changes(
     root: Root,
     before: TableEntry | None,
@@ -180,11 +196,11 @@ def read_gone(
     part: Part,
     *,
     columns: Sequence[str] | None = None,
-    only: pa.Array | None = None,
+    only: Sought | None = None,
 ) -> Batches:
     """Stream the candidates of one part of `plan.gone`: whole rows, or some columns of them.
 
-    Contents of rows whose ids are not among `only` are not read where that costs less.
+    Contents of rows that are not sought are not read where that costs less.
     """
     assert plan.before is not None
     reading = _Reading(root, plan.before, plan.after, plan.stored_before, columns, only)
@@ -197,7 +213,7 @@ def read_new(
     part: Part,
     *,
     columns: Sequence[str] | None = None,
-    only: pa.Array | None = None,
+    only: Sought | None = None,
 ) -> Batches:
     """Stream the candidates of one part of `plan.new`, as `read_gone` does."""
     assert plan.after is not None
@@ -301,7 +317,7 @@ class _Reading:
         opposite: TableEntry | None,
         stored: pa.Schema,
         columns: Sequence[str] | None,
-        only: pa.Array | None,
+        only: Sought | None,
     ) -> None:
         self._root, self._entry = root, entry
         self._table = cached_dataset(root, entry)
@@ -360,11 +376,18 @@ class _Reading:
                 next_step=f"Run `omnigraph check {self._root}`.",
             )
 
-    def _narrow(self, fragments: Fragments, addresses: Numbers, only: pa.Array) -> Numbers:
-        """Those of the addresses whose rows have one of these ids."""
+    def _narrow(self, fragments: Fragments, addresses: Numbers, only: Sought) -> Numbers:
+        """Those of the addresses whose rows may be sought."""
+        if only.changes.after is not None and only.is_of(self._entry):
+            others = cached_dataset(self._root, only.changes.after)
+            return np.intersect1d(
+                addresses,
+                find_lost_rows(self._root, self._table, others, only.fragments),
+                assume_unique=True,
+            )
         narrowed = [addresses[:0]]
         for ids, places in self._read_at(fragments, addresses, self._id):
-            is_wanted = pc.is_in(ids.column(names.ID_COLUMN), value_set=only)
+            is_wanted = pc.is_in(ids.column(names.ID_COLUMN), value_set=only.ids)
             narrowed.append(places[is_wanted.to_numpy(zero_copy_only=False)])
         return np.sort(np.concatenate(narrowed))
 
