@@ -234,7 +234,7 @@ def test_random_edits_on_top_of_each_other(graph_root: str) -> None:
 def test_rows_that_another_side_changed_are_located_without_a_scan(graph_root: str) -> None:
     roots = (f"{graph_root}-{number}" for number in itertools.count())
 
-    @drawn(4)
+    @drawn(2)
     @given(st.tuples(LETTERS, LETTERS), st.tuples(LETTERS, LETTERS), st.booleans())
     def agree(
         theirs: tuple[set[str], set[str]], ours: tuple[set[str], set[str]], compacts: bool

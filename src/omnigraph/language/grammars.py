@@ -17,7 +17,7 @@ import hashlib
 import json
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
@@ -102,7 +102,7 @@ class Grammar:
         return tables
 
     def _fingerprint(self, source: str) -> str:
-        parts = [source, lark.__version__, json.dumps(asdict(self), sort_keys=True)]
+        parts = [source, lark.__version__, self.lexer, str(self.maybe_placeholders)]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
