@@ -35,7 +35,7 @@ from omnigraph.load.pipeline import run_load
 from omnigraph.load.report import Engine, LoadJob, LoadReport
 from omnigraph.load.staging import PieceReport, StagedTable
 from omnigraph.packed import Packed
-from omnigraph.runner.protocol import FramePart, Hop, Send, Sent, Stage, Task
+from omnigraph.runner.protocol import FramePart, Hop, Send, Sent, Stage, StageMetrics, Task
 from omnigraph.runner.shuffle import Scratch, StoredScratch
 from omnigraph.runner.stored_pieces import store_pieces
 from omnigraph.storage.objects.location import Root, parse_root
@@ -76,6 +76,7 @@ class StubRunner:
         self._phases = phases
         self._scratch: StoredScratch | None = None
         self.parallel = 800
+        self.stages: tuple[StageMetrics, ...] = ()
 
     def map(
         self,

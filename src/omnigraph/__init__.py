@@ -138,6 +138,7 @@ if _TYPE_CHECKING:
         verify,
     )
     from omnigraph.runner.progress import Progress
+    from omnigraph.runner.protocol import StageMetrics
     from omnigraph.runner.session import SparkTarget
     from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
     from omnigraph.storage.manifest.history import Recovery
@@ -265,6 +266,7 @@ __all__ = [
     "SparkJobFailedError",
     "SparkTarget",
     "SparkUnavailableError",
+    "StageMetrics",
     "Step",
     "StepOutcome",
     "StepReport",
@@ -419,6 +421,7 @@ _HOMES = {
         "restore",
         "verify",
     ),
+    "omnigraph.runner.protocol": ("StageMetrics",),
     "omnigraph.runner.progress": ("Progress",),
     "omnigraph.runner.session": ("SparkTarget",),
     "omnigraph.schema.catalog": ("Catalog", "EdgeType", "NodeType"),

@@ -54,6 +54,17 @@ def test_load_shows_what_was_written_and_the_commit(graph: str, tmp_path: Path) 
     assert f"commit {newest.commit_id[:12]}" in done.stdout
 
 
+def test_load_shows_its_stages_only_if_asked(graph: str, tmp_path: Path) -> None:
+    plain = omnigraph("load", graph, people(tmp_path / "p.jsonl", 1))
+    counted = omnigraph(
+        "load", graph, people(tmp_path / "q.jsonl", 2), "--mode", "merge", "--stats"
+    )
+
+    assert "parse and stage" not in plain.stdout + plain.stderr
+    assert "parse and stage" in counted.stderr
+    assert "parse and stage" not in counted.stdout
+
+
 def test_load_as_json_prints_one_object_and_nothing_else(graph: str, tmp_path: Path) -> None:
     done = omnigraph("load", graph, people(tmp_path / "p.jsonl", 1), "--json")
 

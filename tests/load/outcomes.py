@@ -20,7 +20,7 @@ from tests.load.test_load_random import spelt
 from tests.stores import place_copy, root_at
 
 Load = Callable[..., LoadReport]
-_BY_NATURE = ("commit_id", "engine", "operation_id", "quarantine", "seconds")
+_BY_NATURE = ("commit_id", "engine", "operation_id", "quarantine", "seconds", "stages")
 """What differs between two loads of the same input."""
 
 

@@ -619,6 +619,7 @@ def test_a_report_is_json_with_the_keys_people_rely_on(graph: Graph, tmp_path: P
         "engine",
         "mode",
         "dry_run",
+        "stages",
     }
     assert json.loads(report.to_json())["mode"] == "append"
     assert "1 written to Person" in report.summary()

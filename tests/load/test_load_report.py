@@ -6,15 +6,17 @@ import json
 import random
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow.parquet as pq
 import pytest
 
 import omnigraph
 from omnigraph.api.options import LoadOptions
+from omnigraph.errors import LoadRefusedError
 from omnigraph.graph import Graph
 from omnigraph.load import load as load_operation
+from omnigraph.load.report import LoadReport
 
 pytestmark = pytest.mark.unit
 
@@ -166,3 +168,34 @@ def written_as_files(
 
 def rows_in(graph: Graph, type_name: str) -> int:
     return int(graph.scan(type_name, columns=["id"]).read_all().num_rows)
+
+
+def test_the_stages_of_a_load_account_for_its_rows(tmp_path: Path) -> None:
+    graph = omnigraph.init(str(tmp_path / "graph"), schema=SCHEMA)
+    source = tmp_path / "people.jsonl"
+    source.write_text("".join(json.dumps(record) + "\n" for record in good_records()))
+
+    report = graph.load(str(source), options=LoadOptions(engine="local"))
+
+    stages = {(stage.name, stage.type): stage for stage in report.stages}
+    assert stages["parse and stage", None].rows == report.read
+    assert stages["parse and stage", None].read_bytes == source.stat().st_size
+    assert stages["check keys", None].shuffled_bytes > 0
+    for name, count in report.written.items():
+        assert stages["write rows", name].rows == count
+        assert stages["write rows", name].written_bytes > 0
+    assert all(stage.seconds >= stage.longest_task_seconds for stage in report.stages)
+    assert json.loads(report.to_json())["stages"][0]["name"] == "parse and stage"
+    assert max(map(len, report.stage_table().lines(width=80))) <= 80
+
+
+def test_a_load_that_is_refused_has_stages(tmp_path: Path) -> None:
+    graph = omnigraph.init(str(tmp_path / "graph"), schema=SCHEMA)
+    source = tmp_path / "people.jsonl"
+    source.write_text(json.dumps(person("ada", age=-1)))
+
+    with pytest.raises(LoadRefusedError) as refused:
+        graph.load(str(source), options=LoadOptions(engine="local"))
+
+    report = cast("LoadReport", refused.value.report)
+    assert [stage.name for stage in report.stages] == ["parse and stage", "check keys"]

@@ -7,6 +7,7 @@ import pytest
 
 from omnigraph.load.load import BREAK_EVEN_BYTES
 from omnigraph.load.report import QUARANTINE_SCHEMA, Engine, FaultPolicy, LoadReport, RejectedRecord
+from omnigraph.runner.protocol import StageMetrics
 from omnigraph.validation.constraints import WriteMode
 from omnigraph.validation.violations import Reason
 
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.unit
 PAGE = (Path(__file__).parent.parent.parent / "docs/reference/load.md").read_text()
 WORDS = [*Reason, *WriteMode, *Engine, *FaultPolicy]
 KEYS = [
-    *(each.name for each in (*fields(LoadReport), *fields(RejectedRecord))),
+    *(each.name for each in (*fields(LoadReport), *fields(RejectedRecord), *fields(StageMetrics))),
     *QUARANTINE_SCHEMA.names,
 ]
 

@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from omnigraph.errors import OmnigraphError
-from omnigraph.runner.protocol import FramePart, Hop, Send, Sent, Stage, Task, attempt
+from omnigraph.runner.protocol import FramePart, Hop, Send, Sent, Stage, StageMetrics, Task, attempt
 from omnigraph.runner.shuffle import LocalScratch, Scratch, StoredScratch
 from omnigraph.storage.objects.location import Root
 
@@ -32,6 +32,7 @@ class RandomRunner:
         self._random = random.Random(seed)
         self.attempts = 0
         self.aborted = 0
+        self.stages: tuple[StageMetrics, ...] = ()
         self.parallel = self._random.randint(1, 7)
 
     def map(
@@ -130,8 +131,8 @@ class _Doomed(Task):
         super().__init__(number)
         self._calls = calls
 
-    def advance(self, *, rows: int = 0, size: int = 0) -> None:
-        del rows, size
+    def advance(self, *, rows: int = 0, size: int = 0, written: int = 0, spilled: int = 0) -> None:
+        del rows, size, written, spilled
         self._calls -= 1
         if self._calls < 0:
             raise _AbortedError

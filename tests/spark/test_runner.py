@@ -16,6 +16,7 @@ from omnigraph.runner.job_failures import decode_error, encode_error
 from omnigraph.runner.protocol import FramePart, Hop, Sent, Stage, Task, require_answers
 from omnigraph.runner.spark import SparkRunner, routes
 from omnigraph.storage.objects.location import parse_root
+from tests.runner import test_metrics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,6 +106,21 @@ def test_partitions_of_frames_are_numbered_in_order(
 
     parts = require_answers(runner.map_frames(STAGE, frames, work, tuple[str, list[int]]))
     assert parts == [("a", [0, 1, 2, 3, 4]), ("a", [5, 6, 7, 8, 9]), ("b", [10, 11, 12])]
+
+
+def test_stages_count_what_they_count_in_threads(spark: SparkSession, tmp_path: Path) -> None:
+    mapping = SparkRunner(spark, parse_root(str(tmp_path)))
+    for _ in range(2):
+        mapping.map(test_metrics.STAGE, [1, 2, 3], test_metrics.read_piece, int)
+    assert test_metrics.figures(mapping) == test_metrics.MAPPED
+
+    exchanging = SparkRunner(spark, parse_root(str(tmp_path)))
+    answers = exchanging.exchange(
+        test_metrics.STAGE, [1, 2, 3], test_metrics.send_piece, *test_metrics.HOPS
+    )
+    assert answers == [(0, b"600")]
+    assert test_metrics.figures(exchanging) == test_metrics.EXCHANGED
+    assert exchanging.stages[0].spilled_bytes == 0
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 7, 64])

@@ -183,6 +183,8 @@ def _show_load(report: LoadReport, *, as_json: bool) -> None:
         output.json_object(asdict(report))
         return
     output.show(report)
+    if report.stages and output.has_beside("stats"):
+        output.note_table(report.stage_table())
 
 
 def _show_export(report: ExportReport, *, as_json: bool) -> None:

@@ -36,6 +36,7 @@ from omnigraph import errors
 from omnigraph.api.system_clock import SYSTEM_CLOCK
 from omnigraph.display.cells import counted, fold, printable
 from omnigraph.display.pages import Displayed, Page, page_of
+from omnigraph.display.tables import ON_A_TERMINAL, TableView
 from omnigraph.language.diagnostics import Diagnostic
 from omnigraph.names import MAIN
 
@@ -349,6 +350,17 @@ def beside_results(key: str, compute: Callable[[], object]) -> Iterator[None]:
         yield
     finally:
         del _beside[key]
+
+
+def has_beside(key: str) -> bool:
+    """Whether a key is added to JSON objects now."""
+    return key in _beside
+
+
+def note_table(table: TableView) -> None:
+    """A table that is not a result."""
+    for row in table.lines(width=_width_of(sys.stderr), advice=ON_A_TERMINAL):
+        sys.stderr.write(f"{visible(row)}\n")
 
 
 def created(graph: Graph, *, as_json: bool) -> None:

@@ -138,7 +138,7 @@ def run_load(
             scratch = staged.plan.scratch
         load = _Load(job, runner, scratch, engine, staged)
         stack.callback(load.clean_up)
-        return load.run()
+        return replace(load.run(), stages=runner.stages)
 
 
 class _Load:
@@ -278,7 +278,9 @@ class _Load:
             engine=self._engine,
         )
         load_report.require_acceptable(
-            self._account, on_error=self._job.on_error, ceiling=self._job.ceiling
+            replace(self._account, stages=self._runner.stages),
+            on_error=self._job.on_error,
+            ceiling=self._job.ceiling,
         )
         if self._job.dry_run and self._spool is None:
             raise _DryRunEnded
@@ -614,6 +616,7 @@ def _write_pieces(root: Root, work: _WriteWork, task: Task) -> _WrittenRows:
     reader = pa.RecordBatchReader.from_batches(work.schema, rows())
     # The commit makes files of this process durable.
     fragments = bulk.write_rows(root, work.entry, reader)
+    task.advance(written=bulk.count_bytes(fragments))
     return _WrittenRows([(fragment.description, fragment.rows) for fragment in fragments])
 
 

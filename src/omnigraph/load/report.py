@@ -28,13 +28,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from omnigraph import names
-from omnigraph.display.cells import counted, short_id
+from omnigraph.display.cells import counted, file_size, short_id
 from omnigraph.display.pages import Displayed, Page
 from omnigraph.display.tables import TableView
 from omnigraph.errors import InvalidInputError, LoadRefusedError
 from omnigraph.language.diagnostics import shown
 from omnigraph.names import edge_table_key, node_table_key
 from omnigraph.runner.progress import Progress as Progress  # where it was until now
+from omnigraph.runner.protocol import StageMetrics
 from omnigraph.storage.objects.location import Root, Scheme, parse_root
 from omnigraph.storage.objects.store import Objects, StoredObjects
 from omnigraph.validation.violations import Reason
@@ -132,7 +133,8 @@ class LoadReport(Displayed):
     `rejected` are the first faults in input order. `broken` says what the load would leave broken
     among published rows, which no record can be blamed for. All counts are zero and `repeated` is
     true if an earlier load with the same operation id had been published: nothing was read then.
-    `merged` is the commit that brought a load through a branch into another one.
+    `merged` is the commit that brought a load through a branch into another one. `stages` says what
+    the steps of the load cost; it is empty if nothing was read.
     """
 
     read: int
@@ -151,6 +153,7 @@ class LoadReport(Displayed):
     rejected: tuple[RejectedRecord, ...] = ()
     broken: tuple[str, ...] = ()
     merged: str | None = None
+    stages: tuple[StageMetrics, ...] = ()
 
     @property
     def faults(self) -> int:
@@ -192,6 +195,25 @@ class LoadReport(Displayed):
             lines=[*lines, self._outcome()],
         )
 
+    def stage_table(self) -> TableView:
+        """What the stages cost, without figures that all of them lack."""
+        columns = {
+            "tasks": [f"{stage.tasks:,}" for stage in self.stages],
+            "rows": [f"{stage.rows:,}" for stage in self.stages],
+            "read": [_size(stage.read_bytes) for stage in self.stages],
+            "written": [_size(stage.written_bytes) for stage in self.stages],
+            "shuffled": [_size(stage.shuffled_bytes) for stage in self.stages],
+            "spilled": [_size(stage.spilled_bytes) for stage in self.stages],
+            "s": [f"{stage.seconds:.1f}" for stage in self.stages],
+            "task s": [f"{stage.longest_task_seconds:.1f}" for stage in self.stages],
+        }
+        shown_columns = {title: cells for title, cells in columns.items() if any(cells)}
+        return TableView(
+            header=("stage", *shown_columns),
+            rows=list(zip(map(str, self.stages), *shown_columns.values(), strict=True)),
+            numbers=tuple(range(1, len(shown_columns) + 1)),
+        )
+
     def _outcome(self) -> str:
         speed = f"read {counted(self.read, 'record')} in {self.seconds:.1f} s ({self.engine.value})"
         if self.dry_run:
@@ -200,6 +222,10 @@ class LoadReport(Displayed):
             return f"{speed}; nothing to write"
         merged = f", merged as commit {short_id(self.merged)}" if self.merged else ""
         return f"{speed}, commit {short_id(self.commit_id)}{merged}"
+
+
+def _size(count: int | None) -> str:
+    return file_size(count) if count else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -246,6 +246,8 @@ class PieceStager:
                 case _:
                     assert_never(part)
         tables = self._rows.finish()
+        for table in tables.values():
+            task.advance(written=bulk.count_bytes(table.staged_fragments()))
         if self._plan.spool is None:
             make_durable(self._plan.root)
         reach("load.split_staged")

@@ -243,7 +243,7 @@ class _UpsertTasks:
                 created_at=_joined([match.created_at for match in matches], np.uint64),
             )
             positions = _joined([match.positions for match in matches], np.uint32)
-            result = self._rewrite(owner, positions, lineage)
+            result = self._rewrite(owner, positions, lineage, task)
         else:
             result = _OwnerResult(owner=owner, shrunk=list(self._shrink(matches, task)))
         make_durable(self._root)
@@ -263,7 +263,9 @@ class _UpsertTasks:
             )
             yield fragment, lost.description, lost.rows_lost
 
-    def _rewrite(self, owner: int, positions: np.ndarray, lineage: RowLineage) -> _OwnerResult:
+    def _rewrite(
+        self, owner: int, positions: np.ndarray, lineage: RowLineage, task: Task
+    ) -> _OwnerResult:
         """Write a piece's rows, known ones apart from new ones."""
         order = np.argsort(positions)
         positions, lineage = positions[order], lineage.take(order)
@@ -281,6 +283,7 @@ class _UpsertTasks:
             else ()
         )
         inserted = bulk.write_rows(self._root, self._entry, fresh) if len(fresh) else ()
+        task.advance(written=bulk.count_bytes((*inserted, *replacing)))
         return _OwnerResult(
             owner=owner,
             inserted=[(fragment.description, fragment.rows) for fragment in inserted],

@@ -39,9 +39,10 @@ class Mailboxes:
     def put(self, messages: Iterator[Sent], task: Task) -> None:
         try:
             for partition, content in messages:
-                task.advance()
                 with self._lock:
-                    self._messages.setdefault(partition, []).append(self._keep(content))
+                    place = self._keep(content)
+                    self._messages.setdefault(partition, []).append(place)
+                task.advance(spilled=0 if isinstance(place, bytes) else len(content))
         finally:
             if isinstance(messages, Generator):
                 messages.close()  # what it has open is not needed while a failure is handled

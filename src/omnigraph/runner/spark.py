@@ -13,6 +13,7 @@ Invariants:
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -26,7 +27,20 @@ from omnigraph.errors import InvalidInputError, OmnigraphError
 from omnigraph.packed import Packed
 from omnigraph.runner import spark_versions
 from omnigraph.runner.job_failures import decode_error, encode_error, job_errors, task_errors
-from omnigraph.runner.protocol import FramePart, Hop, Observer, Send, Sent, Stage, Task, attempt
+from omnigraph.runner.protocol import (
+    FramePart,
+    Hop,
+    Observer,
+    Send,
+    Sent,
+    Stage,
+    StageLog,
+    StageMetrics,
+    StageRun,
+    Tally,
+    Task,
+    attempt,
+)
 from omnigraph.runner.session import without_noise
 from omnigraph.runner.shuffle import Scratch, StoredScratch
 from omnigraph.runner.stored_pieces import PIECES_SENT_MAX, StoredPieces, store_pieces
@@ -41,12 +55,15 @@ if TYPE_CHECKING:
 Piece = TypeVar("Piece")
 Answer = TypeVar("Answer")
 
-_ANSWERS: Final = "number long, failed boolean, blob binary"
+_ANSWERS: Final = "number long, failed boolean, blob binary, tally binary"
 _ANSWERS_SCHEMA: Final = pa.schema(
-    [("number", pa.int64()), ("failed", pa.bool_()), ("blob", pa.binary())]
+    [("number", pa.int64()), ("failed", pa.bool_()), ("blob", pa.binary()), ("tally", pa.binary())]
 )
-_MESSAGES: Final = "route int, blob binary"
-_MESSAGES_SCHEMA: Final = pa.schema([("route", pa.int32()), ("blob", pa.binary())])
+# The last row of every task has its tally instead of a message, with those that it received.
+_MESSAGES: Final = "route int, blob binary, tally binary"
+_MESSAGES_SCHEMA: Final = pa.schema(
+    [("route", pa.int32()), ("blob", pa.binary()), ("tally", pa.binary())]
+)
 # The seed of Spark's `hash`, which decides the partition of a row.
 _SEED: Final = 42
 _PARALLEL_UNKNOWN: Final = 8
@@ -60,12 +77,17 @@ class SparkRunner:
         self._root = root
         self._observer = observer or Unobserved()
         self._scratch: StoredScratch | None = None
+        self._log = StageLog()
         if address := spark_versions.ui_address(spark):
             self._observer.watch_at(address)
 
     @property
     def parallel(self) -> int:
         return spark_versions.parallel_tasks(self._spark) or _PARALLEL_UNKNOWN
+
+    @property
+    def stages(self) -> tuple[StageMetrics, ...]:
+        return self._log.metrics()
 
     def map(
         self,
@@ -79,12 +101,12 @@ class SparkRunner:
         self._observer.begin(stage, pieces=len(pieces))
         handed = self._hand_over(pieces)
 
-        def run(number: int) -> Answer:
-            return work(handed[number], Task(number))
+        def run(task: Task) -> Answer:
+            return work(handed[task.number], task)
 
         def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for number in _numbers(batches):
-                yield _answered(number, functools.partial(run, number))
+                yield _answered(Task(number), run)
 
         with without_noise():
             frame = self._range(len(pieces)).mapInArrow(tidy(task), _ANSWERS)
@@ -117,8 +139,11 @@ class SparkRunner:
 
         def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for number in _numbers(batches):
+                sender = Task(number)
                 with task_errors():
-                    yield from _messages(send(handed[number], Task(number)), hops[0].partitions)
+                    sent = send(handed[number], sender)
+                    yield from _messages(sent, hops[0].partitions, sender.tally)
+                yield _tally_row(hops[0].partitions, sender.tally)
 
         with without_noise():
             frame = self._range(len(pieces)).mapInArrow(tidy(task), _MESSAGES)
@@ -127,7 +152,8 @@ class SparkRunner:
                 frame = frame.repartition(hop.partitions, "route").mapInArrow(
                     tidy(receive), _MESSAGES
                 )
-        return [(row.route, bytes(row.blob)) for row in self._collect(stage, frame, pieces=tasks)]
+        rows = self._collect(stage, frame, pieces=tasks)
+        return [(row.route, bytes(row.blob)) for row in rows if row.blob is not None]
 
     @contextmanager
     def scratch(self, operation_id: str) -> Iterator[Scratch]:
@@ -176,10 +202,11 @@ class SparkRunner:
             reported = done
 
         is_observed = not isinstance(self._observer, Unobserved)
-        with without_noise(), job_errors():
-            rows = spark_versions.run_job(
+        with without_noise(), job_errors(), self._log.run(stage) as stage_run:
+            rows, spilled = spark_versions.run_job(
                 self._spark, str(stage), frame.collect, observe=observe if is_observed else None
             )
+            _tally(stage_run, rows, spilled)
         observe(pieces or len(rows))
         return rows
 
@@ -189,12 +216,29 @@ def _numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
         yield from batch.column(0).to_pylist()
 
 
-def _answered(number: int, work: Callable[[], Any]) -> pa.RecordBatch:
-    result = attempt(work)
+def _tally(stage_run: StageRun, rows: Iterable[Row], spilled: int | None) -> None:
+    """Add up what the tasks counted, and what Spark itself spilled."""
+    for row in rows:
+        if row.tally is not None:
+            stage_run.add(Tally.decode(bytes(row.tally)))
+    stage_run.spill_is_known = spilled is not None
+    stage_run.add(Tally(spilled=spilled or 0))
+
+
+def _answered(task: Task, work: Callable[[Task], Any]) -> pa.RecordBatch:
+    began = time.perf_counter()
+    result = attempt(lambda: work(task.anew()))
+    task.tally.end_task(time.perf_counter() - began)
     failed = isinstance(result, OmnigraphError)
     blob = encode_error(result) if failed else msgspec.msgpack.encode(result)
+    return _answer_row(task, blob, failed=failed)
+
+
+def _answer_row(task: Task, blob: bytes, *, failed: bool) -> pa.RecordBatch:
+    tally = msgspec.msgpack.encode(task.tally)
     return pa.RecordBatch.from_pydict(
-        {"number": [number], "failed": [failed], "blob": [blob]}, schema=_ANSWERS_SCHEMA
+        {"number": [task.number], "failed": [failed], "blob": [blob], "tally": [tally]},
+        schema=_ANSWERS_SCHEMA,
     )
 
 
@@ -203,15 +247,14 @@ def _frame_task(name: str, work: Callable[[FramePart, Task], Any]) -> ArrowTask:
         context = TaskContext.get()
         assert context is not None
         # The partitions of a union are those of its frames, one after the other.
-        number = context.partitionId()
-        part = FramePart(number=number, frame=name, batches=batches)
+        frame_task = Task(context.partitionId())
+        part = FramePart(number=frame_task.number, frame=name, batches=batches)
         # A stream can be read once, so only Spark can repeat the work.
+        began = time.perf_counter()
         with task_errors():
-            result = work(part, Task(number))
-        yield pa.RecordBatch.from_pydict(
-            {"number": [number], "failed": [False], "blob": [msgspec.msgpack.encode(result)]},
-            schema=_ANSWERS_SCHEMA,
-        )
+            result = work(part, frame_task)
+        frame_task.tally.end_task(time.perf_counter() - began)
+        yield _answer_row(frame_task, msgspec.msgpack.encode(result), failed=False)
 
     return task
 
@@ -228,21 +271,53 @@ def _receiving(hop: Hop, following: int | None) -> ArrowTask:
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None
-        contents = (blob for batch in batches for blob in batch.column("blob").to_pylist())
+        receiver = Task(context.partitionId())
+        received = Tally()
+
+        def contents() -> Iterator[bytes]:
+            for batch in batches:
+                for blob, tally in zip(*(batch.column(n).to_pylist() for n in (1, 2)), strict=True):
+                    if tally is None:
+                        yield blob
+                    else:
+                        received.add(Tally.decode(tally))
+
         with task_errors():
-            yield from _messages(hop.receive(contents, Task(context.partitionId())), following)
+            messages = contents()
+            yield from _messages(hop.receive(messages, receiver), following, receiver.tally)
+            for _ in messages:
+                pass  # a receiver need not read all of them, and tallies are among them
+        receiver.tally.add(received)
+        yield _tally_row(following, receiver.tally)
 
     return task
 
 
-def _messages(sent: Iterable[Sent], partitions: int | None) -> Iterator[pa.RecordBatch]:
+def _messages(
+    sent: Iterator[Sent], partitions: int | None, tally: Tally
+) -> Iterator[pa.RecordBatch]:
     """One batch per message: they may be large. Answers to the driver keep their numbers."""
     numbers = None if partitions is None else routes(partitions)
+    began = time.perf_counter()
     for number, blob in sent:
         route = number if numbers is None else int(numbers[number])
-        yield pa.RecordBatch.from_pydict(
-            {"route": [route], "blob": [blob]}, schema=_MESSAGES_SCHEMA
-        )
+        tally.shuffled += 0 if numbers is None else len(blob)
+        yield _message_row(route, blob=blob)
+    tally.end_task(time.perf_counter() - began)
+
+
+def _tally_row(partitions: int | None, tally: Tally) -> pa.RecordBatch:
+    """What a task counted, for the first partition of the next hop, or for the driver."""
+    route = 0 if partitions is None else int(routes(partitions)[0])
+    return _message_row(route, tally=msgspec.msgpack.encode(tally))
+
+
+def _message_row(
+    route: int, *, blob: bytes | None = None, tally: bytes | None = None
+) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(
+        {"route": [route], "blob": [blob], "tally": [tally]}, schema=_MESSAGES_SCHEMA
+    )
 
 
 @functools.lru_cache(maxsize=8)

@@ -6,6 +6,7 @@
 | cancelling one job | by tag | by tag | by tag |
 | tasks done | asked of the status tracker | unknown | told by the server |
 | address of the UI | if the UI is on | unknown | unknown |
+| bytes spilled | in the status store | unknown | unknown |
 
 | | 3.5 | 4.0 | 4.1 | from 4.2 |
 |---|---|---|---|---|
@@ -87,6 +88,7 @@ Result = TypeVar("Result")
 _DESCRIPTION: Final = "spark.job.description"
 _POLL_SECONDS: Final = 0.5
 _CANCEL_SECONDS: Final = 0.2
+_STATUS_MILLISECONDS: Final = 1000
 _LONG: Final = "bigint"
 _LONG_MIN: Final = -(1 << 63)
 _LONG_MAX: Final = (1 << 63) - 1
@@ -184,8 +186,10 @@ def run_job(
     action: Callable[[], Result],
     *,
     observe: Callable[[int], None] | None = None,
-) -> Result:
-    """The result of an action of Spark; `observe` learns how many of its tasks are done.
+) -> tuple[Result, int | None]:
+    """The result of an action of Spark, and the bytes that its stages spilled to disk, if known.
+
+    `observe` learns how many of its tasks are done.
 
     Raises:
         KeyboardInterrupt: the job was cancelled.
@@ -206,7 +210,7 @@ def run_job(
                 with suppress(Exception):
                     job.cancel()
             raise
-        return future.result()
+        return future.result(), job.bytes_spilled()
 
 
 class _Job(Protocol):
@@ -217,6 +221,10 @@ class _Job(Protocol):
         ...
 
     def tasks_done(self) -> int: ...
+
+    def bytes_spilled(self) -> int | None:
+        """What stages wrote to disk for want of memory, once the job is done."""
+        ...
 
     def cancel(self) -> None: ...
 
@@ -239,14 +247,27 @@ class _ClassicJob:
     def tasks_done(self) -> int:
         tracker = self._context.statusTracker()
         try:
-            # PySpark's own tracker does not know tags.
-            numbers = self._scala_context().statusTracker().getJobIdsForTag(self._tag)
-            jobs = [tracker.getJobInfo(number) for number in numbers]
-            stages = {stage for job in jobs if job is not None for stage in job.stageIds}
-            infos = [tracker.getStageInfo(stage) for stage in stages]
+            infos = [tracker.getStageInfo(stage) for stage in self._stages()]
         except Py4JError:
             return 0
         return sum(info.numCompletedTasks for info in infos if info is not None)
+
+    def bytes_spilled(self) -> int | None:
+        try:
+            # What executors reported last may still be on its way to the store.
+            self._scala_context().listenerBus().waitUntilEmpty(_STATUS_MILLISECONDS)
+            store = self._scala_context().statusStore()
+            stages = map(store.lastStageAttempt, self._stages())
+            return sum(int(stage.diskBytesSpilled()) for stage in stages)
+        except Py4JError:
+            return None
+
+    def _stages(self) -> set[int]:
+        tracker = self._context.statusTracker()
+        # PySpark's own tracker does not know tags.
+        numbers = self._scala_context().statusTracker().getJobIdsForTag(self._tag)
+        jobs = [tracker.getJobInfo(number) for number in numbers]
+        return {stage for job in jobs if job is not None for stage in job.stageIds}
 
     def cancel(self) -> None:
         self._context.cancelJobsWithTag(self._tag)
@@ -276,6 +297,9 @@ class _ConnectJob:
 
     def tasks_done(self) -> int:
         return sum(self._tasks.values())
+
+    def bytes_spilled(self) -> int | None:
+        return None
 
     def cancel(self) -> None:
         self._spark.interruptTag(self._tag)

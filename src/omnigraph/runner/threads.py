@@ -13,9 +13,10 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, TypeVar
@@ -24,7 +25,20 @@ import pyarrow as pa
 
 from omnigraph.errors import OmnigraphError
 from omnigraph.runner.mailboxes import Mailboxes
-from omnigraph.runner.protocol import FramePart, Hop, Observer, Send, Sent, Stage, Task, attempt
+from omnigraph.runner.protocol import (
+    FramePart,
+    Hop,
+    Observer,
+    Send,
+    Sent,
+    Stage,
+    StageLog,
+    StageMetrics,
+    StageRun,
+    Tally,
+    Task,
+    attempt,
+)
 from omnigraph.runner.shuffle import LocalScratch, Scratch
 
 Piece = TypeVar("Piece")
@@ -64,7 +78,12 @@ class ThreadRunner:
         self._observer = observer or Unobserved()
         self._held_bytes = held_bytes
         self._frame_bytes = frame_bytes
+        self._log = StageLog()
         self.parallel = parallel
+
+    @property
+    def stages(self) -> tuple[StageMetrics, ...]:
+        return self._log.metrics()
 
     def map(
         self,
@@ -74,10 +93,11 @@ class ThreadRunner:
         answer: type[Answer],  # noqa: ARG002 - nothing is encoded here
     ) -> list[Answer | OmnigraphError]:
         def run(piece: Piece, task: Task) -> Answer | OmnigraphError:
-            return attempt(lambda: work(piece, task))
+            return attempt(lambda: work(piece, task.anew()))
 
         self._observer.begin(stage, pieces=len(pieces))
-        return self._run(pieces, run)
+        with self._log.run(stage) as stage_run:
+            return self._run(pieces, run, stage_run)
 
     def map_frames(
         self,
@@ -97,23 +117,31 @@ class ThreadRunner:
         self, stage: Stage, pieces: Sequence[Piece], send: Send[Piece], *hops: Hop
     ) -> list[Sent]:
         self._observer.begin(stage, pieces=len(pieces) + sum(hop.partitions for hop in hops))
-        with Mailboxes(self._held_bytes) as mailboxes:
-            self._run(pieces, lambda piece, task: mailboxes.put(send(piece, task), task))
-            return self._receive(mailboxes, *hops)
+        with self._log.run(stage) as stage_run, Mailboxes(self._held_bytes) as mailboxes:
+            self._run(
+                pieces,
+                lambda piece, task: mailboxes.put(_count_sent(send(piece, task), task.tally), task),
+                stage_run,
+            )
+            return self._receive(stage_run, mailboxes, *hops)
 
-    def _receive(self, mailboxes: Mailboxes, hop: Hop, *later: Hop) -> list[Sent]:
+    def _receive(
+        self, stage_run: StageRun, mailboxes: Mailboxes, hop: Hop, *later: Hop
+    ) -> list[Sent]:
         def receive(partition: int, task: Task) -> list[Sent]:
             return list(hop.receive(mailboxes.take(partition), task))
 
         numbers = range(hop.partitions)
         if not later:
-            return [sent for answers in self._run(numbers, receive) for sent in answers]
+            return [sent for answers in self._run(numbers, receive, stage_run) for sent in answers]
         with Mailboxes(self._held_bytes) as following:
-            self._run(
-                numbers,
-                lambda number, task: following.put(hop.receive(mailboxes.take(number), task), task),
-            )
-            return self._receive(following, *later)
+
+            def forward(number: int, task: Task) -> None:
+                received = hop.receive(mailboxes.take(number), task)
+                following.put(_count_sent(received, task.tally), task)
+
+            self._run(numbers, forward, stage_run)
+            return self._receive(stage_run, following, *later)
 
     @contextmanager
     def scratch(self, operation_id: str) -> Iterator[Scratch]:
@@ -123,14 +151,22 @@ class ThreadRunner:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _run(self, pieces: Sequence[Piece], work: Callable[[Piece, Task], Answer]) -> list[Answer]:
+    def _run(
+        self,
+        pieces: Sequence[Piece],
+        work: Callable[[Piece, Task], Answer],
+        stage_run: StageRun,
+    ) -> list[Answer]:
         """The results in order; the first exception cancels what is not finished and is raised."""
         cancelled = threading.Event()
 
         def run(number: int) -> Answer:
             task = Task(number, observe=self._advance, cancelled=cancelled)
             task.advance()
+            began = time.perf_counter()
             result = work(pieces[number], task)
+            task.tally.end_task(time.perf_counter() - began)
+            stage_run.add(task.tally)
             self._observer.advance(pieces=1)
             return result
 
@@ -147,6 +183,14 @@ class ThreadRunner:
 
     def _advance(self, rows: int, size: int) -> None:
         self._observer.advance(rows=rows, size=size)
+
+
+def _count_sent(messages: Iterator[Sent], tally: Tally) -> Iterator[Sent]:
+    """Messages to other tasks; closing closes their source."""
+    with closing(messages) if isinstance(messages, Generator) else nullcontext():
+        for partition, content in messages:
+            tally.shuffled += len(content)
+            yield partition, content
 
 
 def _results(futures: Sequence[Future[Answer]]) -> list[Answer]:

@@ -97,6 +97,15 @@ def write_replacements(
     return tuple(_stage(root, entry, fragment) for fragment in written_fragments)
 
 
+def count_bytes(fragments: Iterable[StagedFragment]) -> int:
+    """The size of the data files of some fragments."""
+    return sum(
+        file["file_size_bytes"] or 0
+        for fragment in fragments
+        for file in json.loads(fragment.description)["files"]
+    )
+
+
 def read_staged(
     root: Root, entry: TableEntry, fragment: StagedFragment, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
