@@ -17,6 +17,7 @@ from omnigraph.load import pipeline
 from omnigraph.runner.protocol import Runner
 from omnigraph.runner.threads import ThreadRunner
 from omnigraph.storage.objects.location import parse_root
+from omnigraph.validation import keyed_findings
 from tests.drawing import drawn
 from tests.load.oracle import SCHEMA, Case
 from tests.load.outcomes import outcomes_of
@@ -35,9 +36,10 @@ def test_random_loads_end_alike_on_every_runner(
     monkeypatch.setattr(pipeline, "_EDITED_ROWS_MAX", 3)
     numbers = itertools.count()
 
-    def on(make: Callable[[Graph], Runner]) -> Callable[[Graph], None]:
+    def on(make: Callable[[Graph], Runner], *, sent_max: int = 256) -> Callable[[Graph], None]:
         def prepare(graph: Graph) -> None:
             runner = make(graph)
+            monkeypatch.setattr(keyed_findings, "FINDINGS_SENT_MAX", sent_max)
             monkeypatch.setattr(load_operation, "ThreadRunner", lambda _: runner)
 
         return prepare
@@ -47,8 +49,10 @@ def test_random_loads_end_alike_on_every_runner(
     def check(case: Case, seed: int) -> None:
         ways = {
             "threads": on(lambda _: ThreadRunner(parallel=2, held_bytes=seed % 64)),
-            "random": on(lambda _: RandomRunner(seed)),
-            "fragments": on(lambda graph: RandomRunner(seed, root=parse_root(graph.root))),
+            "random": on(lambda _: RandomRunner(seed), sent_max=seed % 2),
+            "fragments": on(
+                lambda graph: RandomRunner(seed, root=parse_root(graph.root)), sent_max=seed % 3
+            ),
         }
         first, *others = outcomes_of(
             case, tmp_path / str(next(numbers)), tmp_path / "template", ways

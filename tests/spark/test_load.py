@@ -164,6 +164,32 @@ def test_the_greatest_value_of_an_ordering_column_wins(
     assert rows(graph)["a"]["tags"] == ["newest"]
 
 
+def test_superseded_records_reach_the_tasks_of_their_pieces_by_files(
+    spark: SparkSession, graph: Graph, tmp_path: Path
+) -> None:
+    """More than a bucket sends to the driver; every piece has some, and one id has very many."""
+    files = []
+    for piece in range(3):
+        lines = [person(f"p{number % 90}", age=1000 * piece + number) for number in range(500)]
+        many = [person("often", age=1000 * piece + number) for number in range(300)]
+        files.append(write_lines(tmp_path / f"{piece}.jsonl", *lines, *many))
+    graph.load(
+        write_lines(tmp_path / "first.jsonl", person("p7"), person("other")),
+        options=LoadOptions(engine="local"),
+    )
+
+    report = graph.load(files, mode="replace", spark=spark, options=LoadOptions(engine="spark"))
+
+    assert report.quarantined == {"superseded": 2400 - 91}
+    assert (report.inserted, report.updated) == ({"Person": 90}, {"Person": 1})
+    ages = {name: row["age"] for name, row in rows(graph).items()}
+    last = {f"p{number % 90}": 2000 + number for number in range(500)}
+    assert ages == last | {"often": 2299, "other": None}
+    assert any(stage.name == "collect refused rows" for stage in report.stages)
+    assert staged_files(graph) == []
+    assert graph.maintenance.check().ok
+
+
 def test_files_of_every_format_are_loaded_together(
     spark: SparkSession, graph: Graph, tmp_path: Path
 ) -> None:

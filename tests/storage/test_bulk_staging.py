@@ -14,9 +14,11 @@ from omnigraph.storage.objects.store import StoredObjects
 from omnigraph.storage.snapshot import TableEntry
 from omnigraph.storage.staging.bulk import (
     StagedFragment,
+    exclude,
     gather_append,
     gather_merge,
     gather_overwrite,
+    next_fragment_id,
     read_staged,
     shrink,
     write_replacements,
@@ -76,8 +78,13 @@ def lineage(*row_ids: int, created_at: int = 2) -> RowLineage:
     )
 
 
-def excluding(fragment: StagedFragment, *offsets: int) -> StagedFragment:
-    return replace(fragment, excluded=np.array(offsets, np.uint32))
+def excluding(
+    graph: Graph, entry: TableEntry, fragment: StagedFragment, *offsets: int, position: int = 0
+) -> StagedFragment:
+    """Without some rows, for a fragment at a position among all that are gathered."""
+    root = graph._objects.root
+    number = next_fragment_id(root, entry) + position
+    return exclude(root, entry, fragment, np.array(offsets, np.uint32), number)
 
 
 def test_rows_left_out_of_staged_fragments_are_never_seen(graph: Graph) -> None:
@@ -89,7 +96,11 @@ def test_rows_left_out_of_staged_fragments_are_never_seen(graph: Graph) -> None:
     change = gather_append(
         graph._objects,
         entry,
-        [excluding(first, 1), excluding(second, 0, 1), third],
+        [
+            excluding(graph, entry, first, 1),
+            excluding(graph, entry, second, 0, 1, position=1),
+            third,
+        ],
     )
 
     assert (change.rows_inserted, change.row_count) == (3, 5)
@@ -99,7 +110,9 @@ def test_rows_left_out_of_staged_fragments_are_never_seen(graph: Graph) -> None:
 def test_a_later_append_and_a_compaction_work_on_a_table_with_left_out_rows(graph: Graph) -> None:
     root, entry = graph._objects.root, entry_of(graph)
     (staged,) = write_rows(root, entry, typed(graph, "c", "d", "e"))
-    after = committed(graph, gather_append(graph._objects, entry, [excluding(staged, 2)]))
+    after = committed(
+        graph, gather_append(graph._objects, entry, [excluding(graph, entry, staged, 2)])
+    )
     (more,) = write_rows(root, after, typed(graph, "f"))
     last = committed(graph, gather_append(graph._objects, after, [more]))
     dataset = open_pinned(root, last)
@@ -116,7 +129,7 @@ def test_an_overwrite_replaces_every_pinned_row_and_may_leave_rows_out(graph: Gr
     root, entry = graph._objects.root, entry_of(graph)
     (staged,) = write_rows(root, entry, typed(graph, "c", "d", "e"))
 
-    change = gather_overwrite(graph._objects, entry, [excluding(staged, 0)])
+    change = gather_overwrite(graph._objects, entry, [excluding(graph, entry, staged, 0)])
 
     assert (change.rows_inserted, change.rows_deleted, change.row_count) == (2, 2, 2)
     assert [row["id"] for row in contents(graph, committed(graph, change))] == ["d", "e"]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -10,14 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.runner.protocol import Runner
+from omnigraph.runner.shuffle import LocalScratch, Scratch
 from omnigraph.runner.threads import ThreadRunner
 from omnigraph.schema.arrow import edge_schema, node_schema
+from omnigraph.validation import keyed_findings
 from omnigraph.validation.constraints import WriteMode, table_rules
 from omnigraph.validation.hashed_keys import split_and_position
+from omnigraph.validation.keyed_checks import broken_rows
 from omnigraph.validation.keyed_passes import PassState
 from omnigraph.validation.keyed_write import HeldPiece, KeyedWrite
 from omnigraph.validation.pinned_access import Access
 from omnigraph.validation.resolve_keys import resolve_keys
+from omnigraph.validation.violations import KEPT_MAX
 from tests.drawing import drawn
 from tests.load.oracle import NODES, SCHEMA, TABLES, Case, Record, expect
 from tests.load.random_loads import EMPTY, loads
@@ -60,7 +65,9 @@ def pieces_of(case: Case, count: int) -> tuple[HeldPiece, ...]:
     return tuple(piece for piece in pieces if piece.tables)
 
 
-def resolved(case: Case, *, pieces: int = 1, runner: Runner | None = None) -> PassState:
+def resolved(
+    case: Case, *, pieces: int = 1, runner: Runner | None = None, scratch: Scratch | None = None
+) -> PassState:
     with_rows = {record.table for record in case.records}
     overwritten = with_rows | case.named if case.mode == "overwrite" else set()
     content = {key: list(table.values()) for key, table in case.published.items()}
@@ -73,7 +80,7 @@ def resolved(case: Case, *, pieces: int = 1, runner: Runner | None = None) -> Pa
         ordered=frozenset(key for key in RULES if case.order_by in SCHEMAS[key].names),
         pieces=pieces_of(case, pieces),
     )
-    return resolve_keys(runner or ThreadRunner(parallel=1), write, verb="test")
+    return resolve_keys(runner or ThreadRunner(parallel=1), write, verb="test", scratch=scratch)
 
 
 def refusals(case: Case, state: PassState, *, pieces: int = 1) -> dict[int, str]:
@@ -84,13 +91,17 @@ def refusals(case: Case, state: PassState, *, pieces: int = 1) -> dict[int, str]
         for number in range(start, end):
             positions.setdefault((piece, case.records[number].table), []).append(number)
     refused: dict[int, str] = {}
-    for key, rows in state.refused.items():
-        for piece, position, verdict in zip(
-            *split_and_position(rows.rows), rows.verdicts, strict=True
-        ):
-            number = positions[piece, key][position]
-            assert number not in refused, "one reason per record"
-            refused[number] = state.verdicts[verdict].reason.value
+    for piece in range(pieces):
+        of_piece = state.refused.in_piece(piece)
+        for key, rows in of_piece.read().items():
+            assert of_piece.count(key) == len(rows.rows)
+            for _, position, verdict in zip(
+                *split_and_position(rows.rows), rows.verdicts, strict=True
+            ):
+                number = positions[piece, key][position]
+                assert number not in refused, "one reason per record"
+                refused[number] = state.verdicts[verdict].reason.value
+    assert sum(state.refused.counts().values()) == len(refused)
     return refused
 
 
@@ -118,7 +129,7 @@ def test_the_later_of_equal_ordering_values_wins_and_nan_is_the_greatest() -> No
 
         state = resolve_keys(ThreadRunner(), write, verb="test")
 
-        (refused,) = state.rows_refused("node:W").rows.tolist()
+        (refused,) = state.refused.held["node:W"].rows.tolist()
         winner = max((rank(weight), row) for row, weight in enumerate(weights))[1]
         assert refused == 1 - winner, weights
 
@@ -139,6 +150,29 @@ def test_fates_agree_with_plain_python_over_random_loads(
         share_ids(shared=seed % 2 == 0, monkeypatch=monkeypatch)
 
         state = resolved(case, pieces=pieces, runner=RUNNERS[kind](seed))
+
+        assert refusals(case, state, pieces=pieces) == expected.refused
+        assert bool(state.broken) == expected.broken
+
+    agree()
+
+
+@pytest.mark.random
+@pytest.mark.parametrize("kind", RUNNERS)
+def test_fates_are_the_same_if_refused_rows_travel_by_files(
+    kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    small_exchange(monkeypatch)
+    scratch = LocalScratch(folder=str(tmp_path))
+
+    @drawn(5)
+    @given(loads(), st.integers(1, 5), st.integers(0, 1000), st.integers(0, 4))
+    def agree(case: Case, pieces: int, seed: int, sent_max: int) -> None:
+        monkeypatch.setattr(keyed_findings, "FINDINGS_SENT_MAX", sent_max)
+        monkeypatch.setattr(keyed_findings, "KEYS_PER_BUCKET", 3)
+        expected = expect(case, completes=False)
+
+        state = resolved(case, pieces=pieces, runner=RUNNERS[kind](seed), scratch=scratch)
 
         assert refusals(case, state, pieces=pieces) == expected.refused
         assert bool(state.broken) == expected.broken
@@ -180,6 +214,33 @@ def test_an_edge_that_leaves_a_source_short_fails_the_load_and_blames_no_record(
     (broken,) = state.broken
     assert (broken.table_key, broken.reason.value) == ("edge:R", "too_few_edges")
     assert broken.broken.tolist() == [0], "the edge that the source lost"
+
+
+def test_all_published_rows_that_would_break_are_counted_and_the_first_are_listed() -> None:
+    linked = compiled("node W { name: String @key }\nedge E: W -> W")
+    names_of_nodes = [f"w{number:03}" for number in range(300)]
+    content = {
+        "node:W": [{"id": name, "name": name} for name in names_of_nodes],
+        "edge:E": [{"id": f"e-{name}", "src": name, "dst": name} for name in names_of_nodes],
+    }
+    pinned = published(linked, content)
+    rules = table_rules(linked)
+    write = KeyedWrite(
+        pinned=pinned,
+        rules=rules,
+        mode=WriteMode.OVERWRITE,
+        overwritten=frozenset({"node:W"}),
+        pieces=(),
+    )
+
+    state = resolve_keys(ThreadRunner(), write, verb="test")
+
+    assert {len(finding.broken) for finding in state.broken} == {KEPT_MAX}
+    by_target, by_source = broken_rows(state, rules, pinned)
+    assert (by_target.count, by_source.count) == (300, 300)
+    assert [violation.id for violation in by_source.kept] == [
+        f"e-{name}" for name in names_of_nodes[:KEPT_MAX]
+    ]
 
 
 def test_a_refused_edge_does_not_hide_that_its_source_lost_its_last_published_one() -> None:
@@ -232,7 +293,7 @@ def test_messages_say_what_the_row_holds_and_what_the_rule_wants() -> None:
 
 def messages(case: Case, state: PassState, table_key: str) -> dict[int, str]:
     (piece,) = pieces_of(case, 1)
-    refused = state.rows_refused(table_key)
+    refused = state.refused.held[table_key]
     texts = {}
     for row, number in zip(refused.rows.tolist(), refused.verdicts, strict=True):
         verdict = state.verdicts[number]

@@ -8,7 +8,7 @@ Invariants:
 - Records of an id apply one after the other; the last one stands for the row, and the others are
   superseded. Rules of single rows are judged on the completed rows.
 - Positions and places of rows do not change, so a later finding names the record that it is about.
-- A task holds one bucket of rows, or one piece. The driver holds numbers of superseded rows.
+- A task holds one bucket of rows, or one piece. The driver holds counts of superseded rows.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ from omnigraph.runner.shuffle import (
 from omnigraph.validation.hashed_keys import incoming_rows, split_and_position
 from omnigraph.validation.input.intake import declared_types
 from omnigraph.validation.input.mentions import Mentions, mentions_of
+from omnigraph.validation.keyed_passes import Parcel, Refusals, RefusedRows, write_parcel
 from omnigraph.validation.resolve_keys import rank_arrays
 from omnigraph.validation.violations import Reason, Violation
 
@@ -72,11 +73,11 @@ _INVALID_SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completed:
-    """The pieces with completed rows, and the numbers of rows that are not written, by table."""
+    """The pieces with completed rows, and the rows that are not written."""
 
     reports: Sequence[PieceReport]
-    superseded: Mapping[str, np.ndarray] = field(default_factory=dict)
-    invalid: Mapping[str, np.ndarray] = field(default_factory=dict)
+    superseded: Refusals = field(default_factory=Refusals)
+    invalid: Refusals = field(default_factory=Refusals)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +111,8 @@ class _Replace:
 
 class _ReplacedPiece(msgspec.Struct, frozen=True):
     report: PieceReport
-    superseded: dict[str, bytes]
-    invalid: dict[str, bytes]
+    superseded: Parcel | None
+    invalid: Parcel | None
 
 
 def complete(
@@ -163,7 +164,7 @@ def complete(
     answers = runner.map(
         stage(name="stage completed records"), touched, partial(_replace, load), _ReplacedPiece
     )
-    return _gather(reports, require_answers(answers))
+    return _gather(reports, require_answers(answers), load.plan.scratch)
 
 
 def _tables(
@@ -313,8 +314,8 @@ def _replace(load: StagedLoad, work: _Replace, task: Task) -> _ReplacedPiece:
     """Stage a piece again, with completed rows in the places of the records they stand for."""
     plan, report = load.plan, work.report
     tables = dict(report.tables)
-    superseded: dict[str, bytes] = {}
-    invalid: dict[str, bytes] = {}
+    superseded: dict[str, RefusedRows] = {}
+    invalid: dict[str, RefusedRows] = {}
     refused: list[pa.Table] = []
     for table_key, files in work.files.items():
         task.advance()
@@ -328,13 +329,22 @@ def _replace(load: StagedLoad, work: _Replace, task: Task) -> _ReplacedPiece:
             rows = _with_rows(original, completed, schema)
         tables[table_key] = stage_rows(plan, report.number, table_key, rows)
         if (lost := _rows_of(plan.scratch, files, _SUPERSEDED)) is not None:
-            superseded[table_key] = np.sort(lost.column(_NUMBER).to_numpy()).tobytes()
+            superseded[table_key] = _as_refused(lost)
         if (broken := _rows_of(plan.scratch, files, _INVALID)) is not None:
             violations = dict(_as_violations(table_key, broken))
-            invalid[table_key] = np.sort(broken.column(_NUMBER).to_numpy()).tobytes()
+            invalid[table_key] = _as_refused(broken)
             refused.append(refuse_rows(load, report, table_key, violations))
     changed = msgspec.structs.replace(report, tables=tables)
-    return _ReplacedPiece(_with_refused(load, changed, refused), superseded, invalid)
+    parcels = [
+        write_parcel(plan.scratch, report.number, rows) if rows else None
+        for rows in (superseded, invalid)
+    ]
+    plan.scratch.require_open(parcel.path for parcel in parcels if parcel is not None)
+    return _ReplacedPiece(_with_refused(load, changed, refused), *parcels)
+
+
+def _as_refused(rows: pa.Table) -> RefusedRows:
+    return RefusedRows.with_one_verdict(np.sort(rows.column(_NUMBER).to_numpy()))
 
 
 def _rows_of(scratch: Scratch, files: Sequence[StagedFile], role: str) -> pa.Table | None:
@@ -403,16 +413,14 @@ def _first_refused(refused: pa.Table) -> Iterator[FirstRefused]:
         yield FirstRefused(row["place"], row["type"], row["reason"], row["message"])
 
 
-def _gather(reports: Sequence[PieceReport], pieces: Sequence[_ReplacedPiece]) -> Completed:
+def _gather(
+    reports: Sequence[PieceReport], pieces: Sequence[_ReplacedPiece], scratch: Scratch
+) -> Completed:
     replaced = {piece.report.number: piece.report for piece in pieces}
-    superseded: dict[str, list[np.ndarray]] = {}
-    invalid: dict[str, list[np.ndarray]] = {}
-    for piece in pieces:
-        for target, source in ((superseded, piece.superseded), (invalid, piece.invalid)):
-            for key, numbers in source.items():
-                target.setdefault(key, []).append(np.frombuffer(numbers, np.uint64))
+    superseded = [piece.superseded for piece in pieces if piece.superseded is not None]
+    invalid = [piece.invalid for piece in pieces if piece.invalid is not None]
     return Completed(
         reports=tuple(replaced.get(report.number, report) for report in reports),
-        superseded={key: np.concatenate(parts) for key, parts in superseded.items()},
-        invalid={key: np.concatenate(parts) for key, parts in invalid.items()},
+        superseded=Refusals.of_parcels(superseded, scratch),
+        invalid=Refusals.of_parcels(invalid, scratch),
     )

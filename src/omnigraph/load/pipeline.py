@@ -11,7 +11,7 @@ as fragments of their tables at once, so that they are written once.
 
 Invariants:
 - A load is one operation, with one commit for all types. The driver holds descriptions, counts and
-  findings.
+  a few findings; refused rows are in files.
 - The input is read once. After a lost race the same staged rows are checked again on the new pins.
 - Files that a load staged and did not publish are removed, as far as the driver knows of them.
   Files of failed tasks are referenced by no version.
@@ -33,7 +33,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 
 from omnigraph import names
@@ -47,7 +46,7 @@ from omnigraph.load import report as load_report
 from omnigraph.load.completion import Completed, complete
 from omnigraph.load.formats.frames import parse_batches
 from omnigraph.load.formats.parse import parse_split
-from omnigraph.load.rejected import StagedLoad, account_of, piece_refusals, set_aside
+from omnigraph.load.rejected import StagedLoad, account_of, set_aside
 from omnigraph.load.staging import (
     PieceReport,
     PieceStager,
@@ -57,7 +56,7 @@ from omnigraph.load.staging import (
     discard_staged,
     with_lines_before,
 )
-from omnigraph.load.upsert import PieceRows, UpsertTarget, upsert
+from omnigraph.load.upsert import PieceRows, UpsertTarget, gather_fragments, upsert
 from omnigraph.packed import Mapped, Packed
 from omnigraph.runner.protocol import FramePart, Runner, Stage, Task, require_answers
 from omnigraph.runner.shuffle import LocalScratch, Scratch
@@ -68,9 +67,8 @@ from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.staging import bulk
 from omnigraph.storage.staging.edits import stage_edits
 from omnigraph.validation.constraints import WriteMode, rules_of, table_rules
-from omnigraph.validation.hashed_keys import SPLIT_BITS, split_and_position
 from omnigraph.validation.input.intake import declared_types
-from omnigraph.validation.keyed_passes import PassState, RefusedRows, Verdict, rows_of_piece
+from omnigraph.validation.keyed_passes import PassState, PieceRefusals, Refusals, Verdict
 from omnigraph.validation.keyed_write import KeyedWrite
 from omnigraph.validation.lookups import SnapshotTables
 from omnigraph.validation.resolve_keys import resolve_keys
@@ -110,7 +108,7 @@ class _SetAsideWork:
 
     report: PieceReport = field(repr=False)
     verdicts: tuple[Verdict, ...]
-    refused: Mapping[str, RefusedRows] = field(repr=False)
+    refused: PieceRefusals
     lines_before: int
 
 
@@ -119,7 +117,8 @@ class _Appended:
     """What a lost race wrote: it is used again if the same rows are left for the same fork."""
 
     fork: str | None
-    refused: np.ndarray = field(repr=False)
+    refused: tuple[bytes, ...] = field(repr=False)
+    """What tells the refused rows of every piece."""
     fragments: tuple[bulk.StagedFragment, ...] = field(repr=False)
 
 
@@ -416,7 +415,7 @@ class _Load:
                 lines_before=before,
             )
             for report, before in with_lines_before(self._completed.reports)
-            if (refused := piece_refusals(resolution, report.number)) or report.refused
+            if (refused := resolution.refused.in_piece(report.number)).counts or report.refused
         ]
         load_report.remove_parts(place, kept=[piece.report.number for piece in work])
         stage = Stage(verb=_VERB, name="write rejected records")
@@ -454,13 +453,13 @@ class _Load:
     def _pieces(
         self, table_key: str, indexes: Iterable[int], resolution: PassState
     ) -> tuple[PieceRows, ...]:
-        excluded = self._completed.invalid.get(table_key, _NO_ROWS)
-        refused = np.union1d(resolution.rows_refused(table_key).rows, excluded)
+        refusals = (resolution.refused, self._completed.invalid)
         return tuple(
             PieceRows(
                 number=report.number,
+                table_key=table_key,
                 table=report.tables[table_key],
-                refused=split_and_position(refused[rows_of_piece(refused, report.number)])[1],
+                refused=tuple(refused.in_piece(report.number) for refused in refusals),
             )
             for report in map(self._completed.reports.__getitem__, indexes)
         )
@@ -472,7 +471,7 @@ class _Load:
         if self._job.mode.upserts and entry.row_count:
             return self._merge(entry, pieces)
         if self._spool is None:
-            fragments = tuple(fragment for piece in pieces for fragment in piece.fragments())
+            fragments = gather_fragments(self._runner, objects.root, entry, pieces, verb=_VERB)
         else:
             fragments = self._write_rows(entry, pieces)
         if is_overwritten:
@@ -483,11 +482,9 @@ class _Load:
         self, entry: TableEntry, pieces: Sequence[PieceRows]
     ) -> tuple[bulk.StagedFragment, ...]:
         """Write spooled rows; what a lost race wrote is used again if the same rows are left."""
-        refused = np.concatenate(
-            [_NO_ROWS, *(piece.refused + np.uint64(piece.number << SPLIT_BITS) for piece in pieces)]
-        )
+        refused = tuple(piece.fingerprint() for piece in pieces)
         earlier = self._appended.get(entry.table_key)
-        if earlier and earlier.fork == entry.fork and np.array_equal(earlier.refused, refused):
+        if earlier and earlier.fork == entry.fork and earlier.refused == refused:
             return earlier.fragments
         schema = self._schema(entry.table_key)
         work = [_WriteWork(entry=entry, schema=schema, pieces=group) for group in _grouped(pieces)]
@@ -540,18 +537,14 @@ class _Load:
         return self._plan.schema(table_key)
 
 
-_NO_ROWS: Final = np.empty(0, np.uint64)
 _NO_IDS: Final = pa.array([], pa.string())
 
 
-def _as_superseded(rows: Mapping[str, np.ndarray]) -> PassState:
+def _as_superseded(rows: Refusals) -> PassState:
     """The state of the keyed rules before their first pass: some records are superseded."""
     return PassState(
         verdicts=(Verdict(reason=Reason.SUPERSEDED, columns=(names.ID_COLUMN,)),),
-        refused={
-            key: RefusedRows(rows=numbers, verdicts=np.zeros(len(numbers), np.uint16))
-            for key, numbers in rows.items()
-        },
+        refused=rows,
     )
 
 
@@ -599,7 +592,7 @@ def _set_piece_aside(
     return set_aside(
         load,
         work.report,
-        work.refused,
+        work.refused.read(),
         work.verdicts,
         place=place,
         lines_before=work.lines_before,

@@ -60,12 +60,6 @@ class StagedLoad:
     frame_columns: Mapping[str, tuple[str, ...]]
 
 
-def piece_refusals(state: PassState, piece: int) -> dict[str, RefusedRows]:
-    """The part of what was refused that belongs to one piece."""
-    parts = {key: rows.of_split(piece) for key, rows in state.refused.items()}
-    return {key: rows for key, rows in parts.items() if len(rows.rows)}
-
-
 def keyed_refusals(
     load: StagedLoad,
     report: PieceReport,
@@ -208,14 +202,15 @@ def account_of(
         read += report.records
         quarantined.update(report.refused)
         staged_rows.update({key: table.rows for key, table in report.tables.items()})
-    for rows in state.refused.values():
-        for number, count in zip(*np.unique(rows.verdicts, return_counts=True), strict=True):
-            quarantined[state.verdicts[number].reason.value] += int(count)
+    not_written: Counter[str] = Counter()
+    for (table_key, number), count in state.refused.counts().items():
+        quarantined[state.verdicts[number].reason.value] += count
+        not_written[table_key] += count
+    for (table_key, _), count in write.excluded.counts().items():
+        not_written[table_key] += count
     written: dict[str, int] = {}
     for table_key in load.rules:
-        excluded_rows = len(write.excluded.get(table_key, ()))
-        refused_rows = len(state.rows_refused(table_key).rows)
-        kept_rows = staged_rows[table_key] - refused_rows - excluded_rows
+        kept_rows = staged_rows[table_key] - not_written[table_key]
         if kept_rows:
             written[labels[table_key]] = kept_rows
     account = load_report.LoadReport(
@@ -258,12 +253,11 @@ def _offenders(
         (refusal.place, refusal.type, refusal.reason, refusal.message)
         for refusal in report.first_refused
     ]
-    keyed = {
-        key: _first_faults(rows, state)
-        for key, rows in piece_refusals(state, report.number).items()
-    }
-    keyed = {key: rows for key, rows in keyed.items() if len(rows.rows)}
-    if keyed:
+    faults = _faults(state)
+    refused = state.refused.in_piece(report.number)
+    if any(number in faults for _, number in refused.counts):
+        first_faults = {key: _first(rows, faults) for key, rows in refused.read().items()}
+        keyed = {key: rows for key, rows in first_faults.items() if len(rows.rows)}
         table = keyed_refusals(load, report, keyed, state.verdicts, with_raw=False)
         places += [
             (refusal["place"], refusal["type"], refusal["reason"], refusal["message"])
@@ -281,11 +275,16 @@ def _offenders(
     ][: load_report.OFFENDERS_MAX]
 
 
-def _first_faults(rows: RefusedRows, state: PassState) -> RefusedRows:
-    fine = [
+def _faults(state: PassState) -> frozenset[int]:
+    """The numbers of verdicts that are faults."""
+    return frozenset(
         number
         for number, verdict in enumerate(state.verdicts)
-        if verdict.reason in load_report.NO_FAULTS
-    ]
-    faults = np.flatnonzero(~np.isin(rows.verdicts, fine))[: load_report.OFFENDERS_MAX]
-    return RefusedRows(rows=rows.rows[faults], verdicts=rows.verdicts[faults])
+        if verdict.reason not in load_report.NO_FAULTS
+    )
+
+
+def _first(rows: RefusedRows, faults: frozenset[int]) -> RefusedRows:
+    """The first rows whose verdicts are faults."""
+    places = np.flatnonzero(np.isin(rows.verdicts, list(faults)))[: load_report.OFFENDERS_MAX]
+    return RefusedRows(rows=rows.rows[places], verdicts=rows.verdicts[places])

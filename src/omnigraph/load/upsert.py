@@ -4,7 +4,10 @@ Staged and pinned ids meet in buckets; the matches go to their owners: a piece, 
 written, known ones apart from new ones, or a pinned fragment, which loses its old rows.
 
 Invariants:
-- The driver receives descriptions and counts, never rows.
+- The driver receives descriptions and counts, never rows. Positions of refused rows are read where
+  rows are read or excluded, in tasks.
+- Fragments that were staged are published as they are. Refused rows among theirs are excluded by
+  deletion files, which tasks write; no data file is written twice.
 - A replaced row keeps its stable row id. Rows with a known id and new rows are written to separate
   fragments, because only the former keep their row ids. Fragments of a piece without known rows
   stay as they were staged.
@@ -24,7 +27,7 @@ import pyarrow.compute as pc
 
 from omnigraph.names import ID_COLUMN, LANCE_COLUMNS
 from omnigraph.runner.key_hash import KeyHashes, hash_keys
-from omnigraph.runner.protocol import Hop, Runner, Sent, Stage, Task
+from omnigraph.runner.protocol import Hop, Runner, Sent, Stage, Task, require_answers
 from omnigraph.storage.lance.dataset_cache import look_up
 from omnigraph.storage.lance.row_lineage import RowLineage
 from omnigraph.storage.lance.tables import grouped, plan_scan, scan_fragments
@@ -40,6 +43,7 @@ from omnigraph.validation.hashed_keys import (
     split_and_position,
 )
 from omnigraph.validation.key_sets import StoredKeySet, collect_keys
+from omnigraph.validation.keyed_passes import PieceRefusals
 from omnigraph.validation.lookups import Within, filter_text
 from omnigraph.validation.pinned_access import Access, choose_access
 
@@ -60,43 +64,101 @@ _SENT: Final = (ID_COLUMN, _ROW_ADDRESS, _ROW_ID, _CREATED_AT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PieceRows:
-    """The rows of one table in one piece, and the positions of those that were refused."""
+    """The rows of one table in one piece, and those of them that were refused."""
 
     number: int
+    table_key: str
     table: StagedTable = field(repr=False)
-    refused: np.ndarray = field(repr=False, compare=False)
+    refused: tuple[PieceRefusals, ...] = field(repr=False, compare=False)
 
     @property
     def rows_kept(self) -> int:
-        return self.table.rows - len(self.refused)
+        return self.table.rows - self.rows_refused
+
+    @property
+    def rows_refused(self) -> int:
+        return sum(refused.count(self.table_key) for refused in self.refused)
+
+    def positions_refused(self) -> np.ndarray:
+        """Ascending."""
+        parts = [refused.positions(self.table_key) for refused in self.refused]
+        return np.sort(np.concatenate([np.empty(0, np.uint32), *parts]))
+
+    def fingerprint(self) -> bytes:
+        """Equal only if the same rows are refused."""
+        return b"".join(refused.fingerprint(self.table_key) for refused in self.refused)
 
     def kept(
         self, root: Root, entry: TableEntry, columns: Sequence[str]
     ) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
         """Positions and rows that were not refused."""
+        refused = self.positions_refused() if self.rows_refused else None
         first = 0
         for batch in self.table.read(root, entry, columns):
             positions = np.arange(first, first + len(batch), dtype=np.uint32)
             first += len(batch)
-            if not len(self.refused):
+            if refused is None:
                 yield positions, batch
                 continue
-            is_kept = ~np.isin(positions, self.refused)
+            is_kept = ~np.isin(positions, refused)
             yield positions[is_kept], batch.filter(pa.array(is_kept))
 
-    def fragments(self) -> tuple[bulk.StagedFragment, ...]:
-        """The fragments of a piece that was not spooled, without the refused rows."""
-        fragments: list[bulk.StagedFragment] = []
-        first = 0
-        for description, rows in self.table.fragments:
-            inside = self.refused[(self.refused >= first) & (self.refused < first + rows)] - first
-            fragments.append(
-                bulk.StagedFragment(
-                    description=description, rows=rows, excluded=inside.astype(np.uint32)
-                )
-            )
-            first += rows
-        return tuple(fragments)
+
+class _KeptFragments(msgspec.Struct, frozen=True, array_like=True):
+    """Descriptions, and how many rows each has and how many of them are excluded."""
+
+    fragments: list[tuple[str, int, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Exclude:
+    """Exclude the refused rows of a piece; its fragments are numbered from `first` on."""
+
+    piece: PieceRows
+    first: int
+
+
+def gather_fragments(
+    runner: Runner, root: Root, entry: TableEntry, pieces: Sequence[PieceRows], *, verb: str
+) -> tuple[bulk.StagedFragment, ...]:
+    """The fragments of pieces that were not spooled, without the refused rows."""
+    work: list[_Exclude] = []
+    first = bulk.next_fragment_id(root, entry) if any(piece.rows_refused for piece in pieces) else 0
+    for piece in pieces:
+        if piece.rows_refused:
+            work.append(_Exclude(piece=piece, first=first))
+        first += len(piece.table.fragments)
+    stage = Stage(verb=verb, type=entry.table_key.partition(":")[2], name="exclude refused rows")
+    answers = (
+        runner.map(stage, work, partial(_exclude, root, entry), _KeptFragments) if work else ()
+    )
+    excluding = iter(require_answers(answers))
+    fragments: list[bulk.StagedFragment] = []
+    for piece in pieces:
+        if piece.rows_refused:
+            fragments += [
+                bulk.StagedFragment(description=description, rows=rows, rows_excluded=excluded)
+                for description, rows, excluded in next(excluding).fragments
+            ]
+        else:
+            fragments += piece.table.staged_fragments()
+    return tuple(fragments)
+
+
+def _exclude(root: Root, entry: TableEntry, work: _Exclude, task: Task) -> _KeptFragments:
+    refused = work.piece.positions_refused()
+    kept: list[tuple[str, int, int]] = []
+    first = 0
+    for number, fragment in enumerate(work.piece.table.staged_fragments(), work.first):
+        start, end = np.searchsorted(refused, [first, first + fragment.rows])
+        first += fragment.rows
+        excluding = bulk.exclude(
+            root, entry, fragment, (refused[start:end] - (first - fragment.rows)), number
+        )
+        task.advance(rows=excluding.rows_excluded)
+        kept.append((excluding.description, excluding.rows, excluding.rows_excluded))
+    make_durable(root)
+    return _KeptFragments(kept)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,13 +352,13 @@ class _UpsertTasks:
             replacing=[(fragment.description, fragment.rows) for fragment in replacing],
         )
 
-    def gather(self, results: Mapping[int, _OwnerResult]) -> Upsert:
-        untouched = [
-            fragment
-            for owner, piece in enumerate(self._pieces)
-            if owner not in results
-            for fragment in piece.fragments()
-        ]
+    def untouched(self, results: Mapping[int, _OwnerResult]) -> list[PieceRows]:
+        """The pieces without known rows, whose fragments stay as they were staged."""
+        return [piece for owner, piece in enumerate(self._pieces) if owner not in results]
+
+    def gather(
+        self, results: Mapping[int, _OwnerResult], untouched: Iterable[bulk.StagedFragment]
+    ) -> Upsert:
         return Upsert(
             inserted=(*untouched, *_fragments(result.inserted for result in results.values())),
             replacing=tuple(_fragments(result.replacing for result in results.values())),
@@ -354,7 +416,9 @@ def upsert(
     results = {
         owner: msgspec.msgpack.decode(content, type=_OwnerResult) for owner, content in answers
     }
-    return tasks.gather(dict(sorted(results.items())))
+    untouched = tasks.untouched(results)
+    fragments = gather_fragments(runner, root, entry, untouched, verb=stage.verb)
+    return tasks.gather(dict(sorted(results.items())), fragments)
 
 
 def _filter_of_ids(root: Root, entry: TableEntry, pieces: Iterable[PieceRows]) -> str:

@@ -9,7 +9,7 @@ bucket were either not sent here, or make these findings provisional; see `keyed
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from functools import partial
@@ -147,10 +147,19 @@ class RefusedGroups:
         first, last, kept, spared = np.frombuffer(content, np.uint64).reshape(4, -1)
         return cls(first=first, last=last, kept=kept, spared=spared)
 
+    @classmethod
+    def join(cls, parts: Sequence[RefusedGroups]) -> RefusedGroups:
+        return cls(
+            first=np.concatenate([part.first for part in parts]),
+            last=np.concatenate([part.last for part in parts]),
+            kept=np.concatenate([part.kept for part in parts]),
+            spared=np.concatenate([part.spared for part in parts]),
+        )
+
     def encode(self) -> bytes:
         return np.stack([self.first, self.last, self.kept, self.spared]).tobytes()
 
-    def filter(self, chosen: np.ndarray) -> RefusedGroups:
+    def filter(self, chosen: np.ndarray | slice) -> RefusedGroups:
         return RefusedGroups(
             first=self.first[chosen],
             last=self.last[chosen],
@@ -175,6 +184,8 @@ class Finding:
     groups: RefusedGroups = NO_GROUPS
     """More rows, which are not listed yet."""
     broken: np.ndarray = field(default_factory=lambda: NO_KEYS.rows)
+    more_broken: int = 0
+    """How many pinned rows follow those."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ Invariants:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -24,7 +25,7 @@ import pyarrow.compute as pc
 from omnigraph.names import ID_COLUMN, ROW_ADDRESS, SOURCE_COLUMN
 from omnigraph.runner.threads import ThreadRunner
 from omnigraph.validation.constraints import TypeRules
-from omnigraph.validation.keyed_passes import PassState, Verdict
+from omnigraph.validation.keyed_passes import PassState, Refusals, Verdict
 from omnigraph.validation.keyed_write import DeletedRows, HeldPiece, KeyedWrite
 from omnigraph.validation.lookups import PinnedReads, PinnedTables, Within
 from omnigraph.validation.resolve_keys import resolve_keys
@@ -71,7 +72,7 @@ def check_keyed(
         mode=write.mode,
         overwritten=write.overwritten,
         pieces=(HeldPiece(tables=write.tables, new_ids=write.new_ids),) if write.tables else (),
-        excluded={key: _without_id(rows) for key, rows in write.tables.items()},
+        excluded=Refusals.of_rows({key: _without_id(rows) for key, rows in write.tables.items()}),
         deleted={
             key: rows
             for key, ids in deleted.items()
@@ -115,7 +116,7 @@ def _refused(
     invalid: Mapping[str, pa.Int64Array],
 ) -> Iterator[BadRows]:
     """The rows of the write that break a rule."""
-    for table_key, refused in state.refused.items():
+    for table_key, refused in state.refused.held.items():
         table = write.tables[table_key]
         for number in np.unique(refused.verdicts).tolist():
             verdict = state.verdicts[number]
@@ -155,9 +156,11 @@ def broken_rows(
 ) -> Iterator[BadRows]:
     """What a write leaves broken among pinned rows: the first by rule, in the order of tables."""
     addresses_by_rule: dict[tuple[str, Verdict], list[np.ndarray]] = {}
+    more: Counter[tuple[str, Verdict]] = Counter()
     for finding in state.broken:
-        verdict = Verdict(reason=finding.reason, columns=finding.columns)
-        addresses_by_rule.setdefault((finding.table_key, verdict), []).append(finding.broken)
+        rule = (finding.table_key, Verdict(reason=finding.reason, columns=finding.columns))
+        addresses_by_rule.setdefault(rule, []).append(finding.broken)
+        more[rule] += finding.more_broken
     for (table_key, verdict), parts in sorted(addresses_by_rule.items(), key=_rule_order):
         addresses = np.sort(np.concatenate(parts))
         columns = dict.fromkeys([ID_COLUMN, *verdict.columns])
@@ -177,7 +180,7 @@ def broken_rows(
                 )
                 for row in shown.to_pylist()
             ],
-            count=len(addresses),
+            count=len(addresses) + more[table_key, verdict],
         )
 
 

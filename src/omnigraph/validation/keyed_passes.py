@@ -1,8 +1,14 @@
 """How findings of buckets become final: which to accept after a pass, and whether to pass again.
 
-Invariant: the accepted findings are those of the rules applied stage by stage, each to the rows
-that the previous stages accepted. A pass evaluates all stages at once, so a finding is final only
-if no row that was refused in the same pass could be part of it.
+The rows that are refused are in memory if they are few, otherwise in files by piece: parcels, which
+the tasks that need them read.
+
+Invariants:
+- The accepted findings are those of the rules applied stage by stage, each to the rows that the
+  previous stages accepted. A pass evaluates all stages at once, so a finding is final only if no
+  row that was refused in the same pass could be part of it.
+- Of rows in files the driver holds counts, and one path per piece and pass. The rows of a piece
+  ascend, and each has one verdict. Parcels of one piece have no row in common.
 
 Most loads need one pass. Only refused rows lead to another, and only if a later rule reads their
 table.
@@ -10,16 +16,21 @@ table.
 
 from __future__ import annotations
 
+import hashlib
+import secrets
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, assert_never
 
+import msgspec
 import numpy as np
 
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
+from omnigraph.runner.shuffle import Scratch
 from omnigraph.validation import constraints
 from omnigraph.validation.constraints import EndpointExists, TypeRules
-from omnigraph.validation.hashed_keys import SPLIT_BITS
+from omnigraph.validation.hashed_keys import SPLIT_BITS, split_and_position
 from omnigraph.validation.keyed_bucket import Finding, KeyPlan, RoleKind, Stage, is_node
 from omnigraph.validation.violations import Reason
 
@@ -27,6 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _NONE: Final = np.empty(0, np.uint64)
+_DIGEST_BYTES: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,84 +81,284 @@ class Verdict:
                 assert_never(rule)
 
 
-def rows_of_piece(rows: np.ndarray, piece: int) -> slice:
-    """Where the rows of one piece are among row numbers, which ascend."""
-    bounds = np.array([piece << SPLIT_BITS, (piece + 1) << SPLIT_BITS], np.uint64)
-    start, end = np.searchsorted(rows, bounds)
-    return slice(int(start), int(end))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingKind:
+    """What findings of one rule about one table have in common."""
+
+    stage: Stage
+    table_key: str
+    reason: Reason
+    columns: tuple[str, ...]
+
+    @classmethod
+    def of(cls, finding: Finding) -> FindingKind:
+        return cls(
+            stage=finding.stage,
+            table_key=finding.table_key,
+            reason=finding.reason,
+            columns=finding.columns,
+        )
+
+    @property
+    def verdict(self) -> Verdict:
+        return Verdict(reason=self.reason, columns=self.columns)
+
+    def order(self) -> tuple[int, int, tuple[str, ...]]:
+        """Stages first; among endpoints, the source before the target."""
+        order = {SOURCE_COLUMN: 0, TARGET_COLUMN: 1}
+        return self.stage, order.get(self.columns[0], 2), self.columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedRows:
-    """The refused rows of one table, ascending, each with the number of its verdict."""
+    """Refused rows of one table, ascending, each with the number of its verdict."""
 
     rows: np.ndarray
     verdicts: np.ndarray
 
-    def of_split(self, split: int) -> RefusedRows:
-        inside = rows_of_piece(self.rows, split)
-        return RefusedRows(rows=self.rows[inside], verdicts=self.verdicts[inside])
+    @classmethod
+    def with_one_verdict(cls, rows: np.ndarray, verdict: int = 0) -> RefusedRows:
+        return cls(rows=rows, verdicts=np.full(len(rows), verdict, np.uint16))
+
+    @classmethod
+    def join(cls, parts: Sequence[RefusedRows]) -> RefusedRows:
+        """All rows in order; of a row that several parts have, the first part decides."""
+        if len(parts) == 1:
+            return parts[0]
+        rows = np.concatenate([part.rows for part in parts])
+        order = np.argsort(rows, kind="stable")
+        rows = rows[order]
+        verdicts = np.concatenate([part.verdicts for part in parts])[order]
+        is_first = np.ones(len(rows), np.bool_)
+        is_first[1:] = rows[1:] != rows[:-1]
+        return cls(rows=rows[is_first], verdicts=verdicts[is_first])
+
+    def of_piece(self, piece: int) -> RefusedRows:
+        bounds = np.array([piece << SPLIT_BITS, (piece + 1) << SPLIT_BITS], np.uint64)
+        start, end = np.searchsorted(self.rows, bounds)
+        return RefusedRows(rows=self.rows[start:end], verdicts=self.verdicts[start:end])
 
 
 NO_ROWS: Final = RefusedRows(rows=_NONE, verdicts=np.empty(0, np.uint16))
 
 
+class Parcel(msgspec.Struct, frozen=True, array_like=True):
+    """A file with refused rows of one piece."""
+
+    piece: int
+    path: str
+    counts: list[tuple[str, int, int]]
+    """Tables, verdicts and their numbers of rows."""
+    digest: bytes
+
+
+class _Rows(msgspec.Struct, frozen=True, array_like=True):
+    """Refused rows of one table as a parcel has them."""
+
+    positions: bytes
+    verdicts: bytes
+
+
+_PARCEL: Final = dict[str, _Rows]
+
+
+def write_parcel(scratch: Scratch, piece: int, tables: Mapping[str, RefusedRows]) -> Parcel:
+    """Write refused rows of one piece."""
+    content = msgspec.msgpack.encode(
+        {
+            key: _Rows(split_and_position(refused.rows)[1].tobytes(), refused.verdicts.tobytes())
+            for key, refused in tables.items()
+        }
+    )
+    # Random, because a second attempt must not overwrite a file that the first has reported.
+    path = scratch.put(f"refused-rows-{piece:06}-{secrets.token_hex(4)}", content)
+    return Parcel(piece, path, [*_counts(tables)], _digest(content))
+
+
+def _counts(tables: Mapping[str, RefusedRows]) -> Iterable[tuple[str, int, int]]:
+    for table_key, refused in tables.items():
+        for verdict, count in enumerate(np.bincount(refused.verdicts).tolist()):
+            if count:
+                yield table_key, verdict, count
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PieceRefusals:
+    """The refused rows of one piece, or where they are; picklable."""
+
+    piece: int
+    held: Mapping[str, RefusedRows] = field(repr=False, compare=False)
+    parcels: tuple[Parcel, ...] = field(repr=False)
+    scratch: Scratch | None
+
+    @property
+    def counts(self) -> Counter[tuple[str, int]]:
+        """By table and verdict."""
+        counts = Counter({(key, verdict): count for key, verdict, count in _counts(self.held)})
+        for parcel in self.parcels:
+            counts.update({(key, verdict): count for key, verdict, count in parcel.counts})
+        return counts
+
+    def count(self, table_key: str) -> int:
+        return sum(count for (key, _), count in self.counts.items() if key == table_key)
+
+    def read(self) -> dict[str, RefusedRows]:
+        """By table."""
+        parts = {key: [refused] for key, refused in self.held.items() if len(refused.rows)}
+        for parcel in self.parcels:
+            assert self.scratch is not None
+            content = msgspec.msgpack.decode(self.scratch.read(parcel.path), type=_PARCEL)
+            for key, rows in content.items():
+                positions = np.frombuffer(rows.positions, np.uint32).astype(np.uint64)
+                refused = RefusedRows(
+                    rows=positions | np.uint64(self.piece << SPLIT_BITS),
+                    verdicts=np.frombuffer(rows.verdicts, np.uint16),
+                )
+                parts.setdefault(key, []).append(refused)
+        return {key: RefusedRows.join(of_table) for key, of_table in parts.items()}
+
+    def positions(self, table_key: str) -> np.ndarray:
+        """The refused rows of a table by their positions in the piece, ascending."""
+        return split_and_position(self.read().get(table_key, NO_ROWS).rows)[1]
+
+    def fingerprint(self, table_key: str) -> bytes:
+        """Equal only if the same rows of the table are refused."""
+        if not self.parcels:
+            return _digest(self.held.get(table_key, NO_ROWS).rows.tobytes())
+        held = [] if table_key not in self.held else [_digest(self.held[table_key].rows.tobytes())]
+        return b"".join([*held, *(parcel.digest for parcel in self.parcels)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusals:
+    """The refused rows of all pieces: rows in memory by table, and parcels by piece and pass."""
+
+    held: Mapping[str, RefusedRows] = field(default_factory=dict, repr=False)
+    parcels: tuple[Mapping[int, Parcel], ...] = field(default=(), repr=False)
+    scratch: Scratch | None = None
+
+    @classmethod
+    def of_rows(cls, rows: Mapping[str, np.ndarray]) -> Refusals:
+        """Rows in memory, whose verdict is not asked for."""
+        return cls(
+            held={
+                key: RefusedRows.with_one_verdict(np.sort(numbers))
+                for key, numbers in rows.items()
+                if len(numbers)
+            }
+        )
+
+    @classmethod
+    def of_parcels(cls, parcels: Iterable[Parcel], scratch: Scratch) -> Refusals:
+        return cls(parcels=({parcel.piece: parcel for parcel in parcels},), scratch=scratch)
+
+    def with_rows(self, added: Mapping[str, Sequence[RefusedRows]]) -> Refusals:
+        """With more rows in memory; a row keeps the first verdict it got."""
+        held = dict(self.held)
+        for key, parts in added.items():
+            earlier = [held[key]] if key in held else []
+            held[key] = RefusedRows.join([*earlier, *parts])
+        return replace(self, held=held)
+
+    def with_parcels(self, parcels: Iterable[Parcel], scratch: Scratch) -> Refusals:
+        added = {parcel.piece: parcel for parcel in parcels}
+        return replace(self, parcels=(*self.parcels, added), scratch=scratch)
+
+    def in_piece(self, piece: int) -> PieceRefusals:
+        held = {key: refused.of_piece(piece) for key, refused in self.held.items()}
+        return PieceRefusals(
+            piece=piece,
+            held={key: refused for key, refused in held.items() if len(refused.rows)},
+            parcels=tuple(of_pass[piece] for of_pass in self.parcels if piece in of_pass),
+            scratch=self.scratch,
+        )
+
+    def counts(self) -> Counter[tuple[str, int]]:
+        """By table and verdict, of all pieces."""
+        counts = Counter({(key, verdict): count for key, verdict, count in _counts(self.held)})
+        for of_pass in self.parcels:
+            for parcel in of_pass.values():
+                counts.update({(key, verdict): count for key, verdict, count in parcel.counts})
+        return counts
+
+    def count(self, table_key: str) -> int:
+        return sum(count for (key, _), count in self.counts().items() if key == table_key)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassState:
-    """The final results so far: refused rows by table, and what a merge replaces."""
+    """The final results so far: refused rows, and what a merge replaces."""
 
     verdicts: tuple[Verdict, ...] = ()
-    refused: Mapping[str, RefusedRows] = field(default_factory=dict)
+    refused: Refusals = field(default_factory=Refusals)
     replaced: Mapping[str, np.ndarray] = field(default_factory=dict)
     broken: tuple[Finding, ...] = ()
     is_final: bool = False
 
-    def rows_refused(self, table_key: str) -> RefusedRows:
-        return self.refused.get(table_key, NO_ROWS)
 
-    def refused_in(self, piece: int) -> dict[str, np.ndarray]:
-        """The refused rows of one piece, by table."""
-        parts = {key: rows.of_split(piece).rows for key, rows in self.refused.items()}
-        return {key: rows for key, rows in parts.items() if len(rows)}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassDecision:
+    """Which findings of a pass are final, and whether to pass again."""
+
+    stages: frozenset[Stage]
+    """Those whose findings are accepted."""
+    again: bool
 
 
-def after_pass(
+def decide_pass(
     state: PassState,
-    findings: Sequence[Finding],
+    refusing: Iterable[FindingKind],
     replaced: Mapping[str, np.ndarray],
     *,
     keys: KeyPlan,
     rules: Mapping[str, TypeRules],
     given_ids: frozenset[str],
-) -> PassState:
-    """Accept the findings that are final after one more pass.
+) -> PassDecision:
+    """Decide about the findings of one more pass.
 
-    `given_ids` names the tables whose input has ids.
+    Args:
+        state: before the pass.
+        refusing: the kinds of findings that refuse rows.
+        replaced: what the pass found to be replaced by a merge.
+        keys: of the pass.
+        rules: of all tables.
+        given_ids: the tables whose input has ids.
     """
     disturbed = _Disturbed(keys, rules, given_ids)
     for table_key in keys.tracked:
         before = state.replaced.get(table_key, _NONE)
         if not np.array_equal(before, replaced.get(table_key, _NONE)):
             disturbed.replaced(table_key)
-    accepted: list[Finding] = []
-    provisional = False
+    kinds = frozenset(refusing)
+    accepted: set[Stage] = set()
     for stage in Stage:
         if disturbed.touches(stage):
-            provisional = True
-            break
-        current = [finding for finding in findings if finding.stage is stage]
-        accepted += current
-        for finding in current:
-            if len(finding.rows):
-                disturbed.refused(stage, finding.table_key)
-    again = provisional or disturbed.again
-    grown_state = _with(state, [finding for finding in accepted if len(finding.rows)])
-    return replace(
-        grown_state,
-        replaced=replaced,
-        broken=() if again else tuple(finding for finding in accepted if len(finding.broken)),
-        is_final=not again,
-    )
+            return PassDecision(stages=frozenset(accepted), again=True)
+        accepted.add(stage)
+        for kind in kinds:
+            if kind.stage is stage:
+                disturbed.refused(stage, kind.table_key)
+    return PassDecision(stages=frozenset(accepted), again=disturbed.again)
+
+
+def number_verdicts(
+    state: PassState, kinds: Iterable[FindingKind]
+) -> tuple[tuple[Verdict, ...], dict[FindingKind, int]]:
+    """The verdicts of a state with those of more findings, and the number for every kind.
+
+    The kinds are in the order of the rules.
+    """
+    verdicts = list(state.verdicts)
+    numbers: dict[FindingKind, int] = {}
+    for kind in sorted(set(kinds), key=FindingKind.order):
+        if kind.verdict not in verdicts:
+            verdicts.append(kind.verdict)
+        numbers[kind] = verdicts.index(kind.verdict)
+    return tuple(verdicts), numbers
 
 
 class _Disturbed:
@@ -222,40 +434,3 @@ class _Disturbed:
         return any(
             role.kind is RoleKind.TUPLE and role.table_key == table_key for role in self._keys.roles
         )
-
-
-def _with(state: PassState, findings: Iterable[Finding]) -> PassState:
-    """One more verdict for every finding; a row keeps the first it got."""
-    verdicts = list(state.verdicts)
-    refused_parts: dict[str, list[RefusedRows]] = {
-        key: [rows] for key, rows in state.refused.items()
-    }
-    for finding in sorted(findings, key=_order):
-        verdict = Verdict(reason=finding.reason, columns=finding.columns)
-        if verdict not in verdicts:
-            verdicts.append(verdict)
-        number = np.full(len(finding.rows), verdicts.index(verdict), np.uint16)
-        refused_parts.setdefault(finding.table_key, []).append(
-            RefusedRows(rows=finding.rows, verdicts=number)
-        )
-    return replace(
-        state,
-        verdicts=tuple(verdicts),
-        refused={key: _merge(parts) for key, parts in refused_parts.items()},
-    )
-
-
-def _merge(parts: list[RefusedRows]) -> RefusedRows:
-    rows = np.concatenate([part.rows for part in parts])
-    order = np.argsort(rows, kind="stable")
-    rows = rows[order]
-    verdicts = np.concatenate([part.verdicts for part in parts])[order]
-    first = np.ones(len(rows), np.bool_)
-    first[1:] = rows[1:] != rows[:-1]
-    return RefusedRows(rows=rows[first], verdicts=verdicts[first])
-
-
-def _order(finding: Finding) -> tuple[int, int, tuple[str, ...]]:
-    """Stages first; among endpoints, the source before the target."""
-    order = {SOURCE_COLUMN: 0, TARGET_COLUMN: 1}
-    return finding.stage, order.get(finding.columns[0], 2), finding.columns

@@ -23,6 +23,7 @@ import pyarrow as pa
 from omnigraph.names import EDGE_PREFIX, SOURCE_COLUMN
 from omnigraph.validation.constraints import EdgeCount, TypeRules, WriteMode
 from omnigraph.validation.keyed_bucket import KeyPlan, Role, RoleKind, roles_of
+from omnigraph.validation.keyed_passes import Refusals
 from omnigraph.validation.lookups import PinnedTables
 
 
@@ -100,7 +101,7 @@ class KeyedWrite:
     order_by: str | None = None
     ordered: frozenset[str] = frozenset()
     pieces: Sequence[IncomingPiece]
-    excluded: Mapping[str, np.ndarray] = field(default_factory=dict)
+    excluded: Refusals = field(default_factory=Refusals)
     deleted: Mapping[str, DeletedRows] = field(default_factory=dict)
     cascades: bool = True
     refuses_repeats: bool = False

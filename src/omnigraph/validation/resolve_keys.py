@@ -19,13 +19,11 @@ Invariants:
 
 from __future__ import annotations
 
-import secrets
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias, assert_never
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,7 +31,7 @@ import pyarrow.types as pat
 
 from omnigraph.names import ID_COLUMN, ROW_ADDRESS, SOURCE_COLUMN
 from omnigraph.packed import Joined, Mapped
-from omnigraph.runner.key_hash import SEED_BYTES, KeyHashes, hash_keys
+from omnigraph.runner.key_hash import KeyHashes, hash_keys
 from omnigraph.runner.protocol import Hop, Runner, Sent, Stage, Task, require_answers
 from omnigraph.runner.shuffle import Scratch
 from omnigraph.validation import keyed_bucket
@@ -50,14 +48,33 @@ from omnigraph.validation.keyed_bucket import (
     NO_GROUPS,
     Finding,
     KeyPlan,
-    RefusedGroups,
     Replaced,
     Role,
     RoleKind,
     Space,
     space_of,
 )
-from omnigraph.validation.keyed_passes import PassState, after_pass, rows_of_piece
+from omnigraph.validation.keyed_findings import (
+    ListRows,
+    ParcelPlan,
+    StoredFindings,
+    by_piece,
+    collect_parcels,
+    decode_outcome,
+    encode_outcomes,
+    numbers_refused,
+    partitions_for,
+    settle_findings,
+    without_refused,
+)
+from omnigraph.validation.keyed_passes import (
+    FindingKind,
+    PassState,
+    PieceRefusals,
+    Refusals,
+    decide_pass,
+    number_verdicts,
+)
 from omnigraph.validation.keyed_write import IncomingPiece, KeyedWrite
 from omnigraph.validation.lookups import PinnedTables
 from omnigraph.validation.pinned_access import (
@@ -67,7 +84,6 @@ from omnigraph.validation.pinned_access import (
     collect_incoming,
     plan_reads,
 )
-from omnigraph.validation.violations import Reason
 
 _PASSES_MAX: Final = 50
 _KEYS_SENT_TOGETHER: Final = 1_000_000
@@ -85,7 +101,7 @@ class _SendIncoming:
     """Send the keys of a piece without the rows refused since."""
 
     piece: IncomingPiece
-    refused: Mapping[str, np.ndarray]
+    refused: tuple[PieceRefusals, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,36 +118,7 @@ class _SendPinned:
     has_fates: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ListRows:
-    """List the refused rows of groups in a piece, without rows that were refused before."""
-
-    piece: IncomingPiece
-    refused: np.ndarray | None = field(repr=False)
-    table_key: str
-    columns: tuple[str, ...]
-    groups: RefusedGroups = field(repr=False)
-
-
 _Work: TypeAlias = _SendIncoming | _SendPinned
-
-
-class _FindingMessage(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    stage: int
-    table_key: str
-    reason: str
-    columns: tuple[str, ...]
-    rows: bytes
-    groups: bytes
-    broken: bytes
-
-
-class _ReplacedMessage(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    table_key: str
-    rows: bytes
-
-
-_DECODER: Final = msgspec.msgpack.Decoder(_FindingMessage | _ReplacedMessage)
 
 
 def resolve_keys(
@@ -173,6 +160,7 @@ class _Passes:
         self._runner = runner
         self._write = write
         self._verb = verb
+        self._scratch = scratch
         self._keys = write.keys()
         self._reads = tuple(plan_reads(write, self._keys))
         self._groups = {
@@ -193,7 +181,6 @@ class _Passes:
             else None
         )
         self._hashing = hashing
-        self._scratch = scratch
         self._incoming_keys = incoming
         self._small_spaces = tuple(self._find_small_spaces())
 
@@ -207,66 +194,103 @@ class _Passes:
             sender.send,
             Hop(
                 partitions=self._hashing.partitions,
-                receive=_Checker(self._keys, self._hashing).receive,
+                receive=_Checker(self._keys, self._hashing, self._scratch).receive,
             ),
         )
         findings: list[Finding] = []
-        replaced: dict[str, list[np.ndarray]] = {}
+        stored: list[StoredFindings] = []
+        replaced_parts: dict[str, list[np.ndarray]] = {}
         for _, content in answers:
-            message = _DECODER.decode(content)
-            if isinstance(message, _FindingMessage):
-                findings.append(_finding(message))
-            else:
-                addresses = np.frombuffer(message.rows, np.uint64)
-                replaced.setdefault(message.table_key, []).append(addresses)
-        return after_pass(
+            outcome = decode_outcome(content)
+            match outcome:
+                case Finding():
+                    findings.append(outcome)
+                case StoredFindings():
+                    stored.append(outcome)
+                case Replaced():
+                    replaced_parts.setdefault(outcome.table_key, []).append(outcome.rows)
+                case _:
+                    assert_never(outcome)
+        replaced = {key: np.sort(np.concatenate(parts)) for key, parts in replaced_parts.items()}
+        refusing = [finding for finding in findings if not len(finding.broken)]
+        kinds = {FindingKind.of(finding) for finding in refusing}
+        kinds.update(kind for bucket in stored for kind in bucket.kinds)
+        decision = decide_pass(
             state,
-            self._list_groups(findings, state),
-            {key: np.sort(np.concatenate(parts)) for key, parts in replaced.items()},
+            kinds,
+            replaced,
             keys=self._keys,
             rules=self._write.rules,
             given_ids=self._write.given_ids,
         )
+        verdicts, numbers = number_verdicts(
+            state, (kind for kind in kinds if kind.stage in decision.stages)
+        )
+        return PassState(
+            verdicts=verdicts,
+            refused=self._with_refused(state, refusing, stored, numbers),
+            replaced=replaced,
+            broken=()
+            if decision.again
+            else tuple(finding for finding in findings if len(finding.broken)),
+            is_final=not decision.again,
+        )
+
+    def _with_refused(
+        self,
+        state: PassState,
+        findings: Sequence[Finding],
+        stored: Sequence[StoredFindings],
+        verdicts: Mapping[FindingKind, int],
+    ) -> Refusals:
+        """What was refused before, and the rows of findings that have a verdict."""
+        accepted = [finding for finding in findings if FindingKind.of(finding) in verdicts]
+        accepted_files = [
+            bucket for bucket in stored if any(kind in verdicts for kind in bucket.kinds)
+        ]
+        has_groups = any(len(finding.groups) for finding in accepted)
+        scratch = self._scratch
+        if scratch is None or not (accepted_files or has_groups):
+            listed = settle_findings(self._list_groups(accepted, state), verdicts)
+            return state.refused.with_rows({key: [rows] for key, rows in listed.items()})
+        incoming = self._incoming(state)
+        rows = sum(len(finding.rows) for finding in accepted)
+        rows += sum(bucket.rows for bucket in accepted_files)
+        plan = ParcelPlan(
+            verdicts=verdicts, scratch=scratch, partitions=partitions_for(rows, len(incoming))
+        )
+        parcels = collect_parcels(
+            self._runner, self._verb, plan, accepted, accepted_files, _look_up_in(incoming)
+        )
+        return state.refused.with_parcels(parcels, scratch)
 
     def _list_groups(self, findings: Sequence[Finding], state: PassState) -> list[Finding]:
         """The findings with the rows of their groups, which the pieces list."""
         listed = [finding for finding in findings if not len(finding.groups)]
         grouped = [finding for finding in findings if len(finding.groups)]
-        incoming = self._incoming(state) if grouped else ()
-        indexes = {work.piece.number: index for index, work in enumerate(incoming)}
-        work: list[_ListRows] = []
-        findings_of_work: list[Finding] = []
+        if not grouped:
+            return listed
+        look_up = _look_up_in(self._incoming(state))
+        work: list[ListRows] = []
         for finding in grouped:
-            numbers, _ = split_and_position(finding.groups.first)
-            for number in np.unique(numbers).tolist():
-                findings_of_work.append(finding)
-                sent = incoming[indexes[number]]
-                work.append(
-                    _ListRows(
-                        piece=sent.piece,
-                        refused=sent.refused.get(finding.table_key),
-                        table_key=finding.table_key,
-                        columns=finding.columns,
-                        groups=finding.groups.filter(numbers == number),
-                    )
-                )
+            for number, part in by_piece(finding):
+                piece, refused = look_up(number)
+                work.append(ListRows(piece=piece, refused=refused, finding=part))
         stage = Stage(verb=self._verb, name="list rows of frequent keys")
-        answers = require_answers(self._runner.map(stage, work, _list_rows, bytes)) if work else ()
-        for finding, rows in zip(findings_of_work, answers, strict=True):
-            listed.append(replace(finding, rows=np.frombuffer(rows, np.uint64), groups=NO_GROUPS))
+        answers = require_answers(self._runner.map(stage, work, ListRows.run, bytes))
+        for listing, rows in zip(work, answers, strict=True):
+            more_rows = np.frombuffer(rows, np.uint64)
+            finding = listing.finding
+            listed.append(
+                replace(finding, rows=np.concatenate([finding.rows, more_rows]), groups=NO_GROUPS)
+            )
         return listed
 
     def _incoming(self, state: PassState) -> Sequence[_SendIncoming]:
-        excluded = {key: np.sort(rows) for key, rows in self._write.excluded.items()}
-
         def send(piece: IncomingPiece) -> _SendIncoming:
-            refused = state.refused_in(piece.number)
-            for table_key, rows in excluded.items():
-                of_piece = rows[rows_of_piece(rows, piece.number)]
-                if len(of_piece):
-                    earlier = refused.get(table_key, _NO_ADDRESSES)
-                    refused[table_key] = np.concatenate([of_piece, earlier])
-            return _SendIncoming(piece=piece, refused=refused)
+            refusals = (state.refused, self._write.excluded)
+            of_piece = tuple(refused.in_piece(piece.number) for refused in refusals)
+            return _SendIncoming(piece=piece, refused=of_piece)
 
         return Mapped(self._write.pieces, send)
 
@@ -340,6 +364,21 @@ class _Passes:
         )
 
 
+def _look_up_in(
+    incoming: Sequence[_SendIncoming],
+) -> Callable[[int], tuple[IncomingPiece, tuple[PieceRefusals, ...]]]:
+    """A function from the number of a piece to the piece and what was refused of it."""
+    indexes: dict[int, int] = {}
+
+    def look_up(number: int) -> tuple[IncomingPiece, tuple[PieceRefusals, ...]]:
+        if not indexes:
+            indexes.update({work.piece.number: index for index, work in enumerate(incoming)})
+        work = incoming[indexes[number]]
+        return work.piece, work.refused
+
+    return look_up
+
+
 def _in_fragments(addresses: np.ndarray, fragments: tuple[int, ...] | None) -> np.ndarray:
     if fragments is None:
         return addresses
@@ -372,9 +411,11 @@ class _NodeIds:
                 assert_never(work)
 
     def _incoming(self, work: _SendIncoming, task: Task) -> Iterator[tuple[int, KeyHashes]]:
+        refused = numbers_refused(work.refused)
         for number, (_, table_key, columns) in enumerate(self.spaces):
             if table_key in work.piece.rows:
-                for batch, _ in _kept_rows(work, table_key, columns, task):
+                rows = refused.get(table_key)
+                for batch, _ in _kept_rows(work.piece, rows, table_key, columns, task):
                     yield number, hash_keys(batch.columns, self.seed)
 
     def _remaining(self, work: _SendPinned, task: Task) -> Iterator[tuple[int, KeyHashes]]:
@@ -392,15 +433,19 @@ class _NodeIds:
 
 
 def _kept_rows(
-    work: _SendIncoming, table_key: str, columns: Sequence[str], task: Task
+    piece: IncomingPiece,
+    refused: np.ndarray | None,
+    table_key: str,
+    columns: Sequence[str],
+    task: Task,
 ) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
     """Some columns of the rows that were not refused, with the numbers of the rows."""
     first = 0
-    for batch in work.piece.read(table_key, columns):
-        numbers = incoming_rows(work.piece.number, first, len(batch))
+    for batch in piece.read(table_key, columns):
+        numbers = incoming_rows(piece.number, first, len(batch))
         first += len(batch)
         task.advance(rows=len(batch))
-        yield _without_refused(batch, numbers, work.refused.get(table_key))
+        yield without_refused(batch, numbers, refused)
 
 
 def _pinned_rows(
@@ -462,12 +507,15 @@ class _Sender:
 
     def _send_incoming(self, work: _SendIncoming, task: Task) -> Iterator[Sent]:
         piece = work.piece
+        refused = numbers_refused(work.refused)
         buckets = KeyBuckets(self._hashing, self._chosen)
         for table_key in piece.rows:
             roles = self._incoming_roles(table_key, with_ids=bool(piece.given_ids.get(table_key)))
             if not roles.numbered:
                 continue
-            for rows, numbers in _kept_rows(work, table_key, roles.columns, task):
+            for rows, numbers in _kept_rows(
+                piece, refused.get(table_key), table_key, roles.columns, task
+            ):
                 self._add(buckets, roles, rows, numbers, piece.generated)
                 if buckets.count > _KEYS_SENT_TOGETHER:
                     yield from buckets.buckets()
@@ -556,45 +604,6 @@ def _fates(work: _SendPinned, addresses: np.ndarray) -> tuple[np.ndarray, ...]:
     return (fates,)
 
 
-def _list_rows(work: _ListRows, task: Task) -> bytes:
-    """The numbers of the rows that are refused of some groups."""
-    seed = secrets.token_bytes(SEED_BYTES)
-    parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-    first = 0
-    for batch in work.piece.read(work.table_key, work.columns):
-        task.advance(rows=len(batch))
-        numbers = incoming_rows(work.piece.number, first, len(batch))
-        first += len(batch)
-        rows, numbers = _without_refused(batch, numbers, work.refused)
-        hashes = hash_keys([rows.column(name) for name in work.columns], seed)
-        is_present = slice(None) if hashes.present is None else hashes.present
-        parts.append((numbers[is_present], hashes.first[is_present], hashes.second[is_present]))
-    numbers, firsts, seconds = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    order = np.argsort(firsts, kind="stable")
-    numbers, firsts, seconds = numbers[order], firsts[order], seconds[order]
-    by_number = np.argsort(numbers)
-    refused: list[np.ndarray] = []
-    groups = work.groups
-    positions = by_number[np.searchsorted(numbers, groups.first, sorter=by_number)]
-    for group, position in enumerate(positions.tolist()):
-        start = int(np.searchsorted(firsts, firsts[position], "left"))
-        end = int(np.searchsorted(firsts, firsts[position], "right"))
-        rows_of_key = numbers[start:end][seconds[start:end] == seconds[position]]
-        inside = (rows_of_key >= groups.first[group]) & (rows_of_key <= groups.last[group])
-        rows_of_group = rows_of_key[inside][int(groups.kept[group]) :]
-        refused.append(rows_of_group[rows_of_group != groups.spared[group]])
-    return np.concatenate(refused).tobytes()
-
-
-def _without_refused(
-    batch: pa.RecordBatch, numbers: np.ndarray, refused: np.ndarray | None
-) -> tuple[pa.RecordBatch, np.ndarray]:
-    if refused is None:
-        return batch, numbers
-    is_kept = ~np.isin(numbers, refused)
-    return batch.filter(pa.array(is_kept)), numbers[is_kept]
-
-
 def _with_given_ids(
     batch: pa.RecordBatch, numbers: np.ndarray, generated: str | None
 ) -> tuple[pa.RecordBatch, np.ndarray]:
@@ -612,42 +621,14 @@ class _Checker:
 
     keys: KeyPlan
     hashing: Hashing
+    scratch: Scratch | None
 
     def receive(self, messages: Iterator[bytes], task: Task) -> Iterator[Sent]:
         for keys in read_buckets(messages, self.hashing, task):
             task.advance()
-            for outcome in keyed_bucket.check_bucket(keys, self.keys):
-                yield task.number, msgspec.msgpack.encode(_message(outcome))
-
-
-def _message(outcome: Finding | Replaced) -> _FindingMessage | _ReplacedMessage:
-    match outcome:
-        case Finding():
-            return _FindingMessage(
-                outcome.stage,
-                outcome.table_key,
-                outcome.reason.value,
-                outcome.columns,
-                outcome.rows.tobytes(),
-                outcome.groups.encode(),
-                outcome.broken.tobytes(),
-            )
-        case Replaced():
-            return _ReplacedMessage(outcome.table_key, outcome.rows.tobytes())
-        case _:
-            assert_never(outcome)
-
-
-def _finding(message: _FindingMessage) -> Finding:
-    return Finding(
-        stage=keyed_bucket.Stage(message.stage),
-        table_key=message.table_key,
-        reason=Reason(message.reason),
-        columns=tuple(message.columns),
-        rows=np.frombuffer(message.rows, np.uint64),
-        groups=RefusedGroups.decode(message.groups),
-        broken=np.frombuffer(message.broken, np.uint64),
-    )
+            outcomes = keyed_bucket.check_bucket(keys, self.keys)
+            for message in encode_outcomes(outcomes, self.scratch):
+                yield task.number, message
 
 
 def rank_arrays(values: pa.Array) -> tuple[np.ndarray, np.ndarray]:

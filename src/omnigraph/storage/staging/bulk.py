@@ -13,10 +13,8 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -33,7 +31,7 @@ from omnigraph.storage.lance.datasets import translated
 from omnigraph.storage.lance.row_lineage import RowLineage, place_lineage
 from omnigraph.storage.objects.containment import require_inside
 from omnigraph.storage.objects.s3_options import for_one_request
-from omnigraph.storage.objects.store import delete_paths, move_object
+from omnigraph.storage.objects.store import StoredObjects, delete_paths, move_object
 from omnigraph.storage.staging.changes import Change, Checksums, StagedChange
 from omnigraph.storage.staging.checksum_recording import staged_checksums
 
@@ -44,22 +42,19 @@ if TYPE_CHECKING:
 
 _DELETION_SCHEMA: Final = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
 _READ_ROWS: Final = 65_536
-_REQUESTS_AT_ONCE: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedFragment:
-    """A fragment on disk that no version names yet, and the offsets of rows to exclude from it."""
+    """A fragment on disk that no version names yet; a deletion file may exclude some rows."""
 
     description: str
     rows: int
-    excluded: np.ndarray = field(
-        default_factory=lambda: np.empty(0, np.uint32), repr=False, compare=False
-    )
+    rows_excluded: int = 0
 
     @property
     def rows_kept(self) -> int:
-        return self.rows - len(self.excluded)
+        return self.rows - self.rows_excluded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +133,42 @@ def _reader(
         root.child(path),
         storage_options=for_one_request(root.storage_options) or None,
         columns=list(columns),
+    )
+
+
+def next_fragment_id(root: Root, entry: TableEntry) -> int:
+    """The first number that a new fragment of a table may have."""
+    fragments = cached_dataset(root, entry).get_fragments()
+    return max((fragment.fragment_id for fragment in fragments), default=0) + 1
+
+
+def exclude(
+    root: Root, entry: TableEntry, fragment: StagedFragment, offsets: np.ndarray, number: int
+) -> StagedFragment:
+    """Exclude rows from a staged fragment, which gets this number; runs in any process."""
+    if not len(offsets) or len(offsets) == fragment.rows:
+        return replace(fragment, rows_excluded=len(offsets))
+    file_id = secrets.randbits(63)
+    sink = pa.BufferOutputStream()
+    deleted = pa.array(np.sort(offsets), pa.uint32())
+    with pa.ipc.new_file(sink, _DELETION_SCHEMA) as writer:
+        writer.write_table(pa.table([deleted], schema=_DELETION_SCHEMA))
+    StoredObjects(root).replace(
+        f"{_folder(entry)}/_deletions/{number}-{entry.version}-{file_id}.arrow",
+        sink.getvalue().to_pybytes(),
+    )
+    deletion_file = {
+        "file_type": "array",
+        "read_version": entry.version,
+        "id": file_id,
+        "num_deleted_rows": len(offsets),
+        "base_id": None,
+    }
+    fields = json.loads(fragment.description)
+    return replace(
+        fragment,
+        description=json.dumps({**fields, "id": number, "deletion_file": deletion_file}),
+        rows_excluded=len(offsets),
     )
 
 
@@ -258,47 +289,31 @@ def _folder(entry: TableEntry) -> str:
 def _number(
     objects: Objects, entry: TableEntry, fragments: Iterable[StagedFragment]
 ) -> Packed[str]:
-    """Describe the fragments that keep a row, with deletion files where some are excluded.
+    """Describe the fragments that keep a row; those with deletion files are numbered already.
 
     Without deletions Lance numbers them itself.
     """
     kept_fragments = [fragment for fragment in fragments if fragment.rows_kept]
-    if not any(len(fragment.excluded) for fragment in kept_fragments):
+    if not any(fragment.rows_excluded for fragment in kept_fragments):
         return _pack(fragment.description for fragment in kept_fragments)
-    base = cached_dataset(objects.root, entry)
-    first = max((fragment.fragment_id for fragment in base.get_fragments()), default=0) + 1
-    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
-        return _pack(
-            pool.map(partial(_with_deletions, objects, entry), kept_fragments, count(first))
-        )
+    return _pack(_number_in_order(kept_fragments, next_fragment_id(objects.root, entry)))
+
+
+def _number_in_order(fragments: Iterable[StagedFragment], first: int) -> Iterator[str]:
+    """Numbers ascend: those that are given leave room for the fragments between them."""
+    following = first
+    for fragment in fragments:
+        fields = json.loads(fragment.description)
+        if fragment.rows_excluded:
+            assert fields["id"] >= following, f"fragment {fields['id']} follows {following - 1}"
+            following = fields["id"]
+        fields["id"] = following
+        following += 1
+        yield json.dumps(fields)
 
 
 def _pack(descriptions: Iterable[str]) -> Packed[str]:
     return Packed(map(msgspec.msgpack.encode, descriptions), str)
-
-
-def _with_deletions(
-    objects: Objects, entry: TableEntry, fragment: StagedFragment, number: int
-) -> str:
-    fields = {**json.loads(fragment.description), "id": number}
-    if len(fragment.excluded):
-        file_id = secrets.randbits(63)
-        sink = pa.BufferOutputStream()
-        offsets = pa.array(np.sort(fragment.excluded), pa.uint32())
-        with pa.ipc.new_file(sink, _DELETION_SCHEMA) as writer:
-            writer.write_table(pa.table([offsets], schema=_DELETION_SCHEMA))
-        objects.replace(
-            f"{_folder(entry)}/_deletions/{number}-{entry.version}-{file_id}.arrow",
-            sink.getvalue().to_pybytes(),
-        )
-        fields["deletion_file"] = {
-            "file_type": "array",
-            "read_version": entry.version,
-            "id": file_id,
-            "num_deleted_rows": len(fragment.excluded),
-            "base_id": None,
-        }
-    return json.dumps(fields)
 
 
 def _stage(root: Root, entry: TableEntry, written: FragmentMetadata) -> StagedFragment:
