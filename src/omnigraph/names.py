@@ -494,6 +494,11 @@ def staging_claim(operation_id: str) -> str:
     return f"{staging(operation_id)}/open"
 
 
+def is_staging_claim(path: str) -> bool:
+    """Whether a path of the staging area is that of a claim."""
+    return path.endswith("/open")
+
+
 def run_folder(operation_id: str) -> str:
     """The part of the staging area where a run of an algorithm works; a load is beside it."""
     return f"{operation_id}/run"

@@ -473,6 +473,30 @@ def test_old_parts_of_dead_loads_go_and_young_ones_stay(graph: Graph) -> None:
     assert folder_of(graph.root, names.STAGING_DIR, young, "part").exists()
 
 
+def test_parts_of_abandoned_attempts_with_a_key_are_removed(graph: Graph) -> None:
+    """A key does not tell how old an attempt is; the claim that its tasks worked under does."""
+    now = datetime.now(UTC)
+    claims = {
+        "at work": str(ULID()).encode(),
+        "dead": str(ULID.from_datetime(now - timedelta(hours=30))).encode(),
+        "closing": None,
+        "of an older release": b"",
+    }
+    owners = {name: names.OperationKey.of_text(name).first_attempt() for name in claims}
+    for name, claim in claims.items():
+        folder = folder_of(graph.root, names.STAGING_DIR, owners[name])
+        folder.mkdir(parents=True)
+        (folder / "findings-1.arrow").write_bytes(b"12345")
+        if claim is not None:
+            (folder / "open").write_bytes(claim)
+
+    removed = clean(graph).leftovers.paths
+
+    assert set(removed) == {
+        f"{names.STAGING_DIR}/{owners[name]}/findings-1.arrow" for name in ("dead", "closing")
+    }
+
+
 @pytest.mark.parametrize("has_key", [False, True], ids=["ULID", "key"])
 def test_runs_that_made_a_round_lately_stay_whatever_their_age(graph: Graph, has_key: bool) -> None:
     now = datetime.now(UTC)

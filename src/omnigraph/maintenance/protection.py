@@ -301,8 +301,16 @@ class Leftovers:
 
 def find_leftovers(objects: Objects, clock: Clock) -> Leftovers:
     """Data of dead writers; listed before the sidecars, so that no active writer is among them."""
+    staged = [*_staged(objects, now=clock.now())]
+    # Asked after the listing: a claim that appears later is that of another attempt.
+    abandoned = {
+        owner
+        for owner in {owner for owner, _, _ in staged}
+        if names.OperationKey.of_operation(owner) is not None
+        and not _is_claimed(objects, owner, now=clock.now())
+    }
     candidates = [
-        *_staged(objects, now=clock.now()),
+        *staged,
         *_torn_forks(objects),
         *_unregistered_tables(objects),
     ]
@@ -311,7 +319,11 @@ def find_leftovers(objects: Objects, clock: Clock) -> Leftovers:
         path: size
         for owner, path, size in candidates
         if owner not in working
-        and (_is_over(owner, now=clock.now(), grace=_GRACE) or _has_ended(objects, owner))
+        and (
+            _is_over(owner, now=clock.now(), grace=_GRACE)
+            or (owner in abandoned and not names.is_staging_claim(path))
+            or _has_ended(objects, owner)
+        )
     }
     return Leftovers(paths=tuple(sorted(dead_files)), bytes=sum(dead_files.values()))
 
@@ -378,6 +390,21 @@ def _staged(objects: Objects, *, now: datetime) -> Iterator[_Leftover]:
     for path, size in sizes.items():
         if names.staging_owner(path) not in runs:
             yield names.staging_owner(path), path, size
+
+
+def _is_claimed(objects: Objects, operation_id: str, *, now: datetime) -> bool:
+    """Whether an operation with an idempotency key, which does not tell its age, may leave parts.
+
+    Parts of an attempt whose process died are read by no other attempt with the key. Its claim
+    stays until the key is decided: another attempt may be about to renew it.
+    """
+    for folder in (operation_id, names.run_folder(operation_id)):
+        claim = objects.read(names.staging_claim(folder))
+        if claim is not None:
+            opened = began_at(claim.decode(errors="replace"))
+            if opened is None or now - opened <= _GRACE:
+                return True
+    return False
 
 
 def _was_touched(objects: Objects, operation_id: str, *, now: datetime) -> bool:

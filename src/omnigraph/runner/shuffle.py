@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 import numpy as np
 import pyarrow as pa
+from ulid import ULID
 
 from omnigraph import errors, names
 from omnigraph.runner.key_hash import hash_keys
@@ -106,8 +107,9 @@ class StoredScratch:
     operation_id: str
 
     def open(self) -> None:
-        """Allow tasks to write files."""
-        StoredObjects(self.root).replace(names.staging_claim(self.operation_id), b"")
+        """Allow tasks to write files; the claim tells since when."""
+        opened = str(ULID()).encode()
+        StoredObjects(self.root).replace(names.staging_claim(self.operation_id), opened)
 
     def close(self) -> None:
         """Remove every file; a task that writes one later removes it itself."""
