@@ -106,6 +106,7 @@ def load_superseding(records: int, ids: int) -> dict[str, object]:
         with GrowthOfMemory() as growth:
             report = graph.load({"P": frame}, mode="replace", options=LoadOptions(engine="spark"))
     assert report.quarantined == {"superseded": records - ids}
+    print("\n".join(report.stage_table().lines(width=None)))
     return {
         "name": "superseding",
         "records": records,

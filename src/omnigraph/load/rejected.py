@@ -15,7 +15,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -46,6 +46,9 @@ from omnigraph.validation.keyed_write import KeyedWrite
 from omnigraph.validation.lookups import PinnedTables
 from omnigraph.validation.violations import Reason, Violation, report_of
 
+_ROWS_TOGETHER: Final = 16_384
+"""Of so many refused rows there are Python objects at a time."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedLoad:
@@ -72,7 +75,7 @@ def keyed_refusals(
     plan = load.plan
     places = places_of(plan.scratch, report)
     labels = load_report.type_labels(plan.catalog)
-    refusals: list[dict[str, Any]] = []
+    parts: list[pa.Table] = []
     for table_key, rows in refused.items():
         _, positions = split_and_position(rows.rows)
         columns = _columns(load, table_key, rows, verdicts)
@@ -81,30 +84,33 @@ def keyed_refusals(
         )
         for number in np.unique(rows.verdicts).tolist():
             verdict = verdicts[number]
-            indexes = np.flatnonzero(rows.verdicts == number)
-            verdict_rows = staged.take(pa.array(indexes))
-            quoted = [verdict_rows.column(name) for name in verdict.quoted]
-            refusals += [
-                {
-                    "place": place,
-                    "type": labels[table_key],
-                    "reason": verdict.reason.value,
-                    "message": verdict.message(load.rules[table_key], values),
-                    "raw": raw,
+            of_verdict = np.flatnonzero(rows.verdicts == number)
+            for start in range(0, len(of_verdict), _ROWS_TOGETHER):
+                indexes = of_verdict[start : start + _ROWS_TOGETHER]
+                some_rows = staged.take(pa.array(indexes))
+                quoted = [some_rows.column(name) for name in verdict.quoted]
+                columns_of_refusals = {
+                    "place": places[table_key][positions[indexes]],
+                    "type": [labels[table_key]] * len(indexes),
+                    "reason": [verdict.reason.value] * len(indexes),
+                    "message": [
+                        verdict.message(load.rules[table_key], values)
+                        for values in zip(*quoted, strict=True)
+                    ],
+                    "raw": list(_shown(load, table_key, some_rows)),
                 }
-                for place, values, raw in zip(
-                    places[table_key][positions[indexes]].tolist(),
-                    zip(*quoted, strict=True),
-                    _shown(load, table_key, verdict_rows),
-                    strict=True,
-                )
-            ]
-    refusals.sort(key=lambda refusal: refusal["place"])
+                parts.append(pa.Table.from_pydict(columns_of_refusals, schema=REFUSED_SCHEMA))
+    refusals = pa.concat_tables(parts).sort_by("place")
     if with_raw and load.splits:
-        lines = raw_records(load.splits[report.number], [refusal["place"] for refusal in refusals])
-        for refusal, raw in zip(refusals, lines, strict=True):
-            refusal["raw"] = raw
-    return pa.Table.from_pylist(refusals, schema=REFUSED_SCHEMA)
+        return _with_lines(refusals, load.splits[report.number])
+    return refusals
+
+
+def _with_lines(refusals: pa.Table, split: Split) -> pa.Table:
+    """Refused records, in the order of their places, with the lines that they are."""
+    lines = pa.array(raw_records(split, refusals.column("place").to_pylist()), pa.binary())
+    column = REFUSED_SCHEMA.get_field_index("raw")
+    return refusals.set_column(column, REFUSED_SCHEMA.field(column), lines)
 
 
 def refuse_rows(
