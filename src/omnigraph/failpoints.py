@@ -77,6 +77,7 @@ POINTS: Final = frozenset(
         "schema.post_checks",
         "schema.post_contract",
         "schema.post_create",
+        "schema.post_columns",
         "schema.pre_promote",
         "schema.post_promote_file",
         "schema.post_discard",

@@ -152,6 +152,7 @@ SchemaStepName = Literal[
     "schema.post_checks",
     "schema.post_contract",
     "schema.post_create",
+    "schema.post_columns",
     "schema.pre_promote",
     "schema.post_promote_file",
     "schema.post_unlock",

@@ -17,11 +17,14 @@ from tests.model.schema_publish import (
     created,
     created_by,
     following,
+    is_with_rows,
     moved,
     moved_pins,
     refusal,
     swapped,
     target_of,
+    with_columns,
+    with_rows,
 )
 from tests.model.schema_scope import SchemaScope
 from tests.model.schema_state import (
@@ -150,13 +153,41 @@ def _after_moves(scope: SchemaScope, state: SchemaState, applier: Applier) -> Ap
 
 
 def _move(scope: SchemaScope, state: SchemaState, applier: Applier) -> _ApplierStep:
-    pins = moved_pins(scope, state, applier.work)
-    pin = pins[applier.moved]
-    done = applier.moved + 1 == len(pins)
+    pin = moved_pins(scope, state, applier.work)[applier.moved]
+    if not is_with_rows(scope, applier.work, pin):
+        changed = moved(scope, state, applier.work, pin)
+        return "mutation.post_direct_commit", pin.key, _moved(scope, state, applier), changed
+    changed = with_columns(scope, state, applier.work, pin)
+    following_one = applier._replace(phase="rows")
+    if scope.mutant == "schema_without_rows":
+        following_one = _moved(scope, state, applier)
+    return "schema.post_columns", pin.key, following_one, changed
+
+
+def _moved(scope: SchemaScope, state: SchemaState, applier: Applier) -> Applier:
+    """One table is done; the next one, or what follows the last."""
+    done = applier.moved + 1 == len(moved_pins(scope, state, applier.work))
     phase: ApplierPhase = _after_moves(scope, state, applier) if done else "move"
-    following_one = applier._replace(phase=phase, moved=0 if done else applier.moved + 1)
-    changed = moved(scope, state, applier.work, pin)
-    return "mutation.post_direct_commit", f"{pin.key}", following_one, changed
+    return applier._replace(phase=phase, moved=0 if done else applier.moved + 1)
+
+
+def _put_rows(scope: SchemaScope, state: SchemaState, applier: Applier) -> _ApplierStep:
+    """Rows go onto the new columns; what came in between means another attempt."""
+    pin = moved_pins(scope, state, applier.work)[applier.moved]
+    changed = with_rows(scope, state, applier.work, pin)
+    if changed is not None:
+        return "mutation.post_direct_commit", pin.key, _moved(scope, state, applier), changed
+    return _again(scope, state, applier, f"{pin.key} moved")
+
+
+def _again(scope: SchemaScope, state: SchemaState, applier: Applier, why: str) -> _ApplierStep:
+    """Another attempt on the pins of now, if the schema is the one that it was planned on."""
+    work, schema = applier.work, state.head.schema
+    if applier.attempt + 1 >= scope.attempts or schema != work.expects:
+        return "publish.refused", why, _giving_up(scope, applier), state
+    anew = Work(work.op, len(state.manifest) - 1, schema, schema)
+    retry = applier._replace(phase="checks", work=anew, attempt=applier.attempt + 1, moved=0)
+    return "mutation.retry", why, retry, state
 
 
 def _resolve(scope: SchemaScope, state: SchemaState, applier: Applier) -> _ApplierStep:
@@ -317,6 +348,7 @@ _PHASES: dict[ApplierPhase, Callable[[SchemaScope, SchemaState, Applier], _Appli
     "create": _create,
     "arm": _arm,
     "move": _move,
+    "rows": _put_rows,
     "resolve": _resolve,
     "swap": _swap,
     "late_contract": _put_late_contract,

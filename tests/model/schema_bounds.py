@@ -10,6 +10,7 @@ from tests.model.schema_edits import NOTE, Change
 from tests.model.schema_scope import SCHEMA_NOT_A_GUARD, SchemaMutant, SchemaScope
 
 COLUMNS: Final[Change] = ("columns",)
+COLUMNS_AND_ROWS: Final[Change] = ("columns", "rows")
 CHECK: Final[Change] = ("check",)
 UNCHECK: Final[Change] = ("uncheck",)
 CREATE: Final[Change] = ("create",)
@@ -49,6 +50,26 @@ QUICK_SCHEMAS: Final[tuple[SchemaBound, ...]] = (
         "schema: columns, writer of that table, sweep",
         SchemaScope(appliers=(COLUMNS,), writers=(0,), sweeps=1),
         Counts(states=11_480, transitions=29_548, depth=34),
+    ),
+    SchemaBound(
+        "schema: columns with rows, writer of that table, sweep",
+        SchemaScope(appliers=(COLUMNS_AND_ROWS,), writers=(0,), sweeps=1),
+        Counts(states=16_946, transitions=43_339, depth=36),
+    ),
+    SchemaBound(
+        "schema: columns with rows, one operation twice, may fail, sweep",
+        SchemaScope(
+            appliers=(COLUMNS_AND_ROWS, COLUMNS_AND_ROWS),
+            sweeps=1,
+            same_operation=True,
+            gives_up=True,
+        ),
+        Counts(states=3_925, transitions=8_850, depth=35),
+    ),
+    SchemaBound(
+        "schema: 2 loads that bring the same columns, with rows",
+        SchemaScope(appliers=(COLUMNS_AND_ROWS, COLUMNS_AND_ROWS)),
+        Counts(states=2_002, transitions=3_456, depth=35),
     ),
     SchemaBound(
         "schema: columns and check, writer of the checked table, sweep",
@@ -120,6 +141,11 @@ QUICK_SCHEMAS: Final[tuple[SchemaBound, ...]] = (
 
 FULL_SCHEMAS: Final[tuple[SchemaBound, ...]] = (
     SchemaBound(
+        "schema: columns with rows, writer, compaction",
+        SchemaScope(appliers=(COLUMNS_AND_ROWS,), writers=(0,), maintenance_runs=(0,)),
+        Counts(states=60_025, transitions=142_526, depth=40),
+    ),
+    SchemaBound(
         "schema: 2 applies with the lock, writer",
         SchemaScope(appliers=(COLUMNS, CREATE), writers=(0,), lock=True),
         Counts(states=33_796, transitions=83_741, depth=45),
@@ -169,6 +195,7 @@ FULL_SCHEMAS: Final[tuple[SchemaBound, ...]] = (
 _CHECKED: Final = SchemaScope(appliers=(CHECK,), writers=(1,))
 _CHECKED_SWEPT: Final = replace(_CHECKED, sweeps=1)
 _MOVED: Final = SchemaScope(appliers=(COLUMNS,), writers=(0,))
+_WITH_ROWS: Final = SchemaScope(appliers=(COLUMNS_AND_ROWS,))
 _NEW: Final = SchemaScope(appliers=(CREATE,), sweeps=1)
 _TWO: Final = SchemaScope(appliers=(COLUMNS, RENAME))
 _READ: Final = SchemaScope(appliers=(COLUMNS,), readers=1)
@@ -195,6 +222,10 @@ SCHEMA_MUTANT_BOUNDS: Final[dict[SchemaMutant, CaughtSchema]] = {
     "discard_unread": CaughtSchema(_AGAIN, steps=21),
     "discard_after_sidecar": CaughtSchema(_AGAIN, steps=16),
     "discard_never": CaughtSchema(SchemaScope(appliers=(CREATE,), gives_up=True), steps=9),
+    "rows_without_schema": CaughtSchema(_WITH_ROWS, steps=7),
+    "schema_without_rows": CaughtSchema(_WITH_ROWS, steps=8),
+    "rows_on_any_head": CaughtSchema(replace(_WITH_ROWS, writers=(0,)), steps=11),
+    "heal_on_columns": CaughtSchema(replace(_WITH_ROWS, writers=(0,)), steps=10),
     "files_believed": CaughtSchema(_READ, steps=12),
     "state_file_believed": CaughtSchema(_READ, steps=15),
     "read_twice": CaughtSchema(_READ, steps=13),
@@ -213,6 +244,7 @@ SCHEMA_MUTANT_BOUNDS: Final[dict[SchemaMutant, CaughtSchema]] = {
     "forward_no_pins": CaughtSchema(replace(_MOVED, sweeps=1), steps=17),
     "forward_unmoved": CaughtSchema(SchemaScope(appliers=(COLUMNS,), sweeps=1), steps=5),
     "forward_uncreated": CaughtSchema(_NEW, steps=5),
+    "forward_columns": CaughtSchema(replace(_WITH_ROWS, sweeps=1), steps=10),
     "discard_unfenced": CaughtSchema(_NEW, steps=8),
     "discard_published": CaughtSchema(_NEW, steps=6),
     "discard_armed_only": CaughtSchema(SchemaScope(appliers=(CREATE,), create_first=True), steps=5),

@@ -12,9 +12,12 @@ from collections.abc import Callable
 from functools import cache
 from typing import Final, Literal, NamedTuple
 
-Edit = Literal["columns", "check", "uncheck", "create", "rename", "swap", "drop", "note"]
-"""What a change does: new columns of type 0; a constraint on type 1, or none any more; a new type;
-another key for type 0; the keys of both exchanged; type 1 dropped; nothing but another text."""
+Edit = Literal[
+    "columns", "rows", "check", "uncheck", "create", "rename", "swap", "drop", "note"
+]  # fmt: skip
+"""What a change does: new columns of type 0; rows of it that are published with them; a constraint
+on type 1, or none any more; a new type; another key for type 0; the keys of both exchanged; type 1
+dropped; nothing but another text."""
 
 Change = tuple[Edit, ...]
 """One schema apply."""
@@ -85,6 +88,7 @@ def _drop(schema: Schema) -> Schema:
 
 _EDITS: Final[dict[Edit, Callable[[Schema], Schema]]] = {
     "columns": _columns,
+    "rows": lambda schema: schema,
     "check": lambda schema: schema._replace(checked=schema.of_number(1) is not None),
     "uncheck": lambda schema: schema._replace(checked=False),
     "create": _create,

@@ -4,6 +4,7 @@
   no row breaks a constraint of it.
 - LOST TABLE: a dataset that any version of the manifest names exists.
 - JUDGED: what was published was planned or validated with the schema in force right before.
+- HALF: what brings columns and rows is published with both, or shows neither.
 - NO CONTRACT: the contract of every version of the manifest can be looked up.
 - TWO DECISIONS: there is at most one per operation.
 - PHANTOM: an apply or a write that was reported as failed was not published.
@@ -39,6 +40,7 @@ def schema_violation(scope: SchemaScope, state: SchemaState) -> str | None:
     return (
         _manifest_violation(state)
         or _fit_violation(state)
+        or _half_violation(scope, state)
         or _contract_violation(state)
         or _appliers_violation(scope, state)
         or _writers_violation(scope, state)
@@ -81,6 +83,22 @@ def _fit_violation(state: SchemaState) -> str | None:
             return f"FIT: {pin} is missing, or has not the shape of {each}"
         if schema.checked and each.number == 1 and any(version.breaks for version in made):
             return f"FIT: {pin} holds a row that the schema forbids"
+    return None
+
+
+def _half_violation(scope: SchemaScope, state: SchemaState) -> str | None:
+    """In every version of the manifest; type 0 is never dropped, so its rows stay."""
+    for op in {scope.apply_of(number) for number in range(len(state.appliers))}:
+        if not scope.writes_rows(op):
+            continue
+        published = False
+        for entry in state.manifest:
+            published |= entry.op == op and entry.verdict == "committed"
+            pin = entry.pin(SCHEMAS[entry.schema].first.key)
+            assert pin is not None
+            shown = [version for version in chain(state, pin) if version.op == op]
+            if published != any(not version.bare for version in shown):
+                return f"HALF: apply {op} is published: {published}, and {pin} has {shown}"
     return None
 
 

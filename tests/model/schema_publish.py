@@ -72,6 +72,9 @@ def moved(scope: SchemaScope, state: SchemaState, work: Work, pin: Pin) -> Schem
         case "write":
             shape = _shape(work.validated, number)
             breaks = number == 1 and not SCHEMAS[work.validated].checked
+            newest = _newest(state, pin)
+            if scope.mutant == "heal_on_columns" and newest.bare:
+                shape = newest.shape
         case "maintenance":
             table = table_at(state, pin.place)
             assert table is not None, "a published table is never removed"
@@ -79,6 +82,32 @@ def moved(scope: SchemaScope, state: SchemaState, work: Work, pin: Pin) -> Schem
         case never:
             assert_never(never)
     return with_version(state, pin.place, Version(work.op, pin.version, shape, breaks))
+
+
+def is_with_rows(scope: SchemaScope, work: Work, pin: Pin) -> bool:
+    """Whether the operation brings columns and rows for this table: a version for each."""
+    return scope.writes_rows(work.op) and SCHEMAS[work.expects].first.key == pin.key
+
+
+def with_columns(scope: SchemaScope, state: SchemaState, work: Work, pin: Pin) -> SchemaState:
+    """The table gets its new columns, in a version that rows are put on."""
+    shape = _shape(target_of(scope, work), SCHEMAS[work.expects].first.number)
+    return with_version(state, pin.place, Version(work.op, pin.version, shape, bare=True))
+
+
+def with_rows(scope: SchemaScope, state: SchemaState, work: Work, pin: Pin) -> SchemaState | None:
+    """The rows land on HEAD; None if that is not the version with the operation's new columns."""
+    newest = _newest(state, pin)
+    rows = Version(work.op, pin.version, newest.shape)
+    if newest == rows._replace(bare=True) or scope.mutant == "rows_on_any_head":
+        return with_version(state, pin.place, rows)
+    return None
+
+
+def _newest(state: SchemaState, pin: Pin) -> Version:
+    table = table_at(state, pin.place)
+    assert table is not None, "a published table is never removed"
+    return table.versions[-1]
 
 
 def _shape(schema: int, number: int) -> int:
@@ -98,8 +127,9 @@ def created(scope: SchemaScope, state: SchemaState, work: Work) -> SchemaState:
 def is_whole(scope: SchemaScope, state: SchemaState, work: Work) -> bool:
     """Every planned version, new table and contract is there."""
     every = moved_pins(scope, state, work)
+    bare = scope.mutant == "forward_columns"
     if scope.mutant != "forward_unmoved" and any(
-        exact_version(state, pin, work.op) is None for pin in every
+        exact_version(state, pin, work.op, takes_bare=bare) is None for pin in every
     ):
         return False
     new_table = table_at(state, scope.place_of(work.op))
@@ -139,15 +169,17 @@ def following(scope: SchemaScope, state: SchemaState, work: Work, verdict: Verdi
     if verdict != "committed":
         return Entry(work.op, verdict, head.schema, head.pins)
     pins = {pin.key: pin for pin in head.pins}
+    bare = scope.mutant in ("schema_without_rows", "forward_columns")
     for pin in moved_pins(scope, state, work):
         there = pins.get(pin.key, pin)
-        version = exact_version(state, pin, work.op) or there.version
+        version = exact_version(state, pin, work.op, takes_bare=bare) or there.version
         pins[pin.key] = there._replace(version=version)
     validated = work.validated
     schema = head.schema
     match scope.kind_of(work.op):
         case "apply":
-            schema = target_of(scope, work)
+            if scope.mutant != "rows_without_schema":
+                schema = target_of(scope, work)
             pins = _with_schema(scope, state, work, pins)
         case "maintenance":
             validated = -1

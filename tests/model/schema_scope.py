@@ -43,6 +43,11 @@ SchemaMutant = Literal[
     "discard_published",
     "discard_armed_only",
     "follow_up_bare",
+    "rows_without_schema",
+    "schema_without_rows",
+    "rows_on_any_head",
+    "forward_columns",
+    "heal_on_columns",
 ]
 
 SCHEMA_MUTANTS: Final[dict[SchemaMutant, str]] = {
@@ -64,6 +69,11 @@ SCHEMA_MUTANTS: Final[dict[SchemaMutant, str]] = {
     "discard_unread": "an apply that fails unarmed removes its new tables without reading its row",
     "discard_after_sidecar": "a failing apply removes its new tables after its sidecar",
     "discard_never": "a failing apply leaves its new tables behind",
+    # an apply that also writes rows
+    "rows_without_schema": "the publish pins the rows and leaves the schema as it was",
+    "schema_without_rows": "the publish takes the version with the columns, before there are rows",
+    "rows_on_any_head": "rows that landed on anything but the new columns are published",
+    "heal_on_columns": "a writer takes another operation's new columns for the pinned content",
     # readers and writers
     "files_believed": "a reader takes the root files for the schema of the manifest it read",
     "state_file_believed": "a reader compares the hash in the state file and no other file",
@@ -80,6 +90,7 @@ SCHEMA_MUTANTS: Final[dict[SchemaMutant, str]] = {
     "forward_no_pins": "the sweep rolls an apply forward without the pins of moved tables",
     "forward_unmoved": "the sweep rolls an apply forward though a table has not moved",
     "forward_uncreated": "the sweep rolls an apply forward though a new table is missing",
+    "forward_columns": "the sweep takes the version with the columns for the operation's",
     "discard_unfenced": "the sweep removes new tables before it decides",
     "discard_published": "the sweep removes new tables though the apply was published",
     "discard_armed_only": "the sweep removes only new tables that the sidecar names",
@@ -128,6 +139,10 @@ class SchemaScope:
 
     def change_of(self, op: int) -> Change:
         return self.appliers[op]
+
+    def writes_rows(self, op: int) -> bool:
+        """Whether an apply also writes rows, into the table of type 0."""
+        return self.kind_of(op) == "apply" and "rows" in self.change_of(op)
 
     def type_of(self, op: int) -> int:
         """The number of the type that a write or a compaction works on."""

@@ -25,6 +25,7 @@ class Version(NamedTuple):
     base: int
     shape: int
     breaks: bool = False  # it adds a row that the constraint on type 1 forbids
+    bare: bool = False  # it has the new columns, and none of the rows that belong to them
 
 
 class Table(NamedTuple):
@@ -87,6 +88,7 @@ ApplierPhase = Literal[
     "create",
     "arm",
     "move",
+    "rows",
     "resolve",
     "swap",
     "late_contract",
@@ -234,14 +236,14 @@ def with_version(state: SchemaState, place: int, version: Version) -> SchemaStat
     return with_table(state, table._replace(versions=(*table.versions, version)))
 
 
-def exact_version(state: SchemaState, pin: Pin, op: int) -> int | None:
-    """The newest version that is the pinned content and the operation's change."""
+def exact_version(state: SchemaState, pin: Pin, op: int, *, takes_bare: bool = False) -> int | None:
+    """The newest version that is the pinned content and the operation's whole change."""
     table = table_at(state, pin.place)
     if table is None:
         return None
     for number in range(len(table.versions), pin.version, -1):
         made = table.versions[number - 1]
-        if made.op == op and made.base == pin.version:
+        if made.op == op and made.base == pin.version and (takes_bare or not made.bare):
             return number
     return None
 

@@ -40,7 +40,7 @@ from tests.model.retention import retention_protocol
 from tests.model.retention_bounds import OLD_COMMIT, THE_TAG
 from tests.model.retention_scope import FROM_MAIN, RetentionScope
 from tests.model.schema_apply import schema_protocol
-from tests.model.schema_bounds import COLUMNS, CREATE
+from tests.model.schema_bounds import COLUMNS, COLUMNS_AND_ROWS, CREATE
 from tests.model.schema_edits import NOTE
 from tests.model.schema_scope import SchemaScope
 from tests.model.scope import Scope
@@ -128,6 +128,7 @@ RETENTION_SCOPES: Final = (
 SCHEMA_SCOPES: Final = (
     SchemaScope(appliers=(CREATE,), sweeps=1, lock=True, gives_up=True),
     SchemaScope(appliers=(COLUMNS,), writers=(0,)),
+    SchemaScope(appliers=(COLUMNS_AND_ROWS,)),
     SchemaScope(appliers=(NOTE,), readers=1),
 )
 
