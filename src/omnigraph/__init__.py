@@ -39,6 +39,7 @@ if _TYPE_CHECKING:
     )
     from omnigraph.api.schema import Schema, SchemaView
     from omnigraph.api.tags import Tags
+    from omnigraph.commit.diverged_branches import DivergedBranch
     from omnigraph.commit.orphans import Fate, ListedFork, ReconcileReport
     from omnigraph.commit.publish import OperationStatus
     from omnigraph.commit.recovery import RecoveryReport
@@ -100,7 +101,6 @@ if _TYPE_CHECKING:
         WrongClockError,
     )
     from omnigraph.evolution.apply_schema import SchemaResult
-    from omnigraph.evolution.diverged_branches import DivergedBranch
     from omnigraph.evolution.plan.planning import Evolution
     from omnigraph.graph import Graph, GraphView
     from omnigraph.language.diagnostics import Diagnostic
@@ -384,7 +384,7 @@ _HOMES = {
         "WrongClockError",
     ),
     "omnigraph.evolution.apply_schema": ("SchemaResult",),
-    "omnigraph.evolution.diverged_branches": ("DivergedBranch",),
+    "omnigraph.commit.diverged_branches": ("DivergedBranch",),
     "omnigraph.evolution.plan.planning": ("Evolution",),
     "omnigraph.graph": ("Graph", "GraphView"),
     "omnigraph.language.diagnostics": ("Diagnostic",),

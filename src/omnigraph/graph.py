@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from omnigraph.display.pages import Listing
     from omnigraph.engine.query_text import ChosenQuery
     from omnigraph.load.export import ExportReport
-    from omnigraph.load.load import LoadRequest
+    from omnigraph.load.load import LoadRequest, Widen
     from omnigraph.load.report import LoadReport
     from omnigraph.load.write import WriteResult
     from omnigraph.merge.merge import MergeRequest, MergeResult
@@ -260,6 +260,7 @@ class Graph(Reads):
             quarantine=chosen.quarantine,
             progress=progress,
             source_options=chosen.storage_options,
+            widen=_widen(merges=flag(chosen.merge_schema, argument="merge_schema")),
         )
         return self._load(request, chosen)
 
@@ -742,6 +743,14 @@ def _load_options(options: LoadOptions | None) -> tuple[LoadOptions, Progress]:
         raise InvalidInputError(f"options is {shown(value)}, expected LoadOptions")
     chosen = options or LoadOptions()
     return chosen, require_progress(chosen.progress)
+
+
+def _widen(*, merges: bool) -> Widen | None:
+    if not merges:
+        return None
+    from omnigraph.evolution.widening import widen  # the compiler
+
+    return widen
 
 
 def _checks(audit: object, contract: SchemaContract) -> tuple[ChosenQuery, ...]:

@@ -63,8 +63,12 @@ GUARDS: Final[Mapping[str, tuple[Edit, ...]]] = {
     # A writer, and what it publishes.
     "no_look": (Edit(_Move.run, "head != pin or ", ""),),
     "no_exact": (
-        Edit(_Move.run, " and new_version.version == pin + 1", ""),
-        Edit(_Move._run_after_healing, " and new_version.version == stand + 1", ""),
+        Edit(_Move.run, " and new_version.version == pin + self.change.versions_made", ""),
+        Edit(
+            _Move._run_after_healing,
+            " and new_version.version == stand + self.change.versions_made",
+            "",
+        ),
     ),
     "no_heal": (Edit(_standing, "if head is None:", "return head\nif head is None:"),),
     "ignore_foreign": (Edit(require_no_foreign, "if record.is_foreign:", "if False:"),),
@@ -106,8 +110,15 @@ GUARDS: Final[Mapping[str, tuple[Edit, ...]]] = {
     ),
     "fwd_no_created": (Edit(own_versions, "if move is None:", "if True:"),),
     "fwd_inexact": (
-        Edit(_exact_version, "below = by_version.get(record.version - 1)", "return record.version"),
+        Edit(_exact_version, "base = record.version - 1", "return record.version"),
         Edit(_is_own, "and record.made_for_pin == pin", ""),
+    ),
+    "fwd_columns": (
+        Edit(
+            _is_own,
+            "record.role is table_versions.Role.OWN",
+            "(record.role is table_versions.Role.OWN or record.adds_columns)",
+        ),
     ),
     "no_fence": (Edit(_decide, "fence = Operation(", "return Operation("),),
     "restore_stale": (

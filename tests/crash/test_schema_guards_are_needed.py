@@ -6,12 +6,17 @@ processes stand still at named points while others act.
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pyarrow as pa
 import pytest
 from ulid import ULID
 
 import omnigraph
-from omnigraph import names
+from omnigraph import failpoints, names
+from omnigraph.api.options import LoadOptions
 from omnigraph.commit.publish import OperationStatus
+from omnigraph.failpoints import Action, Armed, FailpointReached
 from omnigraph.graph import Graph
 from omnigraph.validation.check import Problem
 from tests.crash.mutants import without_guards
@@ -75,6 +80,25 @@ def test_a_roll_forward_demands_that_every_new_table_is_there(schema_worlds: Sch
         OperationStatus.PUBLISHED,
         {Problem.UNREADABLE_PIN},
     )
+
+
+def test_a_roll_forward_demands_the_rows_that_columns_were_added_for(tmp_path: Path) -> None:
+    def columns_and_rows(guard: str) -> tuple[list[str], int]:
+        root = str(tmp_path / f"graph{guard}")
+        graph = omnigraph.init(root, schema="node City { name: String @key }")
+        failpoints.arm("schema.post_columns", Armed(action=Action.ERROR))
+        with pytest.raises(FailpointReached):
+            graph.load(
+                {"City": pa.table({"name": ["Ulm"], "size": [5]})},
+                options=LoadOptions(merge_schema=True),
+            )
+        failpoints.disarm_all()
+        with without_guards(guard):
+            recovered = omnigraph.open(root)
+        return recovered.scan("City").schema.names, recovered.count("City")
+
+    assert columns_and_rows(ON) == (["id", "name"], 0)
+    assert columns_and_rows("fwd_columns") == (["id", "name", "size"], 0)
 
 
 def test_the_copy_at_the_root_is_not_believed(schema_worlds: SchemaWorlds) -> None:

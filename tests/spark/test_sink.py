@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 
 import omnigraph
 from omnigraph import names
+from omnigraph.api.options import LoadOptions
 from omnigraph.errors import (
     ConflictError,
     InvalidInputError,
@@ -78,6 +79,11 @@ def tables(parts: Sequence[Part]) -> list[pa.Table]:
     return [pa.Table.from_pylist(part, schema=schema) for part in parts]
 
 
+def texts(columns: Sequence[str]) -> pa.Schema:
+    """The columns of a frame whose types do not matter."""
+    return pa.schema([(name, pa.string()) for name in columns])
+
+
 class Write:
     """One write as Spark runs it: the writer is planned, sent, used by tasks, and committed."""
 
@@ -87,7 +93,7 @@ class Write:
         self._frames = tables(parts)
         plan = planned_write(
             {"path": graph.root, **options},
-            self._frames[0].column_names,
+            self._frames[0].schema,
             overwrite=spark_mode == "overwrite",
         )
         self.plan = plan
@@ -292,6 +298,8 @@ WITHOUT_SENSE: list[tuple[dict[str, str], str]] = [
     ({"type": "Person", "onError": "skip"}, 'onError is .*skip.*, expected "fail"'),
     ({"type": "Person", "operationId": ""}, "expected a text of 1 to 1024 characters"),
     ({"type": "Person", "stream": "x"}, "there is no option 'stream'"),
+    ({"type": "Person", "mergeSchema": "yes"}, "mergeSchema is 'yes', expected one of true, false"),
+    ({"typeColumn": "name", "mergeSchema": "true"}, "mergeSchema was given together with"),
 ]
 
 
@@ -311,8 +319,14 @@ def test_two_modes_that_differ_are_refused(graph: Graph) -> None:
 class Stream:
     """One run of a query: every batch is planned anew, and committed by a writer of its own."""
 
-    def __init__(self, graph: Graph, columns: Sequence[str] = (), **options: str) -> None:
-        self._columns = columns or ["name", "age"]
+    def __init__(
+        self,
+        graph: Graph,
+        columns: Sequence[str] = (),
+        schema: pa.Schema | None = None,
+        **options: str,
+    ) -> None:
+        self._schema = schema or texts(columns or ["name", "age"])
         typed = {"typeColumn": "kind"} if columns else {"type": "Person"}
         self._options = {"path": graph.root, "stream": "test", **typed, **options}
 
@@ -332,7 +346,7 @@ class Stream:
         self._writer().commit(messages, batch_id)
 
     def _writer(self) -> GraphStreamWriter:
-        plan = plan_sink(self._options, self._columns, overwrite=False)
+        plan = plan_sink(self._options, self._schema, overwrite=False)
         return GraphStreamWriter(plan, StructType())
 
 
@@ -398,6 +412,92 @@ def test_a_batch_whose_commit_dies_is_published_once_when_it_is_repeated(
     assert graph.maintenance.check().ok
 
 
+WIDE: Part = [{"name": "a", "town": "Ulm", "scores": [0.5]}, {"name": "p1", "town": None}]
+WIDE_SCHEMA = pa.schema(
+    [("name", pa.string()), ("town", pa.string()), ("scores", pa.list_(pa.float64()))]
+)
+
+
+@pytest.mark.parametrize("mode", for_gate(["merge", "replace"], {"merge"}.__contains__))
+def test_new_columns_become_properties_in_the_commit_of_their_rows(graph: Graph, mode: str) -> None:
+    Write(graph, WIDE[:1], WIDE[1:], type="Person", mode=mode, mergeSchema="true").run()
+    Write(graph, WIDE[:1], type="Person", mode=mode, mergeSchema="true").run()
+
+    rows = graph.scan("Person", columns=["name", "city", "town", "scores"]).read_all().to_pylist()
+    assert {"name": "a", "city": None, "town": "Ulm", "scores": [0.5]} in rows
+    city = "Ulm" if mode == "merge" else None
+    assert {"name": "p1", "city": city, "town": None, "scores": None} in rows
+    assert len(rows) == 5
+    assert [commit.schema_change is not None for commit in graph.commits()] == [
+        False,
+        True,
+        False,
+        False,
+    ]
+    assert files(graph, names.STAGING_DIR) == []
+    assert graph.maintenance.check().ok
+
+
+def test_a_branch_gets_new_columns_with_its_first_rows(graph: Graph) -> None:
+    graph.branches.create("dev")
+    Write(graph, WIDE[:1], type="Person", branch="dev", mergeSchema="true").run()
+
+    dev = graph.checkout("dev")
+    assert dev.scan("Person", columns=["town"]).read_all().column(0).to_pylist().count("Ulm") == 1
+    assert "town" not in graph.scan("Person").schema.names
+    assert dev.maintenance.check().ok
+
+
+WIDE_STEPS = ["load.staged", "schema.post_contract", "schema.post_columns", *COMMIT_STEPS[4:]]
+
+
+@pytest.mark.parametrize(
+    ("step", "mode"),
+    for_gate(
+        [(step, mode) for step in WIDE_STEPS for mode in ("append", "merge")],
+        lambda case: case in {("schema.post_columns", "append"), ("publish.pre_manifest", "merge")},
+    ),
+)
+def test_a_batch_with_new_columns_whose_commit_dies_is_published_once(
+    graph: Graph, step: str, mode: str
+) -> None:
+    rows = WIDE[:1] if mode == "append" else WIDE
+    stream = Stream(graph, schema=WIDE_SCHEMA, mode=mode, mergeSchema="true")
+    for _ in range(2):
+        arm(step, Armed(action=Action.ERROR))
+        try:
+            stream.batch(7, rows)
+        except FailpointReached:
+            pass
+        finally:
+            disarm_all()
+        has_columns = "town" in omnigraph.open(graph.root).scan("Person").schema.names
+        assert has_columns == ("a" in people(graph))
+
+    for _ in range(2):
+        stream.batch(7, rows)
+
+    assert graph.count("Person") == 5
+    assert graph.scan("Person", columns=["town"]).read_all().column(0).to_pylist().count("Ulm") == 1
+    assert sum(commit.schema_change is not None for commit in graph.commits()) == 1
+    assert graph.maintenance.check().ok
+
+
+def test_rows_with_new_columns_that_another_write_has_added_meanwhile(graph: Graph) -> None:
+    """Both were planned on the same schema, so both come to the same one."""
+    first = Write(graph, WIDE[:1], type="Person", mergeSchema="true")
+    second = Write(graph, [{**WIDE[0], "name": "b"}], type="Person", mergeSchema="true")
+    first_staged, second_staged = first.stage(), second.stage()
+    first.commit(first_staged)
+    second.commit(second_staged)
+
+    towns = graph.scan("Person", columns=["name", "town"]).read_all().to_pylist()
+    assert {"name": "a", "town": "Ulm"} in towns
+    assert {"name": "b", "town": "Ulm"} in towns
+    assert len(graph.commits()) == 4
+    assert graph.maintenance.check().ok
+
+
 def after_images(changes: pa.RecordBatch) -> pa.RecordBatch:
     """As `changes.where("_op != 'delete'").select("_type", "after.*")` has them."""
     written = changes.filter(pc.not_equal(changes.column("_op"), "delete"))
@@ -415,7 +515,9 @@ def copy_feed(source: Graph, target: Graph, *, batches: int) -> None:
     for batch_id in range(batches):
         end = reader.latestOffset(start, ReadMaxFiles(2))
         for _ in range(2):
-            writer = GraphStreamWriter(plan_sink(sink, columns, overwrite=False), StructType())
+            writer = GraphStreamWriter(
+                plan_sink(sink, texts(columns), overwrite=False), StructType()
+            )
             SENT.dumps(writer)
             messages: list[WriterCommitMessage | None] = [
                 stage_partition(writer._plan, map(after_images, reader.read(part)), partition=n)
@@ -444,13 +546,13 @@ def test_a_feed_that_is_streamed_into_another_graph_ends_equal(
 
 def test_a_stream_needs_a_name(graph: Graph) -> None:
     with pytest.raises(InvalidInputError, match="the stream has no name"):
-        plan_sink({"path": graph.root, "type": "Person"}, ["name"], overwrite=False)
+        plan_sink({"path": graph.root, "type": "Person"}, texts(["name"]), overwrite=False)
 
 
 def test_a_stream_is_named_after_the_query_in_its_checkpoint(graph: Graph, tmp_path: Path) -> None:
     def stream_at(location: str) -> str | None:
         options = {"path": graph.root, "type": "Person", "checkpointLocation": location}
-        return plan_sink(options, ["name"], overwrite=False).options.stream
+        return plan_sink(options, texts(["name"]), overwrite=False).options.stream
 
     assert stream_at(str(tmp_path)) == f"checkpoint {tmp_path}"
     Path(tmp_path, "metadata").write_text(json.dumps({"id": "5e1c"}))
@@ -498,6 +600,26 @@ def test_a_batch_is_written_once_even_if_spark_repeats_it(
     assert len(graph.commits()) == 3
     assert sorted(people(graph)) == ["a", "b", "p0", "p1", "p2", "p3"]
     assert files(graph, names.STAGING_DIR) == []
+
+
+@pytest.mark.nightly("three jobs of Spark; the gate plays the part of Spark")
+def test_spark_writes_frames_with_new_columns(graph: Graph, spark: SparkSession) -> None:
+    spark.dataSource.register(OmnigraphDataSource)
+    wide = spark.createDataFrame([("a", "Ulm"), ("b", None)], "name string, town string")
+    writer = wide.write.format("omnigraph").option("type", "Person").mode("append")
+    writer.option("mergeSchema", "true").save(graph.root)
+    wider = spark.createDataFrame([("p1", [1, 2])], "name string, seen array<int>")
+    merging = LoadOptions(merge_schema=True)
+    graph.load({"Person": wider}, mode="merge", spark=spark, options=merging)
+    odd = spark.sql("SELECT 'c' AS name, interval 1 month AS span")
+    with pytest.raises(InvalidInputError, match="'span' of the type interval month"):
+        graph.load({"Person": odd}, spark=spark, options=merging)
+
+    rows = graph.scan("Person", columns=["name", "town", "seen"]).read_all().to_pylist()
+    assert {"name": "a", "town": "Ulm", "seen": None} in rows
+    assert {"name": "p1", "town": None, "seen": [1, 2]} in rows
+    assert len(graph.commits()) == 4
+    assert graph.maintenance.check().ok
 
 
 @pytest.mark.nightly("two more queries; the gate repeats a batch of the sink in the same way")

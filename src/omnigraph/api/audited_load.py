@@ -58,6 +58,12 @@ def load_through_branch(
             "an audit needs a merge, but no merge was requested",
             next_step="Add `--branch NAME --into BRANCH`.",
         )
+    if request.widen is not None and route.into is not None:
+        raise InvalidInputError(
+            "merge_schema was given for a load that is merged into another branch, and branches "
+            "whose schemas differ cannot be merged",
+            next_step="Apply the schema to both branches first, or load into one branch.",
+        )
     if route.base is None and route.into is None:
         return load_graph(objects, catalog, request, clock)
     if request.branch is None:

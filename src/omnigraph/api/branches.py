@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from omnigraph.api.system_clock import SYSTEM_CLOCK
+from omnigraph.commit.diverged_branches import DivergedBranch, diverged_branches
 from omnigraph.commit.refs import (
     BranchInfo,
     checked_lifetime,
@@ -12,7 +13,6 @@ from omnigraph.commit.refs import (
     delete_branch,
     list_branches,
 )
-from omnigraph.evolution.diverged_branches import DivergedBranch, diverged_branches
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -80,6 +80,9 @@ class LoadOptions:
     """A file of queries that must return no rows before the merge."""
     quarantine: str | None = None
     """Where rejected records are written; inside the graph by default."""
+    merge_schema: bool = False
+    """Whether columns of frames that their types do not have become nullable properties, in the
+    same commit."""
     progress: Progress | None = None
     """Receives the progress of the load."""
     storage_options: Mapping[str, str] | None = None

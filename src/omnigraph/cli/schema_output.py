@@ -22,8 +22,8 @@ from omnigraph.schema.show import show_catalog
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from omnigraph.commit.diverged_branches import DivergedBranch
     from omnigraph.evolution.apply_schema import SchemaResult
-    from omnigraph.evolution.diverged_branches import DivergedBranch
     from omnigraph.evolution.plan.planning import Evolution
     from omnigraph.schema.catalog import Catalog
     from omnigraph.storage.snapshot import Snapshot

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 
 from omnigraph import names
 from omnigraph.display.pages import Displayed
-from omnigraph.errors import NotFoundError
+from omnigraph.errors import ConflictError, NotFoundError
 from omnigraph.storage.manifest.commit_graph import commit_graph
 from omnigraph.storage.refs.branches import living_branches, read_branch_manifest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from omnigraph.storage.manifest.state import ManifestState
     from omnigraph.storage.objects.store import Objects
 
@@ -62,3 +64,20 @@ def diverged_branches(objects: Objects, state: ManifestState) -> tuple[DivergedB
         )
         for other in others
     )
+
+
+def refuse_diverged(
+    state: ManifestState, diverged: Iterable[DivergedBranch], *, next_step: str
+) -> None:
+    """Refuse to change the schema of main while branches have unmerged commits.
+
+    Raises:
+        ConflictError: with the branches that could no longer be merged.
+    """
+    unmerged_branches = [branch for branch in diverged if branch.commits]
+    if unmerged_branches and state.ref is None:
+        raise ConflictError(
+            "these branches could no longer be merged into main: "
+            + ", ".join(f"{branch.branch} ({branch.words})" for branch in unmerged_branches),
+            next_step=next_step,
+        )

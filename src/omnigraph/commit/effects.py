@@ -161,10 +161,12 @@ def _exact_version(root: Root, table: PlannedTable, operation_id: names.Operatio
     for record in reversed(records):
         if not _is_own(record, operation_id, table.pin):
             continue
-        below = by_version.get(record.version - 1)
-        stands_on_pin = record.version - 1 == table.pin or (
-            below is not None and below.restores == table.pin
-        )
+        base = record.version - 1
+        below = by_version.get(base)
+        if below is not None and _is_widened_by(below, operation_id, table.pin):
+            base -= 1
+            below = by_version.get(base)
+        stands_on_pin = base == table.pin or (below is not None and below.restores == table.pin)
         if stands_on_pin and not any(
             older_record.is_foreign
             for older_record in records
@@ -181,6 +183,15 @@ def _is_own(
         record.operation_id == operation_id
         and record.role is table_versions.Role.OWN
         and record.made_for_pin == pin
+    )
+
+
+def _is_widened_by(
+    record: table_versions.VersionRecord, operation_id: names.OperationId, pin: int
+) -> bool:
+    """Whether a version is only the ground of the operation's rows: the pin, with their columns."""
+    return (
+        record.operation_id == operation_id and record.adds_columns and record.made_for_pin == pin
     )
 
 

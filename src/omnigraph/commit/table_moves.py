@@ -1,5 +1,7 @@
 """Moving the tables of one operation: each to exactly one version past the pin it was staged on.
 
+Where rows come with new columns there is one more version, with the columns alone, below theirs.
+
 Invariant: a move is reported only if the new version holds the pinned content plus our change and
 nothing else. Most moves need one commit on the pinned handle; what is between the pin and HEAD
 otherwise is either our own kind's unpublished work, which is healed by putting the pin's content
@@ -128,7 +130,7 @@ class _Move:
         reach("mutation.pre_direct_commit")
         new_version = self._commit(on_version=pin)
         reach("mutation.post_direct_commit")
-        if new_version is not None and new_version.version == pin + 1:
+        if new_version is not None and new_version.version == pin + self.change.versions_made:
             return new_version
         return self._run_after_healing()
 
@@ -144,7 +146,7 @@ class _Move:
         reach("mutation.pre_table_commit")
         new_version = self._commit(on_version=stand)
         reach("mutation.post_table_commit")
-        if new_version is not None and new_version.version == stand + 1:
+        if new_version is not None and new_version.version == stand + self.change.versions_made:
             return new_version
         return contended
 

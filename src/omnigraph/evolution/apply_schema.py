@@ -19,6 +19,11 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from omnigraph import errors, names
+from omnigraph.commit.diverged_branches import (
+    DivergedBranch,
+    diverged_branches,
+    refuse_diverged,
+)
 from omnigraph.commit.fork_on_write import writable_entry
 from omnigraph.commit.phases import Prepared, Unchanged, Verb, WriteRequest
 from omnigraph.commit.protocol import commit_write
@@ -27,7 +32,6 @@ from omnigraph.commit.schema_move import CreatedTable, SchemaMove
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.display.cells import short_id
 from omnigraph.display.pages import Displayed, Page
-from omnigraph.evolution.diverged_branches import DivergedBranch, diverged_branches
 from omnigraph.evolution.plan.plan import DropProperty, DropType, Plan
 from omnigraph.evolution.plan.plan_text import plan_text, refusal_of_plan, refusal_of_rows
 from omnigraph.evolution.plan.planning import Evolution, evolve
@@ -322,16 +326,13 @@ class _Applying:
         return evolution
 
     def _refuse_diverged(self, state: ManifestState) -> None:
-        """Refuse to change main while branches have unmerged commits, unless that is allowed."""
-        unmerged_branches = [branch for branch in self._diverged if branch.commits]
-        if not unmerged_branches or self._request.allow_diverged or state.ref is not None:
-            return
-        raise errors.ConflictError(
-            "these branches could no longer be merged into main: "
-            + ", ".join(f"{branch.branch} ({branch.words})" for branch in unmerged_branches),
-            next_step="Merge or delete them first, or use --allow-diverged to apply the schema "
-            "anyway.",
-        )
+        if not self._request.allow_diverged:
+            refuse_diverged(
+                state,
+                self._diverged,
+                next_step="Merge or delete them first, or use --allow-diverged to apply the "
+                "schema anyway.",
+            )
 
     def _refuse_rows(self, evolution: Evolution, snapshot: Snapshot) -> None:
         failures = self._work.failed_checks(snapshot, evolution.plan.needs)

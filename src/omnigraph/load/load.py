@@ -9,10 +9,12 @@ Invariants:
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, TypeGuard
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeGuard
+
+import pyarrow as pa
 
 from omnigraph.arguments import one_of
 from omnigraph.commit.publish import OperationStatus, decision_in, operation_status
@@ -49,6 +51,7 @@ from omnigraph.validation.input.intake import (
     table_key_named,
     table_key_of,
 )
+from omnigraph.validation.schema_contract import SchemaContract, Widening, read_contract
 
 if TYPE_CHECKING:
     from omnigraph.clock import Clock
@@ -56,6 +59,9 @@ if TYPE_CHECKING:
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.objects.store import Objects
 
+
+Widen: TypeAlias = Callable[[SchemaContract, Mapping[str, pa.Schema]], Widening | None]
+"""Makes the schema that has a property for every column, by table key."""
 
 BREAK_EVEN_BYTES: Final = 64 << 20
 """Up to this much input a load runs in this process by default, whatever Spark there is."""
@@ -86,6 +92,8 @@ class LoadRequest:
     quarantine: str | None
     progress: Progress
     source_options: Mapping[str, str] | None = None
+    widen: Widen | None = None
+    """Adds properties for the columns of frames; without it such columns are refused."""
 
 
 def load_graph(
@@ -105,11 +113,19 @@ def load_graph(
     _require_order(request.order_by, mode, catalog)
     load_input = _Input.of(request, catalog, objects.root)
     engine = _engine_of(load_input, wanted, spark=request.spark)
+    widening = None
+    if request.widen is not None:
+        if engine is Engine.LOCAL:
+            # A frame may be readable once only.
+            load_input = replace(load_input, frames=_tables(load_input.frames, catalog))
+        widening = _widening(objects, catalog, load_input, request.widen)
+        catalog = catalog if widening is None else widening.target.catalog
     job = LoadJob(
         splits=plan_splits(load_input.files, split_bytes=_split_bytes(engine, load_input.files)),
         frames=load_input.frames,
         named=load_input.named,
         catalog=catalog,
+        widening=widening,
         mode=mode,
         order_by=request.order_by,
         on_error=on_error,
@@ -137,6 +153,35 @@ def load_graph(
     return replace(report, seconds=round((clock.now() - began).total_seconds(), 3))
 
 
+def _widening(
+    objects: Objects, catalog: Catalog, load_input: _Input, widen: Widen
+) -> Widening | None:
+    """The properties that the schema gets for the columns of the input."""
+    staged = load_input.staged
+    if staged is not None:
+        is_planned = staged.widening is not None and (
+            staged.widening.accepted.model_hash == model_hash(catalog)
+        )
+        return staged.widening if is_planned else None
+    if not load_input.frames:
+        raise InvalidInputError(
+            "merge_schema takes frames, whose columns have types, found files",
+            next_step="Read the files into frames, or apply the schema first.",
+        )
+    return widen(
+        read_contract(objects, model_hash(catalog)),
+        {key: _arrow_schema(frame) for key, frame in load_input.frames.items()},
+    )
+
+
+def _arrow_schema(frame: object) -> pa.Schema:
+    if isinstance(frame, pa.Table):
+        return frame.schema
+    from omnigraph.runner.spark_versions import arrow_schema  # needs pyspark
+
+    return arrow_schema(frame.schema)  # type: ignore[attr-defined]
+
+
 def _schema_changed(staged: StagedInput) -> ConflictError:
     return ConflictError(
         f"the schema of {staged.plan.root} was changed while rows were staged",
@@ -152,7 +197,8 @@ def _carry_out(
             return run_load(job, ThreadRunner(job.progress), engine=engine, staged=staged)
         if engine is Engine.SPARK:
             return _load_on_spark(job, spark)
-        return run_load(_with_tables(job), ThreadRunner(job.progress), engine=engine)
+        local_job = replace(job, frames=_tables(job.frames, job.catalog))
+        return run_load(local_job, ThreadRunner(job.progress), engine=engine)
     except BaseException:
         _withdraw(job)
         raise
@@ -169,14 +215,13 @@ def _load_on_spark(job: LoadJob, spark: object | None) -> LoadReport:
         return run_load(job, runner, engine=Engine.SPARK)
 
 
-def _with_tables(job: LoadJob) -> LoadJob:
+def _tables(frames: Mapping[str, object], catalog: Catalog) -> dict[str, object]:
     """The frames of this process as Arrow tables."""
-    declared = declared_types(job.catalog)
-    frames = {
+    declared = declared_types(catalog)
+    return {
         key: without_views(read_table(frame, type_name=declared[key].name))
-        for key, frame in job.frames.items()
+        for key, frame in frames.items()
     }
-    return replace(job, frames=frames)
 
 
 def _withdraw(job: LoadJob) -> None:

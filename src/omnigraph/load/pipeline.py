@@ -36,9 +36,11 @@ import msgspec
 import pyarrow as pa
 
 from omnigraph import names
+from omnigraph.commit.diverged_branches import diverged_branches, refuse_diverged
 from omnigraph.commit.fork_on_write import writable_entry
 from omnigraph.commit.phases import Prepared, Unchanged, Verb, WriteRequest
 from omnigraph.commit.protocol import commit_write, is_surely_unpublished
+from omnigraph.commit.schema_move import SchemaMove
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.errors import ConflictError, InvalidInputError, OmnigraphError
 from omnigraph.failpoints import reach
@@ -63,6 +65,7 @@ from omnigraph.runner.shuffle import LocalScratch, Scratch
 from omnigraph.schema.arrow import has_blob
 from omnigraph.schema.model import model_hash
 from omnigraph.storage.lance.forks import drop_fork
+from omnigraph.storage.manifest.accepted_schemas import keep_schema
 from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.staging import bulk
 from omnigraph.storage.staging.edits import stage_edits
@@ -72,6 +75,7 @@ from omnigraph.validation.keyed_passes import PassState, PieceRefusals, Refusals
 from omnigraph.validation.keyed_write import KeyedWrite
 from omnigraph.validation.lookups import SnapshotTables
 from omnigraph.validation.resolve_keys import resolve_keys
+from omnigraph.validation.schema_contract import Widening, stored_form
 from omnigraph.validation.violations import Reason
 
 if TYPE_CHECKING:
@@ -176,7 +180,8 @@ class _Load:
             self._judge(read_manifest(job.objects.root, branch=job.branch).snapshot())
             assert self._account is not None
             return self._account
-        schema_hash = model_hash(job.catalog)
+        widening = job.widening
+        schema_hash = model_hash(job.catalog) if widening is None else widening.accepted.model_hash
         request = WriteRequest.of(
             job.objects, job.clock, WriterKind.LOAD, job, schema_hash=schema_hash
         )
@@ -247,9 +252,45 @@ class _Load:
         resolution, write = self._judge(published)
         self._set_aside(resolution)
         changes = self._changes(write, resolution, published)
+        widening = self._job.widening
+        if widening is not None:
+            changes = self._widen(widening, changes, state)
+        elif self._staged is not None and self._staged.merges_schema:
+            changes = tuple(map(self._with_columns, changes))
         reach("load.gathered")
         self._written = frozenset(change.table_key for change in changes)
-        return Prepared(changes=changes, read_set=write.relies_on | self._written)
+        return Prepared(
+            changes=changes,
+            read_set=write.relies_on | self._written,
+            schema_move=None if widening is None else _move_of(widening),
+        )
+
+    def _widen(
+        self, widening: Widening, changes: tuple[StagedChange, ...], state: ManifestState
+    ) -> tuple[StagedChange, ...]:
+        """The changes with the columns that are new, also of tables without new rows."""
+        objects = self._job.objects
+        refuse_diverged(
+            state,
+            diverged_branches(objects, state),
+            next_step="Merge or delete them first, or add the properties with `omnigraph schema "
+            "apply --allow-diverged`.",
+        )
+        # Before a manifest can name it.
+        for contract in (widening.accepted, widening.target):
+            keep_schema(objects, contract.model_hash, stored_form(contract))
+        reach("schema.post_contract")
+        published = state.snapshot()
+        with_rows = {change.table_key for change in changes}
+        bare_keys = [key for key in widening.added if key not in with_rows]
+        bare_changes = (
+            bulk.stage_columns(objects.root, self._choose_entry(published, key), self._schema(key))
+            for key in bare_keys
+        )
+        return (*map(self._with_columns, changes), *bare_changes)
+
+    def _with_columns(self, change: StagedChange) -> StagedChange:
+        return bulk.with_columns(change, self._schema(change.table_key))
 
     def _judge(self, published: Snapshot) -> tuple[PassState, KeyedWrite]:
         """Stage the input, apply every rule, and refuse the load unless its account is accepted."""
@@ -352,6 +393,12 @@ class _Load:
         )
         return self._entries[table_key]
 
+    def _choose_entry(self, published: Snapshot, table_key: str) -> TableEntry:
+        """Rows that are fragments already have an entry; one for spooled rows is made now."""
+        if self._spool is not None:
+            return self._writable(published, table_key)
+        return self._entries[table_key]
+
     @property
     def _staged_load(self) -> StagedLoad:
         assert self._plan is not None
@@ -442,11 +489,7 @@ class _Load:
             is_overwritten = table_key in write.overwritten
             if not kept_rows and not (is_overwritten and published.tables[table_key].row_count):
                 continue
-            entry = (
-                self._writable(published, table_key)
-                if self._spool is not None
-                else self._entries[table_key]
-            )
+            entry = self._choose_entry(published, table_key)
             changes.append(self._change(entry, pieces, is_overwritten=is_overwritten))
         return tuple(changes)
 
@@ -538,6 +581,10 @@ class _Load:
 
 
 _NO_IDS: Final = pa.array([], pa.string())
+
+
+def _move_of(widening: Widening) -> SchemaMove:
+    return SchemaMove(before=widening.accepted.model_hash, after=widening.target.model_hash)
 
 
 def _as_superseded(rows: Refusals) -> PassState:

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from omnigraph.schema.catalog import Catalog
     from omnigraph.storage.manifest.state import BranchRef
     from omnigraph.validation.constraints import WriteMode
+    from omnigraph.validation.schema_contract import Widening
 
 
 OFFENDERS_MAX: Final = 20
@@ -236,13 +237,14 @@ class LoadJob:
     order: whatever a write takes, or Spark DataFrames for the cluster engine.
     `named` holds the table keys that the source names as a whole (a frame, a typed file): an
     overwrite replaces them even if no record of theirs arrives. Other types are overwritten if one
-    of their records passed the row checks.
+    of their records passed the row checks. `catalog` has the properties that a `widening` adds.
     """
 
     splits: tuple[Split, ...]
     frames: Mapping[str, object]
     named: frozenset[str]
     catalog: Catalog
+    widening: Widening | None
     mode: WriteMode
     order_by: str | None
     on_error: FaultPolicy

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.objects.store import Objects
     from omnigraph.storage.snapshot import TableEntry
+    from omnigraph.validation.schema_contract import Widening
 
 FLUSH_BYTES: Final = 96 << 20
 _SPOOLED_ROWS: Final = 8192
@@ -192,10 +193,13 @@ class StagedInput:
     """Pieces that tasks have staged as fragments before the load that checks them begins.
 
     `plan` has the entries that they were staged for, `columns` the names of the columns of the
-    input by table key.
+    input by table key, `widening` what the catalog of the plan adds to the accepted schema: nothing
+    any more if another write has added it since the pieces were staged.
     """
 
     plan: StagingPlan
+    merges_schema: bool = False
+    widening: Widening | None = None
     columns: Mapping[str, tuple[str, ...]]
     reports: tuple[PieceReport, ...] = field(repr=False)
 

@@ -42,7 +42,7 @@ import pyspark
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import functions as sql
 
-from omnigraph.errors import SparkUnavailableError
+from omnigraph.errors import InvalidInputError, SparkUnavailableError
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -68,12 +68,14 @@ except ImportError:  # before Spark 4.2
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import Column, SparkSession
+    from pyspark.sql.types import StructType
 
 __all__ = [
     "ReadLimit",
     "ReadMaxFiles",
     "SupportsTriggerAvailableNow",
     "arrow_column",
+    "arrow_schema",
     "parallel_tasks",
     "require_data_sources",
     "require_read_limits",
@@ -121,6 +123,27 @@ def require_read_limits() -> None:
             f"{pyspark.__version__}, where every batch of a stream has all commits that there are",
             next_step="Remove the option.",
         )
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The columns of a frame as tasks get them.
+
+    Raises:
+        InvalidInputError: a column has a type that Arrow does not have.
+    """
+    from pyspark.sql.pandas.types import to_arrow_type  # pandas
+
+    columns: list[pa.Field] = []
+    for column in schema.fields:
+        try:
+            columns.append(pa.field(column.name, to_arrow_type(column.dataType)))
+        except TypeError as error:
+            raise InvalidInputError(
+                f"the frame has a column {column.name!r:.80} of the type "
+                f"{column.dataType.simpleString()}, which Arrow does not have",
+                next_step="Cast the column, or leave it out.",
+            ) from error
+    return pa.schema(columns)
 
 
 def arrow_column(

@@ -28,8 +28,8 @@ Options of a read: `type` (a type's name, or `node:Name` and `edge:Name` where b
 (separated by commas, or `*` for all), `branch`, `startingCommit` ("now", "beginning" or the id of a
 commit), `maxCommitsPerBatch` and `hold`. Options of a write, see `sink`: `type` or `typeColumn`,
 `mode` ("merge" and "replace", which Spark's own modes are not), `branch`, `operationId`, `onError`,
-`maxBad`, `orderBy` and `actor`; a stream into a graph has `stream` instead of `operationId`. All
-take `storage.NAME` for each option NAME of the store.
+`maxBad`, `orderBy`, `mergeSchema` and `actor`; a stream into a graph has `stream` instead of
+`operationId`. All take `storage.NAME` for each option NAME of the store.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from omnigraph.creation.initialise import existing_graph
 from omnigraph.diff.branch_line import nodes_first
 from omnigraph.language.diagnostics import did_you_mean
 from omnigraph.runner.scan import ScanPlan, read_group, scan_plan
-from omnigraph.runner.spark_versions import require_read_limits
+from omnigraph.runner.spark_versions import arrow_schema, require_read_limits
 from omnigraph.spark.change_source import (
     COMMITS_PER_BATCH,
     ChangeStreamReader,
@@ -142,10 +142,11 @@ class OmnigraphDataSource(DataSource):
         return GraphReader(plan)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: FBT001
-        return GraphWriter(planned_write(self.options, schema.fieldNames(), overwrite=overwrite))
+        plan = planned_write(self.options, arrow_schema(schema), overwrite=overwrite)
+        return GraphWriter(plan)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> GraphStreamWriter:  # noqa: FBT001, N802
-        plan = plan_sink(self.options, schema.fieldNames(), overwrite=overwrite)
+        plan = plan_sink(self.options, arrow_schema(schema), overwrite=overwrite)
         return GraphStreamWriter(plan, schema)
 
 
@@ -164,7 +165,7 @@ class GraphReader(DataSourceReader):
         return iter(()) if group is None else read_group(self._plan, group)
 
 
-def plan_sink(options: Mapping[str, str], columns: Sequence[str], *, overwrite: bool) -> SinkPlan:
+def plan_sink(options: Mapping[str, str], schema: pa.Schema, *, overwrite: bool) -> SinkPlan:
     """What a stream into the graph with these options means, against what is published now."""
     _require_known(options, SINK_OPTIONS)
     root = _root(options)
@@ -175,7 +176,7 @@ def plan_sink(options: Mapping[str, str], columns: Sequence[str], *, overwrite: 
             "the stream has no name, so a batch that is repeated could not be recognised",
             next_step='Add `.option("checkpointLocation", PLACE)`, or `.option("stream", NAME)`.',
         )
-    return SinkPlan.of(sink_options, columns)
+    return SinkPlan.of(sink_options, schema)
 
 
 def planned_read(options: Mapping[str, str]) -> ScanPlan:
@@ -212,14 +213,12 @@ def planned_stream(options: Mapping[str, str]) -> StreamPlan:
     )
 
 
-def planned_write(
-    options: Mapping[str, str], columns: Sequence[str], *, overwrite: bool
-) -> SinkPlan:
+def planned_write(options: Mapping[str, str], schema: pa.Schema, *, overwrite: bool) -> SinkPlan:
     """What a write with these options means, against what is published now."""
     _require_known(options, WRITE_OPTIONS)
     root = _root(options)
     existing_graph(root)
-    return SinkPlan.of(SinkOptions.of(options, root, overwrite=overwrite), columns)
+    return SinkPlan.of(SinkOptions.of(options, root, overwrite=overwrite), schema)
 
 
 def _is_stream(options: Mapping[str, str]) -> bool:

@@ -39,6 +39,7 @@ from omnigraph.api.options import LoadOptions
 from omnigraph.api.system_clock import SYSTEM_CLOCK, new_id
 from omnigraph.arguments import one_of, parse_operation_id
 from omnigraph.commit.publish import decision_in, last_attempt
+from omnigraph.evolution.widening import widen
 from omnigraph.load.formats.input_names import choose_columns, column_names
 from omnigraph.load.pipeline import stage_frame
 from omnigraph.load.report import FaultPolicy
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from omnigraph.storage.manifest.state import ManifestState
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.snapshot import TableEntry
+    from omnigraph.validation.schema_contract import SchemaContract, Widening
 
 _TAKES_ARROW: Final = hasattr(datasource, "DataSourceStreamArrowWriter")
 if TYPE_CHECKING or not _TAKES_ARROW:
@@ -70,6 +72,7 @@ if TYPE_CHECKING or not _TAKES_ARROW:
 else:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter as _StreamWriter
 _ROWS_CONVERTED: Final = 8192
+_FLAGS: Final = {"true": True, "false": False}
 
 WRITE_OPTIONS: Final = (
     "path",
@@ -81,6 +84,7 @@ WRITE_OPTIONS: Final = (
     "onError",
     "maxBad",
     "orderBy",
+    "mergeSchema",
     "actor",
 )
 SINK_OPTIONS: Final = (
@@ -102,6 +106,7 @@ class SinkOptions:
     on_error: FaultPolicy
     max_bad: str | None
     order_by: str | None
+    merge_schema: bool
     actor: str | None
     operation_id: str | None
     stream: str | None
@@ -114,6 +119,13 @@ class SinkOptions:
                 f"either a type of {root} or a column that names types is needed",
                 next_step='Add `.option("type", NAME)`, or `.option("typeColumn", COLUMN)`.',
             )
+        merge_schema = _merges_schema(options.get("mergeSchema", "false"))
+        if merge_schema and type_name is None:
+            raise errors.InvalidInputError(
+                "mergeSchema was given together with typeColumn, and a new column could be a "
+                "property of any of the types",
+                next_step='Write one type with `.option("type", NAME)`, or apply the schema first.',
+            )
         return cls(
             root=root,
             branch=options.get("branch", names.MAIN),
@@ -125,6 +137,7 @@ class SinkOptions:
             ),
             max_bad=options.get("maxBad"),
             order_by=options.get("orderBy"),
+            merge_schema=merge_schema,
             actor=options.get("actor"),
             operation_id=options.get("operationId"),
             stream=_stream_name(options),
@@ -142,6 +155,14 @@ def _mode(named: str | None, *, overwrite: bool) -> WriteMode:
             next_step='Use `.mode("append")` together with the option.',
         )
     return mode
+
+
+def _merges_schema(text: str) -> bool:
+    if text.lower() not in _FLAGS:
+        raise errors.InvalidInputError(
+            f"mergeSchema is {text!r:.80}, expected one of {', '.join(_FLAGS)}"
+        )
+    return _FLAGS[text.lower()]
 
 
 def _stream_name(options: Mapping[str, str]) -> str | None:
@@ -169,24 +190,29 @@ class SinkPlan:
     options: SinkOptions
     staging: StagingPlan
     columns: tuple[str, ...]
+    widening: Widening | None
+    """The properties that columns of the frame become; the catalog of `staging` has them."""
     scratch: StoredScratch
     is_published: bool
     """Whether the operation was published before: then nothing is written again."""
 
     @classmethod
-    def of(cls, options: SinkOptions, columns: Sequence[str]) -> SinkPlan:
+    def of(cls, options: SinkOptions, schema: pa.Schema) -> SinkPlan:
         """Against what is published now.
 
         Raises:
-            InvalidInputError: the type or a column does not exist.
+            InvalidInputError: the type or a column does not exist, or cannot become a property.
         """
         objects = StoredObjects(options.root)
         state = branch_state(objects, branch_ref(objects, options.branch))
-        catalog = read_contract(objects, state.schema_hash).catalog
+        contract = read_contract(objects, state.schema_hash)
+        widening = _widening(options, contract, schema)
+        catalog = contract.catalog if widening is None else widening.target.catalog
         scratch = StoredScratch(root=options.root, operation_id=new_id())
         plan = cls(
             options=options,
-            columns=tuple(columns),
+            columns=tuple(schema.names),
+            widening=widening,
             scratch=scratch,
             is_published=_is_published(options, state),
             staging=StagingPlan(
@@ -221,6 +247,13 @@ class SinkPlan:
         """The columns of the frame that rows of a type have."""
         known = set(column_names(declared_types(self.staging.catalog)[table_key]))
         return tuple(name for name in self.columns if name in known)
+
+
+def _widening(options: SinkOptions, contract: SchemaContract, schema: pa.Schema) -> Widening | None:
+    if not options.merge_schema or options.type is None:
+        return None
+    table_key = table_key_named(options.type, contract.catalog)
+    return widen(contract, {table_key: schema})
 
 
 def _is_published(options: SinkOptions, state: ManifestState) -> bool:
@@ -373,7 +406,11 @@ class _Sink:
                 on_error=options.on_error.value,
                 actor=options.actor,
                 operation_id=operation_id,
-                options=LoadOptions(max_rejected=options.max_bad, order_by=options.order_by),
+                options=LoadOptions(
+                    max_rejected=options.max_bad,
+                    order_by=options.order_by,
+                    merge_schema=options.merge_schema,
+                ),
             )
         finally:
             self._close(pieces)
@@ -473,6 +510,8 @@ def _gather_input(plan: SinkPlan, pieces: Sequence[StagedPieces]) -> StagedInput
         scratch = replace(scratch, operation_id=pieces[0].staging_id)
     return StagedInput(
         plan=replace(plan.staging, entries=entries, scratch=scratch),
+        merges_schema=plan.options.merge_schema,
+        widening=plan.widening,
         columns={key: plan.columns_of(key) for key in entries},
         reports=tuple(reports),
     )

@@ -37,6 +37,18 @@ class SchemaContract:
     model_hash: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Widening:
+    """An accepted schema, and one that differs from it in more nullable properties alone.
+
+    `added` are their names by table key.
+    """
+
+    accepted: SchemaContract
+    target: SchemaContract
+    added: Mapping[str, tuple[str, ...]]
+
+
 class Contracts:
     """The accepted schemas that a handle has met, by hash: they never change."""
 

@@ -255,22 +255,23 @@ def _why_skipped(
 def _unproven(record: table_versions.VersionRecord) -> str | None:
     """The operation of a version that nothing yet proves to be published.
 
-    The first version of a table is made with it, and a heal has the content of a published one.
+    The first version of a table is made with it, and a heal has the content of a published one,
+    unless it adds columns.
     """
-    if record.version == 1 or record.role is not table_versions.Role.OWN:
+    if record.version == 1 or not _changes_content(record):
         return None
     return record.operation_id
+
+
+def _changes_content(record: table_versions.VersionRecord) -> bool:
+    return record.role is not table_versions.Role.HEAL or record.adds_columns
 
 
 def _operations(line: Line) -> Iterator[str]:
     """The writes that the version that comes back may hold, as far as they were looked at."""
     assert line.version is not None
     for version, record in line.records.items():
-        if (
-            version <= line.version
-            and record.operation_id
-            and record.role is not table_versions.Role.HEAL
-        ):
+        if version <= line.version and record.operation_id and _changes_content(record):
             yield record.operation_id
 
 

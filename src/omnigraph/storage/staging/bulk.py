@@ -4,6 +4,10 @@ Invariant: nothing here commits. A task hands back descriptions of the files it 
 handed back is never named by any version. Rows found bad after they were written are left out by a
 deletion file of our own, so no data file is written twice.
 
+Rows may have columns that their table does not have yet. Lance writes them under numbers of its
+own; they get those that the columns will have, which follow from the pin and the schema of the
+rows. The gathered change then also says which columns the table gets.
+
 A deletion file is named after its fragment, so the fragments of such a change carry their numbers,
 counted on from the pin. Lance refuses a commit that would use a number twice.
 """
@@ -12,7 +16,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -25,6 +29,7 @@ from lance.file import LanceFileReader
 from lance.fragment import FragmentMetadata, write_fragments
 
 from omnigraph import names
+from omnigraph.errors import ConflictError
 from omnigraph.packed import Packed
 from omnigraph.storage.lance.dataset_cache import cached_dataset
 from omnigraph.storage.lance.datasets import translated
@@ -32,10 +37,13 @@ from omnigraph.storage.lance.row_lineage import RowLineage, place_lineage
 from omnigraph.storage.objects.containment import require_inside
 from omnigraph.storage.objects.s3_options import for_one_request
 from omnigraph.storage.objects.store import StoredObjects, delete_paths, move_object
+from omnigraph.storage.staging import column_layout
 from omnigraph.storage.staging.changes import Change, Checksums, StagedChange
 from omnigraph.storage.staging.checksum_recording import staged_checksums
 
 if TYPE_CHECKING:
+    from lance import LanceDataset
+
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.objects.store import Objects
     from omnigraph.storage.snapshot import TableEntry
@@ -72,7 +80,7 @@ def write_rows(
     """Write rows as fragments of a table; runs in any process."""
     base = cached_dataset(root, entry)
     with translated(root, f"stage rows for {entry.table_key}"):
-        written = write_fragments(rows, base, mode="append")
+        written = _write(entry, base, rows)
     return tuple(_stage(root, entry, fragment) for fragment in written)
 
 
@@ -84,7 +92,7 @@ def write_replacements(
     written_fragments: list[FragmentMetadata] = []
     start = 0
     with translated(root, f"stage rows for {entry.table_key}"):
-        for fragment in write_fragments(rows, base, mode="append"):
+        for fragment in _write(entry, base, rows):
             stop = start + int(fragment.physical_rows)
             here = lineage.take(slice(start, stop))
             written_fragments.append(place_lineage(root, entry, base, fragment, here))
@@ -99,6 +107,39 @@ def count_bytes(fragments: Iterable[StagedFragment]) -> int:
         for fragment in fragments
         for file in json.loads(fragment.description)["files"]
     )
+
+
+def _write(
+    entry: TableEntry, base: LanceDataset, rows: pa.Table | pa.RecordBatchReader
+) -> Sequence[FragmentMetadata]:
+    if not adds_columns(base, rows.schema):
+        return write_fragments(rows, base, mode="append")
+    storage_version = base.data_storage_version
+    written = write_fragments(rows, base, mode="overwrite", data_storage_version=storage_version)
+    as_written = column_layout.as_lance_writes(rows.schema, storage_version=storage_version)
+    layout = column_layout.lay_out_added(entry, base, rows.schema)
+    numbers = {
+        own: future
+        for column in layout.columns
+        for own, future in zip(
+            as_written[column.field.name].numbers, column.column.numbers, strict=True
+        )
+    }
+    return [_renumber(fragment, numbers) for fragment in written]
+
+
+def adds_columns(base: LanceDataset, schema: pa.Schema) -> bool:
+    """Whether rows have columns that a version of their table does not have."""
+    return not set(schema.names) <= set(base.schema.names)
+
+
+def _renumber(fragment: FragmentMetadata, numbers: Mapping[int, int]) -> FragmentMetadata:
+    fields = fragment.to_json()
+    files = [
+        {**file, "fields": [numbers[number] for number in file["fields"]]}
+        for file in fields["files"]
+    ]
+    return FragmentMetadata.from_json(json.dumps({**fields, "files": files}))
 
 
 def read_staged(
@@ -184,6 +225,66 @@ def shrink(root: Root, entry: TableEntry, fragment_id: int, offsets: np.ndarray)
         description=None if left is None else _describe(left),
         rows_lost=len(offsets),
     )
+
+
+def with_columns(change: StagedChange, schema: pa.Schema) -> StagedChange:
+    """The change of a table that also gets the columns of its new rows.
+
+    Raises:
+        ConflictError: rows were staged for another version, whose new columns got other numbers.
+    """
+    base = change.base
+    columns = tuple(column_layout.columns_of(base.lance_schema).values())
+    project = None
+    if adds_columns(base, schema):
+        layout = column_layout.lay_out_added(change.entry, base, schema)
+        columns = tuple(column.column for column in layout.columns)
+        project = LanceOperation.Project(column_layout.with_columns(base.lance_schema, columns))
+    known = {number for column in columns for number in column.numbers}
+    if any(
+        number not in known
+        for fragment in _new_fragments(change)
+        for number in _numbers_in(fragment)
+    ):
+        raise ConflictError(
+            f"{change.table_key} was rewritten while rows with new columns were staged for it",
+            next_step="Write them again.",
+        )
+    return replace(change, columns=project)
+
+
+def stage_columns(root: Root, entry: TableEntry, schema: pa.Schema) -> StagedChange:
+    """The columns of a schema for a table that gets no rows."""
+    base = cached_dataset(root, entry)
+    layout = column_layout.lay_out_added(entry, base, schema)
+    project = LanceOperation.Project(
+        column_layout.with_columns(base.lance_schema, [column.column for column in layout.columns])
+    )
+    return StagedChange(
+        entry=entry,
+        change=Change.COLUMNS,
+        rows_inserted=0,
+        rows_updated=0,
+        rows_deleted=0,
+        make_operation=lambda: project,
+        base=base,
+    )
+
+
+def _new_fragments(change: StagedChange) -> Iterable[FragmentMetadata]:
+    operation = change.operation
+    match operation:
+        case LanceOperation.Append():
+            return operation.fragments
+        case LanceOperation.Update():
+            return operation.new_fragments
+        case _:
+            raise AssertionError(f"{change.change} is not gathered from fragments")
+
+
+def _numbers_in(fragment: FragmentMetadata) -> Iterator[int]:
+    """The numbers of the columns in a fragment, without the hidden ones."""
+    return (number for file in fragment.files for number in file.fields if number >= 0)
 
 
 def gather_append(

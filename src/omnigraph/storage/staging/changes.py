@@ -54,6 +54,8 @@ class StagedChange:
     base: LanceDataset = field(repr=False, compare=False)
     make_checksums: Callable[[], Checksums] = field(default=dict, repr=False, compare=False)
     """Of files whose writers have made them already."""
+    columns: LanceOperation.BaseOperation | None = field(default=None, repr=False, compare=False)
+    """Gives the table the columns that its new rows have, in a version below theirs."""
 
     @property
     def operation(self) -> LanceOperation.BaseOperation:
@@ -62,6 +64,10 @@ class StagedChange:
     @property
     def table_key(self) -> str:
         return self.entry.table_key
+
+    @property
+    def versions_made(self) -> int:
+        return 1 if self.columns is None else 2
 
     @property
     def row_count(self) -> int:

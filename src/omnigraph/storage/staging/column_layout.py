@@ -353,6 +353,22 @@ def lay_out(entry: TableEntry, base: LanceDataset, change: ColumnChange) -> Layo
     return Layout(columns=tuple(placed_columns))
 
 
+def lay_out_added(entry: TableEntry, base: LanceDataset, schema: pa.Schema) -> Layout:
+    """The layout of a table that keeps its columns and gets those that only `schema` has."""
+    return lay_out(
+        entry,
+        base,
+        ColumnChange(
+            columns=tuple(
+                KeptColumn(field=field, stored=field.name)
+                if field.name in base.schema.names
+                else NullColumn(field=field)
+                for field in schema
+            )
+        ),
+    )
+
+
 def _place(
     wanted: WantedColumn, stored: Mapping[str, NumberedColumn], *, has_new_files: bool
 ) -> ColumnPlacement:

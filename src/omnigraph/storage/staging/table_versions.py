@@ -10,6 +10,9 @@ compares the recorded pin.
 After a commit Lance deletes old versions by itself if the new version has the settings for that.
 What tags and branches of the graph name is nothing to it. So no version with these settings is ever
 made here: they are taken away first, and a pin that has them is put back from a version without.
+
+Lance takes new columns and rows that have them in two commits. The version with the columns is made
+as a heal that restores nothing: programs that do not know better put the pin back on top of it.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from lance import LanceDataset, LanceOperation, Transaction
 from lance.commit import CommitConflictError
 
 from omnigraph import names
+from omnigraph.failpoints import reach
 from omnigraph.storage.lance import datasets
 from omnigraph.storage.lance.dataset_cache import keep_next
 
@@ -66,6 +70,8 @@ class VersionRecord:
     made_for_pin: int | None
     restores: int | None
     preserves_content: bool
+    adds_columns: bool = False
+    """It has the pinned rows, and columns for the rows that the same operation puts on top."""
 
     @property
     def is_maintenance(self) -> bool:
@@ -122,7 +128,7 @@ def switch_off_cleanup(
 def commit_staged(
     root: Root, staged: StagedChange, *, on_version: int, operation_id: str
 ) -> datasets.NewVersion | None:
-    """Commit on top of a version; returns the version made, None if refused or not known.
+    """Commit on top of a version; returns the last version made, None if refused or not known.
 
     HEAD is scratch space, so a commit whose answer was lost may simply be made again.
     """
@@ -136,6 +142,19 @@ def commit_staged(
             return None
         handle = opened
     with datasets.translated(root, f"commit to {staged.table_key}"):
+        if staged.columns is not None:
+            widened = _commit(
+                handle,
+                Transaction(
+                    read_version=on_version,
+                    operation=staged.columns,
+                    transaction_properties=_properties(operation_id, Role.HEAL, pin),
+                ),
+            )
+            if widened is None or widened.version != on_version + 1:
+                return None
+            reach("schema.post_columns")
+            handle, on_version = widened, on_version + 1
         dataset = _commit(
             handle,
             Transaction(
@@ -305,6 +324,7 @@ def _record(
         preserves_content=isinstance(operation, _PRESERVING)
         or _only_settings(operation)
         or _only_reserves(root, entry, operation, version),
+        adds_columns=role is Role.HEAL and isinstance(operation, LanceOperation.Project),
     )
 
 
