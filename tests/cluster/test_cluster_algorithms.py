@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -48,12 +49,32 @@ ARGUMENTS: dict[str, dict[str, object]] = {
     "label_propagation": {"rounds": 4},
     "triangle_count": {},
 }
+RELEASE_IDLE: Mapping[str, str] = {
+    "spark.dynamicAllocation.enabled": "true",
+    "spark.dynamicAllocation.minExecutors": "0",
+    "spark.dynamicAllocation.executorIdleTimeout": "1s",
+    # What an executor has shuffled does not keep it.
+    "spark.dynamicAllocation.shuffleTracking.timeout": "1s",
+}
+
+
+NAMES = ["page_rank", "components", "label_propagation", "triangle_count", "distances"]
 
 
 def start(
-    root: str, cluster: str, operation_id: str, algorithm: Algorithm, *, points: str
+    root: str,
+    cluster: str,
+    operation_id: str,
+    algorithm: Algorithm,
+    *,
+    points: str,
+    settings: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[str]:
-    settings = {**EXECUTOR_SETTINGS, "spark.driver.extraJavaOptions": java_options()}
+    settings = {
+        **EXECUTOR_SETTINGS,
+        "spark.driver.extraJavaOptions": java_options(),
+        **(settings or {}),
+    }
     arguments = ARGUMENTS.get(algorithm.name)
     if arguments is None:
         arguments = {"landmarks": algorithm.arguments()["landmarks"]}
@@ -68,9 +89,7 @@ def start(
     )
 
 
-@pytest.mark.parametrize(
-    "name", ["page_rank", "components", "label_propagation", "triangle_count", "distances"]
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_an_algorithm_survives_the_death_of_an_executor(
     cluster: str, graph_root: str, name: str
 ) -> None:
@@ -93,6 +112,37 @@ def test_an_algorithm_survives_the_death_of_an_executor(
     assert driver.returncode == 0, err[-3000:]
     here = made.run(algorithm, ThreadRunner()).to_arrow()
     assert json.loads(out) == here.to_pydict()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_algorithm_survives_the_release_of_executors(
+    cluster: str, graph_root: str, name: str
+) -> None:
+    """Dynamic allocation releases idle executors between two rounds, with what they shuffled."""
+    made = random_graph(graph_root, name, people=60, edges=240)
+    algorithm = next(known for known in made.all_algorithms() if known.name == name)
+    driver = start(
+        graph_root,
+        cluster,
+        str(ULID()),
+        algorithm,
+        points=f"{POINT}=pause:3",
+        settings=RELEASE_IDLE,
+    )
+    seen: set[int] = set()
+    released: set[int] = set()
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while driver.poll() is None and time.monotonic() < deadline:
+        running = {executor.pid for executor in executors()}
+        seen |= running
+        if running and driver.poll() is None:
+            released = seen - running
+        time.sleep(0.1)
+    out, err = driver.communicate(timeout=PATIENCE_SECONDS)
+
+    assert released, "no executor was released before the end"
+    assert driver.returncode == 0, err[-3000:]
+    assert json.loads(out) == made.run(algorithm, ThreadRunner()).to_arrow().to_pydict()
 
 
 def test_a_driver_that_is_killed_is_resumed_by_another(cluster: str, graph_root: str) -> None:
