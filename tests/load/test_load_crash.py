@@ -9,11 +9,12 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import omnigraph
 from omnigraph.api.options import LoadOptions
-from tests.forking.programs import run_command
+from tests.forking.programs import run_code, run_command
 from tests.gate.selection import for_gate
 
 pytestmark = pytest.mark.crash
@@ -27,7 +28,17 @@ POINTS = [
     "publish.pre_manifest",
     "publish.post_manifest",
 ]
-IN_THE_GATE = frozenset({"load.settled", "load.gathered", "publish.pre_manifest"})
+COLUMNS_POINT = "schema.post_columns"
+IN_THE_GATE = frozenset({"load.settled", "load.gathered", "publish.pre_manifest", COLUMNS_POINT})
+WIDENING = """
+import sys
+import omnigraph
+import pyarrow as pa
+
+omnigraph.open(sys.argv[1]).load(
+    {"N": pa.table({"k": [1], "size": [5]})}, options=omnigraph.LoadOptions(merge_schema=True)
+)
+"""
 
 
 @pytest.mark.parametrize("point", for_gate(POINTS, IN_THE_GATE.__contains__))
@@ -62,4 +73,22 @@ def test_a_killed_load_is_there_as_a_whole_or_not_at_all(
         source, mode="merge", on_error="quarantine", options=LoadOptions(max_rejected=1)
     )
     assert again.written == {"N": 1, "M": 1, "E": 1}
+    assert graph.maintenance.check().ok
+
+
+@pytest.mark.parametrize("point", for_gate([*POINTS, COLUMNS_POINT], {COLUMNS_POINT}.__contains__))
+def test_a_killed_load_with_new_columns_leaves_both_or_neither(graph_root: str, point: str) -> None:
+    omnigraph.init(graph_root, schema=SCHEMA)
+
+    killed = run_code(WIDENING, graph_root, env={"OMNIGRAPH_FAILPOINTS": f"{point}=kill"})
+    graph = omnigraph.open(graph_root)
+    columns, rows = graph.scan("N").schema.names, graph.count("N")
+
+    assert killed.returncode == -signal.SIGKILL
+    assert (columns, rows) in ((["id", "k"], 0), (["id", "k", "size"], 1))
+    assert rows == 1 or point not in {"publish.pre_manifest", "publish.post_manifest"}
+    assert graph.maintenance.status().pending_sidecars == ()
+    frame = pa.table({"k": [1, 2], "size": [5, 6]})
+    graph.load({"N": frame}, mode="merge", options=LoadOptions(merge_schema=True))
+    assert graph.scan("N", columns=["k", "size"]).read_all().sort_by("k").equals(frame)
     assert graph.maintenance.check().ok

@@ -28,7 +28,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
-from inspect import signature
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -38,6 +37,7 @@ from omnigraph import errors, names
 from omnigraph.language.diagnostics import did_you_mean
 from omnigraph.runner.job_failures import job_errors, task_errors
 from omnigraph.runner.session import without_noise
+from omnigraph.runner.spark_versions import sql_over_frames
 from omnigraph.runner.sql_use import TableUse, make_probes, read_use
 from omnigraph.runner.types import (
     ROW_BYTES,
@@ -454,23 +454,17 @@ def run_sql(
     spark: SparkSession, text: str, args: SqlArguments, frames: Mapping[str, DataFrame]
 ) -> DataFrame:
     """Run a query over frames by name. Its text is put in brackets, so it can only be a query."""
-    run: Callable[..., DataFrame] = spark.sql
     query = text.strip().removesuffix(";")
     if not frames:
-        return run(f"SELECT * FROM (\n{query}\n)", args)  # noqa: S608 - the caller's own query
+        wrapped = f"SELECT * FROM (\n{query}\n)"  # noqa: S608 - the caller's own query
+        run: Callable[..., DataFrame] = spark.sql  # its stub takes lists and dictionaries alone
+        return run(wrapped, args)
     aliases = {name: f"omnigraph_{uuid.uuid4().hex}" for name in frames}
     named = ", ".join(f"`{name}` AS (TABLE {{{alias}}})" for name, alias in aliases.items())
     escaped = query.replace("{", "{{").replace("}", "}}")
     wrapped = f"WITH {named} SELECT * FROM (\n{escaped}\n)"  # noqa: S608 - as above
     by_alias = {aliases[name]: frame for name, frame in frames.items()}
-    takes_frames = any(
-        parameter.kind is parameter.VAR_KEYWORD for parameter in signature(run).parameters.values()
-    )
-    if takes_frames:
-        return run(wrapped, args, **by_alias)
-    for alias, frame in by_alias.items():  # Connect of Spark 3.5 needs views, also afterwards
-        frame.createOrReplaceTempView(alias)
-    return run(wrapped.format(**{alias: alias for alias in by_alias}), args)
+    return sql_over_frames(spark, wrapped, args, by_alias)
 
 
 _PACKED: Final = "rows"

@@ -14,6 +14,7 @@
 | columns computed from Arrow | through pandas | through pandas | directly | directly |
 | data sources in Python | none | yes | yes | yes |
 | streams bound their batches | | no | no | yes |
+| queries name frames | not through Connect | yes | yes | yes |
 
 Invariants:
 - Spark is asked what it has, never for its number: platforms backport features.
@@ -31,10 +32,11 @@ import importlib
 import signal
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import pyarrow as pa
@@ -67,7 +69,7 @@ except ImportError:  # before Spark 4.2
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
-    from pyspark.sql import Column, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 __all__ = [
@@ -80,6 +82,7 @@ __all__ = [
     "require_data_sources",
     "require_read_limits",
     "run_job",
+    "sql_over_frames",
     "try_long",
     "try_remainder",
     "ui_address",
@@ -94,6 +97,22 @@ _STATUS_MILLISECONDS: Final = 1000
 _LONG: Final = "bigint"
 _LONG_MIN: Final = -(1 << 63)
 _LONG_MAX: Final = (1 << 63) - 1
+
+
+def sql_over_frames(
+    spark: SparkSession, text: str, args: Any, frames: Mapping[str, DataFrame]
+) -> DataFrame:
+    """Run a query that names frames in braces; elsewhere its braces are doubled.
+
+    Where Spark takes no frames, they become views, which the result needs as long as it is used.
+    """
+    run: Callable[..., DataFrame] = spark.sql
+    parameters = signature(run).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return run(text, args, **frames)
+    for name, frame in frames.items():
+        frame.createOrReplaceTempView(name)
+    return run(text.format(**{name: name for name in frames}), args)
 
 
 def require_data_sources() -> None:
