@@ -29,6 +29,7 @@ from omnigraph.engine.access.access_path import (
     Choice,
     Estimates,
     choose_access,
+    keys_as_ids,
 )
 from omnigraph.engine.access.in_memory import InMemoryAccess, shared_cache
 from omnigraph.engine.access.index_access import IndexAccess, ProbeLimitExceeded
@@ -173,12 +174,9 @@ def query_on_spark(graph: SparkTables, chosen: ChosenQuery, *, now: datetime) ->
     """
     from omnigraph.engine.spark.execute import query_frame  # needs pyspark
 
-    return query_frame(
-        graph,
-        _reading_plan(chosen, graph.snapshot),
-        catalog=chosen.source.catalog,
-        parameters=chosen.bound(now),
-    )
+    catalog, parameters = chosen.source.catalog, chosen.bound(now)
+    plan = keys_as_ids(_reading_plan(chosen, graph.snapshot), catalog, parameters)
+    return query_frame(graph, plan, catalog=catalog, parameters=parameters)
 
 
 def _reading_plan(chosen: ChosenQuery, snapshot: Snapshot) -> Plan:
@@ -247,7 +245,7 @@ class InProcessAnswer:
     def __init__(
         self, plan: Plan, run: Run, root: Root, snapshot: Snapshot, access: Access
     ) -> None:
-        self._plan = plan
+        self.plan = plan
         self._shape = shape_of(plan)
         self._run = run
         self._root = root
@@ -281,7 +279,7 @@ class InProcessAnswer:
         self._statements.interrupt()
 
     def _chosen(self) -> Iterator[pa.RecordBatch]:
-        choice = choose_access(self._plan, self._run, self._root, self._snapshot, shared_cache())
+        choice = choose_access(self.plan, self._run, self._root, self._snapshot, shared_cache())
         self.choice = choice
         looked_up = self._look_up(choice) if choice.access is Access.PROBE else None
         if looked_up is None:
@@ -333,7 +331,9 @@ def run_query(  # noqa: PLR0913 - what a run depends on
 ) -> InProcessAnswer:
     """The result of a plan over one snapshot; nothing is read before its first batch."""
     run = Run(catalog=catalog, parameters=parameters, limits=limits)
-    return InProcessAnswer(plan, run, root, snapshot, Access(access))
+    return InProcessAnswer(
+        keys_as_ids(plan, catalog, parameters), run, root, snapshot, Access(access)
+    )
 
 
 _RESULT = (Project, Aggregate, Distinct, Order, Limit)
@@ -358,6 +358,7 @@ def explain_run(  # noqa: PLR0913 - what a run depends on
     estimates = Estimates(catalog, sizes)
     if not analyze:
         run = Run(catalog=catalog, parameters=parameters, limits=limits)
+        plan = keys_as_ids(plan, catalog, parameters)
         choice = choose_access(plan, run, root, snapshot, shared_cache())
         head = f"{_STRATEGIES[choice.access]} ({choice.why})\n"
         return head + explain(
@@ -371,6 +372,7 @@ def explain_run(  # noqa: PLR0913 - what a run depends on
         parameters=parameters,
         limits=limits,
     )
+    plan = answer.plan
     answer.profile = Profile()
     began = time.perf_counter()
     rows = sum(batch.num_rows for batch in answer.batches())

@@ -12,23 +12,26 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, assert_never
 
 from omnigraph import names
+from omnigraph.engine.access.conditions import by_id
 from omnigraph.engine.access.in_memory import ColumnCache, CostMeter, edge_pins, version_of
+from omnigraph.ids import key_properties
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan as lp
 from omnigraph.query.ast import BinaryOperator
-from omnigraph.query.rewrites import expressions_of, inputs_of
+from omnigraph.query.rewrites import expressions_of, inputs_of, map_inputs
 from omnigraph.query.typed import EdgeDirection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from omnigraph.engine.run import Run
-    from omnigraph.schema.catalog import Catalog
+    from omnigraph.query.binding import BoundParameters
+    from omnigraph.schema.catalog import Catalog, Property
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.snapshot import Snapshot
 
@@ -91,6 +94,13 @@ class Estimates:
                 sides = (conjunct.left, conjunct.right)
                 if any(isinstance(side, ex.PropertyOf) and side.name in unique for side in sides):
                     return min(rows, 1.0)
+            match conjunct:
+                case ex.Membership(
+                    item=ex.PropertyOf(name=names.ID_COLUMN), collection=ex.Constant() as listed
+                ) if isinstance(listed.value, tuple):
+                    return min(rows, float(len(listed.value)))
+                case _:
+                    continue
         return rows * _share(plan.predicate)
 
     def _steps(self, plan: lp.Expand) -> float:
@@ -121,6 +131,34 @@ def _share(predicate: ex.Expression) -> float:
         named = equal or isinstance(conjunct, ex.Membership)
         share *= _SHARE_OF_A_VALUE if named else _SHARE_OF_A_CONDITION
     return share
+
+
+def keys_as_ids(plan: lp.Plan, catalog: Catalog, parameters: BoundParameters) -> lp.Plan:
+    """The plan with every condition on a whole key as a condition on the id."""
+    plan = map_inputs(plan, lambda below: keys_as_ids(below, catalog, parameters))
+    match plan:
+        case lp.Scan(predicate=predicate) if predicate is not None:
+            members = _key_of(plan.types, catalog)
+            rewritten = (
+                by_id(predicate, plan.variable, members, parameters) if members else predicate
+            )
+            return replace(plan, predicate=rewritten)
+        case lp.Expand(predicate=predicate) if predicate is not None:
+            members = _key_of((plan.end_type,), catalog)
+            rewritten = by_id(predicate, plan.end, members, parameters) if members else predicate
+            return replace(plan, predicate=rewritten)
+        case _:
+            return plan
+
+
+def _key_of(types: Sequence[str], catalog: Catalog) -> tuple[Property, ...]:
+    """The members of the key that all types spell alike; none if there is no such key."""
+    keys = [
+        () if catalog.nodes[name].key is None else key_properties(catalog.nodes[name])
+        for name in types
+    ]
+    spelt = {tuple((member.name, member.type) for member in key) for key in keys}
+    return keys[0] if len(spelt) == 1 else ()
 
 
 MET_MOST: Final = 20_000

@@ -1,6 +1,9 @@
-"""Evaluates conditions where it is cheap: as Lance filters, or with Arrow functions instead of SQL.
+"""Evaluates conditions where it is cheap: by ids, as Lance filters, or with Arrow instead of SQL.
 
 Invariants:
+- Equality on a whole key is equality on the id, which is the spelling of the key's values. The
+  original condition is dropped where two different values never have one spelling; a condition is
+  rewritten only where a row counts if it is true, so nulls need no attention.
 - Every row that meets a condition meets its Lance filter. The filter omits what is not certain to
   mean the same to Lance, so the condition itself is always evaluated over the rows that Lance
   returns.
@@ -19,12 +22,14 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from omnigraph.engine.frames import Column
+from omnigraph.errors import InvalidInputError
+from omnigraph.ids import canonical_tuple
 from omnigraph.names import ID_COLUMN
 from omnigraph.query import expressions as ex
 from omnigraph.query.ast import BinaryOperator
 from omnigraph.query.binding import BoundParameters, BoundValue, is_known, known_value
-from omnigraph.query.types import INTEGER_LIMITS, is_text, scalar_of
-from omnigraph.schema.catalog import Scalar
+from omnigraph.query.types import INTEGER_LIMITS, STRING, is_text, scalar_of
+from omnigraph.schema.catalog import ListType, Property, Scalar
 from omnigraph.validation.lookups import LITERAL_MAX, PROBE_VALUES_MAX
 
 _TURNED: Final = {
@@ -156,26 +161,122 @@ _STRING_TESTS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamedId:
-    """The only id that can meet a condition, and whether the condition says nothing else."""
+_NAMED_MAX: Final = 256
+"""Beyond this number of ids a pass over the column is as fast as looking each of them up."""
 
-    id: str
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedIds:
+    """The only ids that can meet a condition, and whether the condition says nothing else."""
+
+    ids: tuple[str, ...]
     alone: bool
 
 
-def named_id(condition: ex.Expression, parameters: BoundParameters) -> NamedId | None:
-    """The id that a condition asks for, if it asks for one."""
+def named_ids(condition: ex.Expression, parameters: BoundParameters) -> NamedIds | None:
+    """The ids that a condition asks for, if it asks for some; none for a null."""
+    for conjunct in ex.conjuncts(condition):
+        values = _values_asked(conjunct, ID_COLUMN, parameters)
+        if values is not None and len(values) <= _NAMED_MAX:
+            ids = tuple(dict.fromkeys(value for value in values if isinstance(value, str)))
+            return NamedIds(ids=ids, alone=conjunct is condition)
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedValue:
+    """The value that a property must have to meet a condition; `alone` as for ids."""
+
+    property: str
+    value: BoundValue
+    alone: bool
+
+
+def named_value(condition: ex.Expression, parameters: BoundParameters) -> NamedValue | None:
+    """The first value that a condition asks a property for, if it asks for one."""
     for conjunct in ex.conjuncts(condition):
         if not isinstance(conjunct, ex.Comparison) or conjunct.operator is not BinaryOperator.EQUAL:
             continue
         for side, other in ((conjunct.left, conjunct.right), (conjunct.right, conjunct.left)):
-            if isinstance(side, ex.PropertyOf) and side.name == ID_COLUMN and is_known(other):
+            if isinstance(side, ex.PropertyOf) and is_known(other):
                 value = known_value(other, parameters)
-                if not isinstance(value, str):
-                    return None
-                return NamedId(id=value, alone=conjunct is condition)
+                return NamedValue(property=side.name, value=value, alone=conjunct is condition)
     return None
+
+
+def _values_asked(
+    conjunct: ex.Expression, name: str, parameters: BoundParameters
+) -> tuple[BoundValue, ...] | None:
+    """The values of which a property must have one; None if the condition is of another kind."""
+    match conjunct:
+        case ex.Comparison(operator=BinaryOperator.EQUAL):
+            for side, other in ((conjunct.left, conjunct.right), (conjunct.right, conjunct.left)):
+                if isinstance(side, ex.PropertyOf) and side.name == name and is_known(other):
+                    return (known_value(other, parameters),)
+            return None
+        case ex.Membership(item=ex.PropertyOf() as item) if item.name == name and is_known(
+            conjunct.collection
+        ):
+            values = known_value(conjunct.collection, parameters)
+            return values if isinstance(values, tuple) else () if values is None else None
+        case _:
+            return None
+
+
+def by_id(
+    condition: ex.Expression,
+    variable: str,
+    members: Sequence[Property],
+    parameters: BoundParameters,
+) -> ex.Expression:
+    """The condition with equality on a whole key as equality on the id; `members` in its order."""
+    conjuncts = ex.conjuncts(condition)
+    asked: list[tuple[ex.Expression, tuple[BoundValue, ...]]] = []
+    for member in members:
+        values_asked = (
+            (conjunct, _values_asked(conjunct, member.name, parameters)) for conjunct in conjuncts
+        )
+        known = [(conjunct, values) for conjunct, values in values_asked if values is not None]
+        single = [pair for pair in known if len(members) == 1 or len(pair[1]) == 1]
+        if not single:
+            return condition
+        asked.append(single[0])
+    ids = _ids_of(members, [values for _, values in asked])
+    if ids is None:
+        return condition
+    rest = tuple(
+        conjunct
+        for conjunct in conjuncts
+        if any(scalar_of(member.type) is Scalar.F32 for member in members)
+        or all(conjunct is not dropped for dropped, _ in asked)
+    )
+    rewritten = ex.all_of((_id_condition(variable, ids), *rest))
+    assert rewritten is not None
+    return rewritten
+
+
+def _ids_of(
+    members: Sequence[Property], values: Sequence[tuple[BoundValue, ...]]
+) -> tuple[str, ...] | None:
+    """The ids of nodes with these key values; None if a value is not spelt like those stored."""
+    names = [member.name for member in members]
+    rows = [row for row in zip(*values, strict=True) if None not in row]
+    try:
+        ids = [canonical_tuple(members, dict(zip(names, row, strict=True))) for row in rows]
+    except InvalidInputError:
+        return None
+    return tuple(dict.fromkeys(ids))
+
+
+def _id_condition(variable: str, ids: tuple[str, ...]) -> ex.Expression:
+    column = ex.PropertyOf(variable=variable, name=ID_COLUMN, type=STRING, nullable=False)
+    if len(ids) == 1:
+        wanted = ex.Constant(value=ids[0], type=STRING)
+        return ex.Comparison(
+            operator=BinaryOperator.EQUAL, left=column, right=wanted, nullable=False
+        )
+    collection = ex.Constant(value=ids, type=ListType(item=Scalar.STRING))
+    return ex.Membership(item=column, collection=collection, nullable=False)
 
 
 def simple_condition(  # noqa: PLR0911 - one per kind
@@ -215,7 +316,7 @@ def _comparison(condition: ex.Comparison, leaf: Leaf, parameters: BoundParameter
     ):
         if is_known(other) and isinstance(side, ex.PropertyOf | ex.TypeName):
             column = leaf(side)
-            scalar = _scalar(known_value(other, parameters), column.type)
+            scalar = as_scalar(known_value(other, parameters), column.type)
             return None if scalar is None else _COMPARE[operator](column, scalar)
     return None
 
@@ -238,14 +339,14 @@ def _membership(condition: ex.Membership, leaf: Leaf, parameters: BoundParameter
     if not isinstance(items, tuple):
         return None
     column = leaf(condition.item)
-    scalars = [_scalar(item, column.type) for item in items]
+    scalars = [as_scalar(item, column.type) for item in items]
     if not items or any(scalar is None for scalar in scalars):
         return None
     is_member = pc.is_in(column, value_set=pa.array(items, type=column.type))
     return pc.if_else(pc.is_valid(column), is_member, pa.scalar(None, pa.bool_()))
 
 
-def _scalar(value: BoundValue, kind: pa.DataType) -> pa.Scalar | None:
+def as_scalar(value: BoundValue, kind: pa.DataType) -> pa.Scalar | None:
     """A value as one of a column's type, if nothing about it has to be decided."""
     exact = (
         (pat.is_string(kind) and isinstance(value, str))

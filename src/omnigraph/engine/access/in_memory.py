@@ -23,7 +23,7 @@ import tempfile
 import threading
 import time
 import weakref
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ import pyarrow.compute as pc
 
 from omnigraph import names
 from omnigraph.engine.access.access import Adjacency, Candidates, adjacency_of, sorted_steps
-from omnigraph.engine.access.conditions import named_id
+from omnigraph.engine.access.conditions import as_scalar, named_ids, named_value
 from omnigraph.engine.frames import Column, Positions, whole
 from omnigraph.engine.run import Run, too_large
 from omnigraph.engine.search import Corpus, TextCounts, count_holders, count_texts
@@ -278,8 +278,35 @@ def place_of(
     return place if column[place].as_py() == wanted else None
 
 
+_FEW_SHARE: Final = 16
+"""A value of more rows than one in this many is found as fast by a pass over the column."""
+
+
+def places_of(
+    value: pa.Scalar, column: Column, key: tuple[Hashable, ...], cache: ColumnCache
+) -> Positions | None:
+    """The rows that have a value, in order; None if they are many. `key` is as for `place_of`."""
+    ordered = (_ORDER, *key)
+    most = len(column) // _FEW_SHARE
+    if len(column) > _ROWS_MOST or SPENT.of(ordered) < len(column) * _SORTING_SECONDS_PER_ROW:
+        began = time.perf_counter()
+        positions: Positions = np.asarray(
+            pc.indices_nonzero(pc.equal(column, value)).to_numpy(), dtype=np.int64
+        )
+        if len(positions) > most:
+            return None
+        SPENT.add(ordered, time.perf_counter() - began)
+        return positions
+    order = whole(cache.get(ordered, lambda: _sort(column))[_ORDER]).to_numpy()
+    known = order[: len(order) - column.null_count]
+    wanted = value.as_py()
+    begin = bisect_left(known, wanted, key=lambda place: column[int(place)].as_py())
+    end = bisect_right(known, wanted, lo=begin, key=lambda place: column[int(place)].as_py())
+    return None if end - begin > most else np.sort(np.asarray(known[begin:end], dtype=np.int64))
+
+
 def _sort(column: Column) -> Arrays:
-    """Arrow orders texts by their bytes, which is how Python compares them."""
+    """Arrow orders texts by their bytes, which is how Python compares them; nulls are last."""
     return {_ORDER: pc.sort_indices(column).cast(pa.int32())}
 
 
@@ -317,14 +344,29 @@ class InMemoryAccess:
         predicate: Expression | None,
         columns: Sequence[str],  # noqa: ARG002 - all of a table is at hand
     ) -> Candidates | None:
-        wanted = None if predicate is None else named_id(predicate, self._run.parameters)
-        if wanted is None:
+        if predicate is None:
             return None
+        wanted = named_ids(predicate, self._run.parameters)
+        if wanted is None:
+            return self._having(table, predicate)
         ids = self.column(table, names.ID_COLUMN)
         key = column_key_parts(self._root, self._entry(table), names.ID_COLUMN)
-        place = place_of(wanted.id, ids, key, self._cache)
-        positions = np.array([] if place is None else [place], dtype=np.int64)
+        places = [place_of(entity_id, ids, key, self._cache) for entity_id in wanted.ids]
+        positions = np.array(sorted(place for place in places if place is not None), dtype=np.int64)
         return Candidates(positions=positions, exact=wanted.alone)
+
+    def _having(self, table: str, predicate: Expression) -> Candidates | None:
+        """The entities with the value that a condition asks a property for, if they are few."""
+        wanted = named_value(predicate, self._run.parameters)
+        if wanted is None:
+            return None
+        column = self.column(table, wanted.property)
+        value = as_scalar(wanted.value, column.type)
+        if value is None:
+            return None
+        key = column_key_parts(self._root, self._entry(table), wanted.property)
+        positions = places_of(value, column, key, self._cache)
+        return None if positions is None else Candidates(positions=positions, exact=wanted.alone)
 
     def ranked_candidates(
         self,

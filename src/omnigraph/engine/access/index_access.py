@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from omnigraph import names
 from omnigraph.engine.access.access import Adjacency, Candidates, adjacency_of, sorted_steps
-from omnigraph.engine.access.conditions import exact_filter, lance_filter, one_of
+from omnigraph.engine.access.conditions import exact_filter, lance_filter, named_ids, one_of
 from omnigraph.engine.access.in_memory import end_tables, shared_cache, text_counts
 from omnigraph.engine.frames import Column, Positions, different, whole
 from omnigraph.engine.search import (
@@ -322,7 +322,12 @@ class IndexAccess:
     def candidates(
         self, table: str, predicate: ex.Expression | None, columns: Sequence[str]
     ) -> Candidates | None:
-        where = None if predicate is None else lance_filter(predicate, self._run.parameters)
+        where = None
+        if predicate is not None:
+            wanted = named_ids(predicate, self._run.parameters)
+            if wanted is not None and not wanted.ids:
+                return Candidates(positions=np.zeros(0, dtype=np.int64), exact=True)
+            where = lance_filter(predicate, self._run.parameters)
         if where is None and self._most is not None and self._entry(table).row_count > self._most:
             raise ProbeLimitExceeded
         met = self._of(table)
