@@ -1,10 +1,10 @@
-"""How near `nearest` and `rrf` come to brute force, and how fast: `just bench search`.
+"""Full text, vectors and keys, beside the bare call of Lance: `just bench search`.
 
-Vectors in clusters, and vectors spread evenly, which no index likes. For each, the ten nearest by
-the index, without a filter and with filters that keep a tenth, a hundredth and a thousandth of the
-rows, beside a look at every row; the time of each beside the bare call of Lance; and `rrf` of
-vectors and words, its two arms through the indexes, beside both arms by brute force. Last, the same
-questions as queries, whichever way the executor answers them.
+Texts have few common and many rare words. Each question is asked as a query and as a bare call of
+Lance, in turns; some answers are compared with those of a look at every text. Vectors are in
+clusters, and spread evenly, which no index likes; Lance is asked with its defaults, and with the
+fewest probes that find as much as we did. Last, a node and its neighbours are found by key and by
+id in a graph that is in memory. Medians of wall and CPU milliseconds after the first questions.
 """
 
 from __future__ import annotations
@@ -15,101 +15,77 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
-from typing import Final, TypeVar, assert_never
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from lance import LanceDataset
+from lance.query import MatchQuery, PhraseQuery
 
 import omnigraph
-from omnigraph.engine.access.index_access import nearest_candidates, text_candidates
 from omnigraph.engine.query_result import QueryResult
-from omnigraph.engine.search import (
-    Corpus,
-    TextCounts,
-    count_holders,
-    count_texts,
-    distances,
-    scores,
-)
+from omnigraph.engine.search import Corpus, count_holders, count_texts, scores
 from omnigraph.graph import Graph
-from omnigraph.query.expressions import TextSearchKind
-from omnigraph.query.plan import vector_arm_depth
-from omnigraph.schema.catalog import VectorMetric
-from omnigraph.storage.indexes.search import VectorQuestion
-from omnigraph.storage.lance.tables import open_pinned
-from omnigraph.storage.objects.location import Root, parse_root
-from omnigraph.storage.snapshot import TableEntry
+from omnigraph.storage.lance.dataset_cache import cached_dataset
+from omnigraph.storage.objects.location import parse_root
 
 Vectors = npt.NDArray[np.float32]
-T = TypeVar("T")
+Ids = list[str]
 
-NEAREST: Final = 10
-FUSION_K: Final = 60
-FILTERS: Final = {"no filter": 1.0, "10 %": 0.1, "1 %": 0.01, "0.1 %": 0.001}
+BEST: Final = 10
 VOCABULARY: Final = 20_000
-WORDS: Final = 12
+WORDS_LEAST: Final = 4
+WORDS_MOST: Final = 40
+PROBES: Final = (1, 2, 4, 8, 16, 24, 32, 48, 64, 128, 256, 512, 1024)
+WARM_UP: Final = 40
+"""Questions before the clock: the first ones of an index compare how many probes are enough."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """Medians of one side, in milliseconds, and the share of the true answers that it gave."""
+
+    wall_ms: float
+    cpu_ms: float
+    right: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One kind of search: recall and median milliseconds by each way to do it."""
+    """One kind of question: we and Lance."""
 
-    data: str
-    metric: str
-    search: str
-    recall: float
-    recall_without_index: float
-    recall_of_query: float
-    index_ms: float
-    query_ms: float
-    every_row_ms: float
-    lance_ms: float | None
+    question: str
+    ours: Side
+    lance: Side
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
-    """A graph with indexes, its columns in memory, and the questions."""
-
-    graph: Graph
-    root: Root
-    entry: TableEntry
-    metric: VectorMetric
-    ids: pa.ChunkedArray
-    places: pa.ChunkedArray
-    chances: npt.NDArray[np.float64]
-    texts: pa.ChunkedArray
-    queries: Vectors
-    words: list[str]
+    @property
+    def ratio(self) -> float:
+        return self.ours.wall_ms / self.lance.wall_ms
 
 
 def main() -> None:
     options = _options()
     print(f"load of the machine before: {os.getloadavg()[0]:.1f}")
     found: list[Measured] = []
-    for data, vectors in (("clustered", clustered), ("uniform", uniform)):
-        for metric in options.metrics:
-            with tempfile.TemporaryDirectory(dir=options.scratch) as folder:
-                generator = np.random.default_rng(options.seed)
-                bench = build(f"{folder}/graph", metric, vectors, generator, options)
-                for label, share in FILTERS.items():
-                    found.append(measure_nearest(bench, data, label, share))
-                    show(found[-1])
-                found.append(measure_fusion(bench, data))
-                show(found[-1])
+    with tempfile.TemporaryDirectory(dir=options.scratch) as folder:
+        if "text" in options.parts:
+            found += measure_texts(f"{folder}/texts", options)
+        if "vector" in options.parts:
+            for name, make in (("clustered", clustered), ("uniform", uniform)):
+                found += measure_vectors(f"{folder}/{name}", name, make, options)
+        keys = measure_keys(f"{folder}/keys", options) if "key" in options.parts else {}
     print(
         json.dumps(
             {
                 "name": "search",
-                "recall": round(min(each.recall for each in found), 4),
-                "recall_without_index": min(each.recall_without_index for each in found),
-                "recall_of_query": min(each.recall_of_query for each in found),
                 "rows": options.rows,
                 "size": options.size,
-                "measured": [asdict(each) for each in found],
+                "measured": [{**asdict(each), "ratio": round(each.ratio, 2)} for each in found],
+                "keys_ms": keys,
                 "load": round(os.getloadavg()[0], 1),
                 "versions": {name: version(name) for name in ("duckdb", "pylance", "numpy")},
             }
@@ -118,14 +94,185 @@ def main() -> None:
 
 
 def show(each: Measured) -> None:
-    lance_ms = "" if each.lance_ms is None else f"{each.lance_ms:8.1f} ms Lance alone"
     print(
-        f"{each.data:10}{each.metric:8}{each.search:19}"
-        f"recall {each.recall:.3f}{each.index_ms:8.1f} ms index"
-        f"{each.every_row_ms:8.1f} ms every row"
-        f"   recall {each.recall_of_query:.3f}{each.query_ms:8.1f} ms query{lance_ms}",
+        f"{each.question:34}"
+        f"omnigraph {each.ours.wall_ms:8.2f} ms, CPU {each.ours.cpu_ms:8.2f}, {each.ours.right:.3f}"
+        f"   Lance {each.lance.wall_ms:8.2f} ms, CPU {each.lance.cpu_ms:8.2f},"
+        f" {each.lance.right:.3f}   ratio {each.ratio:5.2f}",
         flush=True,
     )
+
+
+def in_turns(
+    sides: Sequence[Callable[[Any], Ids]], questions: Sequence[Any], *, warm_up: int
+) -> list[tuple[list[Ids], float, float]]:
+    """The answers of each side, and its median wall and CPU milliseconds."""
+    answers: list[list[Ids]] = [[] for _ in sides]
+    times: list[list[tuple[float, float]]] = [[] for _ in sides]
+    for number, question in enumerate(questions):
+        for at, ask in enumerate(sides):
+            wall, cpu = time.perf_counter(), time.process_time()
+            ids = ask(question)
+            took = (time.perf_counter() - wall, time.process_time() - cpu)
+            if number >= warm_up:
+                answers[at].append(ids)
+                times[at].append(took)
+    return [
+        (
+            answers[at],
+            round(1000 * statistics.median(wall for wall, _ in times[at]), 3),
+            round(1000 * statistics.median(cpu for _, cpu in times[at]), 3),
+        )
+        for at in range(len(sides))
+    ]
+
+
+def ids_of(graph: Graph, text: str, parameters: dict[str, object]) -> Ids:
+    result = graph.query(text, params=parameters)
+    assert isinstance(result, QueryResult)
+    return [each for batch in result for each in batch.column("id").to_pylist()]
+
+
+def share(answers: Sequence[Ids], truths: Sequence[Ids]) -> float:
+    expected = sum(map(len, truths))
+    hits = sum(len(set(a) & set(b)) for a, b in zip(answers, truths, strict=True))
+    return round(hits / expected, 4) if expected else 1.0
+
+
+# Texts
+
+
+TEXTS: Final = "node Doc { key: String @key  n: I64  text: String @index }"
+
+
+def random_texts(generator: np.random.Generator, rows: int) -> list[str]:
+    drawn = np.minimum(generator.zipf(1.3, (rows, WORDS_MOST)) - 1, VOCABULARY - 1)
+    lengths = generator.integers(WORDS_LEAST, WORDS_MOST + 1, rows)
+    words = np.array([f"w{number}" for number in range(VOCABULARY)])
+    return [
+        " ".join(row[:length])
+        for row, length in zip(words[drawn].tolist(), lengths.tolist(), strict=True)
+    ]
+
+
+def docs(generator: np.random.Generator, start: int, rows: int) -> pa.Table:
+    return pa.table(
+        {
+            "key": [f"d{number}" for number in range(start, start + rows)],
+            "n": pa.array(range(start, start + rows), pa.int64()),
+            "text": random_texts(generator, rows),
+        }
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextKind:
+    """Two words drawn from two ranges, the most frequent ones first; `most` filters rows."""
+
+    name: str
+    first: tuple[int, int]
+    second: tuple[int, int]
+    most: int | None = None
+    is_phrase: bool = False
+
+
+COMMON: Final = (0, 20)
+RARE: Final = (200, 5_000)
+
+
+def measure_texts(root: str, options: argparse.Namespace) -> list[Measured]:
+    generator = np.random.default_rng(options.seed)
+    graph = omnigraph.init(root, schema=TEXTS)
+    graph.write({"Doc": docs(generator, 0, options.rows)})
+    graph.maintenance.optimize()
+    narrow = options.rows // 100
+    common = TextKind(name="common words", first=COMMON, second=COMMON)
+    rare = TextKind(name="rare words", first=RARE, second=RARE)
+    kinds = [
+        common,
+        rare,
+        TextKind(name="a common and a rare word", first=COMMON, second=RARE),
+        replace(common, name="common words, filter 1 %", most=narrow),
+        replace(rare, name="rare words, filter 1 %", most=narrow),
+        replace(common, name="phrase of common words", is_phrase=True),
+    ]
+    found = [ask_texts(graph, kind, generator, options) for kind in kinds]
+    graph.write({"Doc": docs(generator, options.rows, 300)})
+    newer = [replace(kind, name=f"{kind.name}, 300 newer") for kind in (common, rare)]
+    found += [ask_texts(graph, kind, generator, options) for kind in newer]
+    graph.write({"Doc": docs(generator, 0, 100).drop(["n"])}, mode="merge")
+    updated = [replace(kind, name=f"{kind.name}, 100 updated") for kind in (common, rare)]
+    return found + [ask_texts(graph, kind, generator, options) for kind in updated]
+
+
+def ask_texts(
+    graph: Graph, kind: TextKind, generator: np.random.Generator, options: argparse.Namespace
+) -> Measured:
+    count = options.questions + WARM_UP
+    firsts, seconds = (generator.integers(*words, count) for words in (kind.first, kind.second))
+    questions = [f"w{one} w{other}" for one, other in zip(firsts, seconds, strict=True)]
+    where = None if kind.most is None else f"n < {kind.most}"
+    conditions = "" if kind.most is None else f"$d.n < {kind.most}"
+    conditions += " match_text($d.text, $w)" if kind.is_phrase else ""
+    text = (
+        f"query best($w: String) {{ match {{ $d: Doc {conditions} }} return {{ $d.id as id }}"
+        f" order {{ bm25($d.text, $w) }} limit {BEST} }}"
+    )
+    root, entry = parse_root(graph.root), graph.snapshot().tables["node:Doc"]
+    dataset = cached_dataset(root, entry)
+    query = PhraseQuery if kind.is_phrase else MatchQuery
+
+    def by_lance(words: str) -> Ids:
+        scanner = dataset.scanner(
+            columns=["id", "_score"],
+            full_text_query=query(words, "text"),
+            limit=BEST,
+            filter=where,
+            prefilter=True,
+        )
+        return list(scanner.to_table().column("id").to_pylist())
+
+    sides = in_turns(
+        [lambda words: ids_of(graph, text, {"w": words}), by_lance], questions, warm_up=WARM_UP
+    )
+    truths = true_texts(dataset, questions[WARM_UP:], kind)
+    ours, lance = (
+        Side(wall_ms=wall, cpu_ms=cpu, right=share(answers[: len(truths)], truths))
+        for answers, wall, cpu in sides
+    )
+    assert ours.right == 1.0, f"{kind.name}: an answer is not that of a look at every text"
+    measured = Measured(question=kind.name, ours=ours, lance=lance)
+    show(measured)
+    return measured
+
+
+def true_texts(dataset: LanceDataset, questions: Sequence[str], kind: TextKind) -> list[Ids]:
+    """The best texts of a few questions, by a look at every text."""
+    content = dataset.to_table(columns=["id", "n", "text"])
+    texts, counts = content.column("text"), count_texts(content.column("text").chunks)
+    truths: list[Ids] = []
+    for words in questions[:2]:
+        corpus = Corpus(counts=counts, holders=count_holders(texts.chunks, words))
+        relevance = scores(texts, words, corpus).to_pylist()
+        rows = zip(
+            relevance,
+            content.column("id").to_pylist(),
+            content.column("n").to_pylist(),
+            texts.to_pylist(),
+            strict=True,
+        )
+        ranked = sorted(
+            (-score, entity_id)
+            for score, entity_id, n, text in rows
+            if score is not None
+            and (kind.most is None or n < kind.most)
+            and (not kind.is_phrase or f" {words} " in f" {text} ")
+        )
+        truths.append([entity_id for _, entity_id in ranked[:BEST]])
+    return truths
+
+
+# Vectors
 
 
 def clustered(generator: np.random.Generator, rows: int, size: int) -> Vectors:
@@ -138,262 +285,159 @@ def uniform(generator: np.random.Generator, rows: int, size: int) -> Vectors:
     return generator.random((rows, size)).astype(np.float32)
 
 
-def build(
+def measure_vectors(
     root: str,
-    metric: str,
+    name: str,
     make: Callable[[np.random.Generator, int, int], Vectors],
-    generator: np.random.Generator,
     options: argparse.Namespace,
-) -> Bench:
+) -> list[Measured]:
+    generator = np.random.default_rng(options.seed)
     rows, size = options.rows, options.size
-    schema = (
-        f"node Doc {{ key: String @key  chance: F64  text: String @index"
-        f"  place: Vector({size}) @index(metric={metric}) }}"
-    )
     vectors = make(generator, rows, size)
-    vocabulary = [f"w{number}" for number in range(VOCABULARY)]
-    # Few words are common and most are rare, as in texts.
-    drawn = np.minimum(generator.zipf(1.3, (rows, WORDS)) - 1, VOCABULARY - 1)
+    graph = omnigraph.init(
+        root,
+        schema="node Doc { key: String @key  n: I64 "
+        f" place: Vector({size}) @index(metric={options.metric}) }}",
+    )
     table = pa.table(
         {
             "key": [f"d{number}" for number in range(rows)],
-            "chance": generator.random(rows),
-            "text": [" ".join(vocabulary[each] for each in row) for row in drawn],
+            "n": pa.array(range(rows), pa.int64()),
             "place": pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), size),
         }
     )
-    graph = omnigraph.init(root, schema=schema)
     for start in range(0, rows, 50_000):
         graph.write({"Doc": table.slice(start, 50_000)})
     graph.maintenance.optimize()
-    chosen = vectors[generator.integers(0, rows, options.questions)]
-    noise = 0.05 * generator.normal(size=chosen.shape)
-    pairs = generator.integers(20, 2_000, (options.questions, 2))
-    entry = graph.snapshot().tables["node:Doc"]
-    content = open_pinned(parse_root(graph.root), entry).to_table()
-    return Bench(
-        graph=graph,
-        root=parse_root(graph.root),
-        entry=entry,
-        metric=VectorMetric(metric),
-        ids=content.column("id"),
-        places=content.column("place"),
-        chances=content.column("chance").to_numpy(),
-        texts=content.column("text"),
-        queries=(chosen + noise).astype(np.float32),
-        words=[f"w{one} w{other}" for one, other in pairs],
-    )
+    chosen = vectors[generator.integers(0, rows, options.questions + WARM_UP)]
+    queries = (chosen + 0.05 * generator.normal(size=chosen.shape)).astype(np.float32)
+    found: list[Measured] = []
+    for label, most in (("no filter", rows), ("filter 10 %", rows // 10), ("1 %", rows // 100)):
+        found += ask_vectors(graph, f"{name}, {label}", vectors[:most], queries, options)
+    return found
 
 
-def measure_nearest(bench: Bench, data: str, label: str, share: float) -> Measured:
-    where = None if share == 1.0 else f"chance < {share}"
-    kept = np.flatnonzero(bench.chances < share)
-    truths = [truth(bench, query, kept)[:NEAREST] for query in bench.queries]
-
-    def by_index(query: npt.NDArray[np.float32]) -> list[str]:
-        found = nearest_candidates(bench.root, bench.entry, question(bench, query, NEAREST, where))
-        if found is None:
-            return by_hand(bench, query, kept)[:NEAREST]
-        return list(found.column("id").to_pylist()[:NEAREST])
-
-    dataset = open_pinned(bench.root, bench.entry)
-
-    def by_lance(query: npt.NDArray[np.float32]) -> list[str]:
-        table = dataset.scanner(
-            columns=["id", "_distance"],
-            nearest={
-                "column": "place",
-                "q": query,
-                "k": NEAREST,
-                "metric": bench.metric.value,
-                "minimum_nprobes": 1024,
-            },
-            filter=where,
-            prefilter=True,
-        ).to_table()
-        return list(table.column("id").to_pylist())
-
-    indexed, index_ms = timed(by_index, bench.queries)
-    exact, every_ms = timed(lambda query: by_hand(bench, query, kept)[:NEAREST], bench.queries)
-    _, lance_ms = timed(by_lance, bench.queries)
-    text = nearest_query(bench, share)
-    answered, query_ms = timed(
-        lambda query: ids_of(bench.graph, text, {"v": query.tolist()}), bench.queries
-    )
-    return Measured(
-        data=data,
-        metric=bench.metric.value,
-        search=f"nearest {label}",
-        recall=recall(indexed, truths),
-        recall_without_index=recall(exact, truths),
-        recall_of_query=recall(answered, truths),
-        index_ms=index_ms,
-        query_ms=query_ms,
-        every_row_ms=every_ms,
-        lance_ms=lance_ms,
-    )
-
-
-def nearest_query(bench: Bench, share: float) -> str:
-    size = bench.places.type.list_size
-    condition = "" if share == 1.0 else f"$d.chance < {share}"
-    return (
-        f"query near($v: Vector({size})) {{ match {{ $d: Doc {condition} }}"
-        f" return {{ $d.id as id }} order {{ nearest($d.place, $v) }} limit {NEAREST} }}"
-    )
-
-
-def ids_of(graph: Graph, text: str, parameters: dict[str, object]) -> list[str]:
-    result = graph.query(text, params=parameters)
-    assert isinstance(result, QueryResult)
-    return [each for batch in result for each in batch.column("id").to_pylist()]
-
-
-def question(
-    bench: Bench, query: npt.NDArray[np.float32], count: int, where: str | None
-) -> VectorQuestion:
-    return VectorQuestion(
-        column="place",
-        query=tuple(map(float, query)),
-        metric=bench.metric.value,
-        count=count,
-        where=where,
-    )
-
-
-def truth(bench: Bench, query: npt.NDArray[np.float32], kept: npt.NDArray[np.int64]) -> list[str]:
-    """The nearest in plain numpy, which shares no code with what is measured."""
-    flat = bench.places.combine_chunks().flatten().to_numpy()
-    vectors = flat.reshape(len(bench.places), -1)[kept].astype(np.float64)
-    wanted = query.astype(np.float64)
-    match bench.metric:
-        case VectorMetric.L2:
-            far = np.linalg.norm(vectors - wanted, axis=1)
-        case VectorMetric.DOT:
-            far = 1 - vectors @ wanted
-        case VectorMetric.COSINE:
-            far = 1 - vectors @ wanted / np.linalg.norm(vectors, axis=1) / np.linalg.norm(wanted)
-        case _:
-            assert_never(bench.metric)
-    first = kept[np.argsort(far, kind="stable")[: vector_arm_depth(NEAREST)]]
-    return list(bench.ids.take(pa.array(first)).to_pylist())
-
-
-def by_hand(bench: Bench, query: npt.NDArray[np.float32], kept: npt.NDArray[np.int64]) -> list[str]:
-    places = bench.places if len(kept) == len(bench.ids) else bench.places.take(pa.array(kept))
-    far = distances(places, tuple(map(float, query)), bench.metric).to_numpy()
-    first = kept[np.argsort(far, kind="stable")[: vector_arm_depth(NEAREST)]]
-    return list(bench.ids.take(pa.array(first)).to_pylist())
-
-
-def measure_fusion(bench: Bench, data: str) -> Measured:
-    """Both arms through indexes beside both by a look at every row."""
-    counts = count_texts(bench.texts.chunks)
-    everything = np.arange(len(bench.ids))
-    depth = vector_arm_depth(NEAREST)
-    places = {each: at for at, each in enumerate(bench.ids.to_pylist())}
-
-    def words_arm(words: str, *, with_index: bool) -> list[str]:
-        if not with_index:
-            return by_words(bench, words, counts, everything)
-        kind = TextSearchKind.ANY_TOKEN
-        candidates = text_candidates(bench.root, bench.entry, "text", kind, words)
-        if candidates is None:
-            return by_words(bench, words, counts, everything)
-        return by_words(
-            bench, words, counts, np.array([places[each] for each in candidates.to_pylist()])
-        )
-
-    def fused(pair: tuple[npt.NDArray[np.float32], str], *, with_index: bool) -> list[str]:
-        query, words = pair
-        near: list[str] | None = None
-        if with_index:
-            found = nearest_candidates(bench.root, bench.entry, question(bench, query, depth, None))
-            near = None if found is None else found.column("id").to_pylist()
-        near = by_hand(bench, query, everything) if near is None else near
-        return fuse(near[:depth], words_arm(words, with_index=with_index))
-
-    pairs = list(zip(bench.queries, bench.words, strict=True))
-    indexed, index_ms = timed(lambda pair: fused(pair, with_index=True)[:NEAREST], pairs)
-    exact, every_ms = timed(lambda pair: fused(pair, with_index=False)[:NEAREST], pairs)
-    truths = [plain_fusion(bench, query, words) for query, words in pairs]
+def ask_vectors(
+    graph: Graph, name: str, vectors: Vectors, queries: Vectors, options: argparse.Namespace
+) -> list[Measured]:
+    most, size = vectors.shape
+    is_filtered = most < options.rows
+    condition = f"$d.n < {most}" if is_filtered else ""
     text = (
-        f"query both($v: Vector({bench.places.type.list_size}), $w: String) {{ match {{ $d: Doc }}"
-        " return { $d.id as id }"
-        f" order {{ rrf(nearest($d.place, $v), bm25($d.text, $w)) }} limit {NEAREST} }}"
+        f"query near($v: Vector({size})) {{ match {{ $d: Doc {condition} }}"
+        f" return {{ $d.id as id }} order {{ nearest($d.place, $v) }} limit {BEST} }}"
     )
-    answered, query_ms = timed(
-        lambda pair: ids_of(bench.graph, text, {"v": pair[0].tolist(), "w": pair[1]}), pairs
+    dataset = cached_dataset(parse_root(graph.root), graph.snapshot().tables["node:Doc"])
+
+    def by_lance(query: npt.NDArray[np.float32], **probes: int) -> Ids:
+        nearest = {"column": "place", "q": query, "k": BEST, "metric": options.metric, **probes}
+        scanner = dataset.scanner(
+            columns=["id", "_distance"],
+            nearest=nearest,
+            filter=f"n < {most}" if is_filtered else None,
+            prefilter=True,
+        )
+        return list(scanner.to_table().column("id").to_pylist())
+
+    def by_query(query: npt.NDArray[np.float32]) -> Ids:
+        return ids_of(graph, text, {"v": query.tolist()})
+
+    truths = [true_vectors(vectors, query, options.metric) for query in queries[WARM_UP:]]
+    for query in queries[:WARM_UP]:
+        by_query(query)
+    reached = share([by_query(query) for query in queries[WARM_UP:]], truths)
+    enough = next(
+        (
+            probes
+            for probes in PROBES
+            if share([by_lance(query, nprobes=probes) for query in queries[WARM_UP:]], truths)
+            >= reached
+        ),
+        PROBES[-1],
     )
-    return Measured(
-        data=data,
-        metric=bench.metric.value,
-        search="rrf",
-        recall=recall(indexed, truths),
-        recall_without_index=recall(exact, truths),
-        recall_of_query=recall(answered, truths),
-        index_ms=index_ms,
-        query_ms=query_ms,
-        every_row_ms=every_ms,
-        lance_ms=None,
+    sides = in_turns(
+        [by_query, by_lance, lambda query: by_lance(query, nprobes=enough)],
+        list(queries[WARM_UP:]),
+        warm_up=2,
     )
+    ours, default, equal = (
+        Side(wall_ms=wall, cpu_ms=cpu, right=share(answers, truths[2:]))
+        for answers, wall, cpu in sides
+    )
+    found = [
+        Measured(question=f"{name}, defaults", ours=ours, lance=default),
+        Measured(question=f"{name}, {enough} probes", ours=ours, lance=equal),
+    ]
+    for each in found:
+        show(each)
+    return found
 
 
-def by_words(
-    bench: Bench, words: str, counts: TextCounts, rows: npt.NDArray[np.int64]
-) -> list[str]:
-    """The rows that hold a word, the most relevant ones first."""
-    texts = bench.texts if len(rows) == len(bench.texts) else bench.texts.take(pa.array(rows))
-    corpus = Corpus(counts=counts, holders=count_holders(texts.chunks, words))
-    relevance = scores(texts, words, corpus)
-    there = relevance.is_valid().to_numpy(zero_copy_only=False)
-    ids = bench.ids.take(pa.array(rows[there])).to_pylist()
-    best = sorted(zip((-relevance.drop_null().to_numpy()).tolist(), ids, strict=True))
-    return [each for _, each in best]
+def true_vectors(vectors: Vectors, query: npt.NDArray[np.float32], metric: str) -> Ids:
+    """The nearest in plain numpy, which shares no code with what is measured."""
+    wanted = query.astype(np.float64)
+    match metric:
+        case "l2":
+            far = ((vectors - wanted) ** 2).sum(axis=1)
+        case "dot":
+            far = -(vectors @ wanted)
+        case _:
+            far = -(vectors @ wanted) / np.linalg.norm(vectors, axis=1)
+    return [f"d{number}" for number in np.argsort(far, kind="stable")[:BEST].tolist()]
 
 
-def plain_fusion(bench: Bench, query: npt.NDArray[np.float32], words: str) -> list[str]:
-    """The first of a fusion by brute force: all distances in numpy, all texts."""
-    everything = np.arange(len(bench.ids))
-    texts = by_words(bench, words, count_texts(bench.texts.chunks), everything)
-    return fuse(truth(bench, query, everything), texts)[:NEAREST]
+# Keys
 
 
-def fuse(*arms: list[str]) -> list[str]:
-    ranks: dict[str, float] = {}
-    for arm in arms:
-        for rank, each in enumerate(arm, start=1):
-            ranks[each] = ranks.get(each, 0.0) + 1 / (FUSION_K + rank)
-    return [each for each, _ in sorted(ranks.items(), key=lambda one: (-one[1], one[0]))]
+PEOPLE: Final = """
+node Person { name: String @key  number: I64 }
+edge Follows: Person -> Person
+"""
+_STARTS: Final = {"key": "name: $k", "id": "id: $k"}
 
 
-def timed(
-    search: Callable[[T], list[str]], questions: list[T] | npt.NDArray[np.float32]
-) -> tuple[list[list[str]], float]:
-    """The answers, and the median milliseconds of one after the first."""
-    answers, taken = [], []
-    for each in questions:
-        began = time.perf_counter()
-        answers.append(search(each))
-        taken.append(1000 * (time.perf_counter() - began))
-    return answers, round(statistics.median(taken[1:]), 2)
+def measure_keys(root: str, options: argparse.Namespace) -> dict[str, float]:
+    """A node and its neighbours by key and by id, with the tables in memory."""
+    generator = np.random.default_rng(options.seed)
+    nodes = options.nodes
+    graph = omnigraph.init(root, schema=PEOPLE)
+    names = np.array([f"p{number}" for number in range(nodes)])
+    graph.write({"Person": pa.table({"name": names, "number": pa.array(range(nodes), pa.int64())})})
+    starts, ends = (names[generator.integers(0, nodes, nodes)] for _ in range(2))
+    ids = [f"f{number}" for number in range(nodes)]
+    graph.write({"Follows": pa.table({"id": ids, "src": starts, "dst": ends})})
+    graph.maintenance.optimize()
+    everything = "query q() { match { $a: Person  $a follows $b } return { count(*) as id } }"
+    ids_of(graph, everything, {})
+    taken: dict[str, float] = {}
+    for start, named in _STARTS.items():
+        patterns = {
+            f"point by {start}": f"$a: Person {{ {named} }}",
+            f"1 hop by {start}": f"$a: Person {{ {named} }}  $a follows $b",
+        }
+        for name, pattern in patterns.items():
+            text = f"query q($k: String) {{ match {{ {pattern} }} return {{ $a.id as id }} }}"
+            asked = [str(each) for each in names[generator.integers(0, nodes, 700)]]
 
+            def ask(key: str, text: str = text) -> Ids:
+                return ids_of(graph, text, {"k": key})
 
-def recall(answers: list[list[str]], truths: list[list[str]]) -> float:
-    """The share of the true answers that were given; 1 if there are none."""
-    expected = sum(map(len, truths))
-    matching = sum(len(set(a) & set(b)) for a, b in zip(answers, truths, strict=True))
-    return round(matching / expected, 4) if expected else 1.0
+            ((_, wall, cpu),) = in_turns([ask], asked, warm_up=200)
+            taken[name] = wall
+            print(f"{name:34}omnigraph {wall:8.3f} ms, CPU {cpu:8.3f}", flush=True)
+    return taken
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=100_000)
-    parser.add_argument("--size", type=int, default=64)
+    parser.add_argument("--rows", type=int, default=200_000, help="texts and vectors")
+    parser.add_argument("--size", type=int, default=128, help="numbers of a vector")
+    parser.add_argument("--metric", default="l2", choices=["l2", "cosine", "dot"])
+    parser.add_argument("--nodes", type=int, default=1_000_000, help="nodes looked up by key")
     parser.add_argument("--questions", type=int, default=40)
-    parser.add_argument("--metrics", nargs="+", default=["l2", "cosine", "dot"])
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--scratch", default=None)
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--scratch", default=None, help="where graphs are made")
+    parser.add_argument("--parts", nargs="+", default=["text", "vector", "key"])
     return parser.parse_args()
 
 

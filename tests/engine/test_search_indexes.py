@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import omnigraph
-from omnigraph.engine.access import index_access
+from omnigraph.engine.access import access_path, index_access
 from omnigraph.engine.access.index_access import (
     nearest_candidates,
     text_candidates,
@@ -248,11 +248,11 @@ def test_a_filter_that_few_rows_pass_does_not_starve_the_search(graph_root: str)
 
 
 @pytest.mark.parametrize("share", [1.0, 0.1, 0.01])
-def test_a_large_index_is_searched_until_looking_further_changes_little(
+def test_an_index_is_searched_as_far_as_answers_need(
     graph_root: str, monkeypatch: pytest.MonkeyPatch, share: float
 ) -> None:
     monkeypatch.setattr(segments, "_ROWS_PER_PARTITION", 100)
-    monkeypatch.setattr(search, "_NUMBERS_AT_ONCE", 0)
+    monkeypatch.setattr(search, "_COMPLETE_MIN", 8)
     places = np.random.default_rng(1).random((4000, 4)).astype("f4")
     notes = [note(n, f"{n % 100:02}", place.tolist()) for n, place in enumerate(places)]
     graph = graph_of(graph_root, notes)
@@ -260,7 +260,7 @@ def test_a_large_index_is_searched_until_looking_further_changes_little(
     kept = np.flatnonzero(np.arange(4000) % 100 < 100 * share)
 
     hits = 0
-    for query in np.random.default_rng(2).random((20, 4)):
+    for query in np.random.default_rng(2).random((60, 4)):
         near = question(tuple(map(float, query)), "l2", 10, f"text < '{100 * share:02.0f}'")
         found = nearest_candidates(
             root, entry, near if share < 1 else question(near.query, "l2", 10)
@@ -270,7 +270,51 @@ def test_a_large_index_is_searched_until_looking_further_changes_little(
         assert found is not None
         hits += len(wanted & set(found["id"].to_pylist()[:10]))
 
-    assert hits >= 0.95 * 200
+    assert hits >= 0.98 * 600
+    if share < 1:
+        assert hits == 600, "with a filter all parts are searched"
+
+
+def test_the_number_of_parts_grows_until_nothing_is_missed() -> None:
+    calibration = search._Calibration(64)
+
+    assert calibration.begin()
+    assert calibration.probes == 4
+    calibration.record({1})
+    assert calibration.probes == 8
+    for _ in range(search._COMPLETE_MIN):
+        assert calibration.begin()
+        calibration.record(set())
+    asked = [calibration.begin() for _ in range(search._AUDIT_EVERY)]
+    assert sum(asked) == 1, "one of many answers is compared again"
+    assert calibration.probes == 8
+    for probes in (16, 32, segments.PARTITIONS_MAX):
+        calibration.record({1})
+        assert calibration.probes == probes
+    assert not calibration.begin()
+
+
+def test_an_exact_search_asks_no_index(graph_root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    notes = [note(n, None, [float(n), 1, 1, 1]) for n in range(100)]
+    graph = graph_of(graph_root, notes)
+    asked: list[VectorQuestion] = []
+
+    def recorded(root: Root, entry: TableEntry, near: VectorQuestion) -> Any:
+        asked.append(near)
+        return nearest_candidates(root, entry, near)
+
+    monkeypatch.setattr(index_access, "nearest_candidates", recorded)
+    monkeypatch.setattr(access_path, "_SMALL_ROWS", 0)
+    for exact, count in ((", exact", 0), ("", 1)):
+        text = (
+            'query q() { match { $d: Note  $d.key != "n3" } return { $d.id as id, $d.key as key }'
+            f" order {{ nearest($d.place, [3.2, 1, 1, 1]{exact}) }} limit 3 }}"
+        ).replace('  $d.key != "n3"', "" if count else '  $d.key != "n3"')
+
+        rows = graph.query(text).to_pylist()
+
+        assert [row["id"] for row in rows] == (["n3", "n4", "n2"] if count else ["n4", "n2", "n5"])
+        assert len(asked) == count
 
 
 def test_fewer_rows_than_asked_for_are_left_to_a_look_at_every_row(graph_root: str) -> None:

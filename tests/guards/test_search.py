@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import math
+import random
 import re
 from collections import defaultdict
 from pathlib import Path
@@ -12,10 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from lance import LanceDataset
+from lance.file import LanceFileReader
 from lance.query import MatchQuery, PhraseQuery
 
 from omnigraph.storage.indexes import segments
 from omnigraph.storage.indexes.segments import PARAMETERS, TRUSTED_MAX
+from tests.query import text_search
 
 pytestmark = pytest.mark.unit
 
@@ -153,6 +158,112 @@ def test_a_fast_search_sees_exactly_the_rows_that_the_index_knows(tmp_path: Path
     assert scanner.to_table()["text"].to_pylist() == ["word"]
     (index,) = dataset.describe_indices()
     assert set(index.segments[0].fragment_ids) == {0}
+
+
+# Scores
+
+
+def scored(dataset: LanceDataset, words: str, **more: Any) -> list[tuple[int, float]]:
+    """Numbers and scores of the rows that an index finds, as it orders them."""
+    query = MatchQuery(words, "text")
+    table = dataset.scanner(
+        columns=["n", "_score"], full_text_query=query, fast_search=True, **more
+    ).to_table()
+    return list(zip(table["n"].to_pylist(), table["_score"].to_pylist(), strict=True))
+
+
+def bm25(held: list[str], number: int, words: list[str]) -> float:
+    """The score of a text among those with a token."""
+    cut = [text_search.tokens(text) for text in held]
+    cut = [each for each in cut if each]
+    average = sum(map(len, cut)) / len(cut)
+    own, total = text_search.tokens(held[number]), 0.0
+    for word in words:
+        count, holders = own.count(word), sum(word in each for each in cut)
+        rarity = math.log(1 + (len(cut) - holders + 0.5) / (holders + 0.5))
+        total += rarity * count * 2.2 / (count + 1.2 * (0.25 + 0.75 * len(own) / average))
+    return total
+
+
+def random_texts(seed: int, count: int) -> list[str]:
+    generator = random.Random(seed)
+    words = [f"w{number}" for number in range(12)]
+    return [
+        " ".join(words[int(12 * generator.random() ** 2)] for _ in range(generator.randrange(9)))
+        for _ in range(count)
+    ]
+
+
+def test_an_index_scores_by_the_texts_it_was_built_from(tmp_path: Path) -> None:
+    """Relied on by: best texts by the scores of an index (engine/access/text_ranking.py)."""
+    held = random_texts(3, 300)
+    texts(tmp_path / "texts", held[:150])
+    with_text_index(texts(tmp_path / "texts", held[150:], mode="append"))
+    dataset = texts(tmp_path / "texts", ["w0 w0 w7"] * 40, mode="append")
+    dataset.delete("text like 'w0%' and n % 3 = 0")
+    dataset = lance.dataset(tmp_path / "texts")
+    numbers = dataset.to_table(columns=["n"], filter="text is not null")["n"].to_pylist()
+    assert len(numbers) < 340
+
+    for words in (["w0"], ["w0", "w7"], ["w11"], ["w2", "w3", "w9"]):
+        found = dataset.scanner(
+            columns=["text", "_score"],
+            full_text_query=MatchQuery(" ".join(words), "text"),
+            fast_search=True,
+        ).to_table()
+        for text, score in zip(found["text"].to_pylist(), found["_score"].to_pylist(), strict=True):
+            assert score == pytest.approx(bm25(held, held.index(text), words), rel=1e-6)
+
+
+def test_few_rows_are_those_with_the_highest_scores_and_a_filter_changes_no_score(
+    tmp_path: Path,
+) -> None:
+    """Relied on by: a text that is not among the fetched ones has a lower score."""
+    dataset = with_text_index(texts(tmp_path / "texts", random_texts(4, 500)))
+
+    for words in ("w0", "w0 w7", "w11 w1", "w2 w3 w9"):
+        found = scored(dataset, words)
+        best = sorted((score for _, score in found), reverse=True)
+        few = dict(found)
+        for count in (1, 5, 60):
+            limited = scored(dataset, words, limit=count)
+            assert [score for _, score in limited] == best[:count]
+            assert all(few[number] == score for number, score in limited)
+        passed = sorted((each for number, each in found if number < 100), reverse=True)
+        narrow = scored(dataset, words, limit=5, filter="n < 100", prefilter=True)
+        assert [score for _, score in narrow] == passed[:5]
+
+
+def test_an_index_says_how_many_tokens_each_text_has(tmp_path: Path) -> None:
+    """Relied on by: tokens of indexed texts are not counted again (storage/indexes/search.py)."""
+    held = ["a b", "", "Ünï-cödé x_y 日本 1", " - ", "a", "gone a b"]
+    texts(tmp_path / "texts", held)
+    dataset = with_text_index(lance.dataset(tmp_path / "texts"))
+    dataset.delete("text = 'gone a b'")
+    (index,) = dataset.describe_indices()
+    folder = tmp_path / "texts" / "_indices" / str(index.segments[0].uuid)
+
+    about = LanceFileReader(str(folder / "metadata.lance")).metadata().schema.metadata
+    (partition,) = json.loads(about[b"partitions"])
+    lengths = LanceFileReader(str(folder / f"part_{partition}_docs.lance")).read_all().to_table()
+
+    assert lengths.schema.field("_rowid").type == pa.uint64()
+    assert lengths.schema.field("_num_tokens").type == pa.uint32()
+    counted = {
+        row_id: len(text_search.tokens(text))
+        for row_id, text in enumerate(held)
+        if text_search.tokens(text)
+    }
+    pairs = zip(lengths["_rowid"].to_pylist(), lengths["_num_tokens"].to_pylist(), strict=True)
+    assert dict(pairs) == counted
+
+
+def test_no_other_character_becomes_a_trusted_token(characters: LanceDataset) -> None:
+    """Relied on by: texts that hold a word are counted by the index."""
+    for small in ("k", "å", "s", "i", "ß", "é", "\u01c6", "0"):
+        hits = found(characters, MatchQuery(f"q{small}z", "text"), fast_search=True)
+        agreed = {each for each in hits if not segments.has_doubted(pa.array([chr(each)]))}
+        assert agreed == {each for each in hits if chr(each).lower() == small}, small
 
 
 # Vectors

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from omnigraph.query.diagnostics import Rule
+from omnigraph.query.lint import lint_queries
+from omnigraph.query.plan import Mutation
+from omnigraph.query.plan_text import explain
+from omnigraph.query.planning import plan_query
 from tests.query import text_search
-from tests.query.people import ask, values
+from tests.query.people import CATALOG, ask, read, values
 
 pytestmark = pytest.mark.unit
 
@@ -50,6 +55,28 @@ def test_a_text_condition_works_behind_a_traversal_and_inside_blocks() -> None:
 
 def test_a_text_condition_works_on_edges() -> None:
     assert values('$p: Person $p $e: knows $q search($e.comment, "graphs")', "$e.id") == ["k2"]
+
+
+def test_nearest_can_be_asked_to_compare_every_vector() -> None:
+    for exact in ("", ", exact"):
+        tail = f"order {{ nearest($n.vector, [0, 0]{exact}) }} limit 2"
+        assert values("$n: Note", "$n.id", tail) == ["n1", "n3"]
+        plan = plan_query(read("$n: Note", "$n.id", tail), CATALOG)
+        assert not isinstance(plan, Mutation)
+        assert f"nearest($n.vector, [0.0, 0.0], l2{exact})" in explain(plan)
+
+
+@pytest.mark.parametrize("word", ["exactly", "true", '"exact"', "$n.id"])
+def test_another_word_than_exact_is_refused(word: str) -> None:
+    query = (
+        "query q() { match { $n: Note } return { $n.id }"
+        f" order {{ nearest($n.vector, [0, 0], {word}) }} limit 2 }}"
+    )
+
+    (finding,) = lint_queries(query, catalog=CATALOG).findings
+
+    assert finding.rule == Rule.FUNCTION_ARGUMENTS
+    assert "`exact`" in str(finding.message)
 
 
 def test_nearest_gives_the_best_rows_first_and_none_without_a_vector() -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 import numpy as np
 
 from omnigraph import names
-from omnigraph.engine.access.access import Candidates, GraphAccess
+from omnigraph.engine.access.access import GraphAccess
 from omnigraph.engine.expansion import many_hops, one_hop
 from omnigraph.engine.frames import (
     ABSENT,
@@ -254,8 +254,9 @@ class Patterns:
     ) -> Positions:
         candidates = None
         if best is not None:
-            ranked = self.access.ranked_candidates(table, plan.predicate, best.by, best.rows)
-            candidates = None if ranked is None else Candidates(positions=ranked)
+            candidates = self.access.ranked_candidates(
+                table, plan.predicate, best.by, best.rows, columns
+            )
         if candidates is None:
             candidates = self.access.candidates(table, plan.predicate, columns)
         if plan.predicate is None:

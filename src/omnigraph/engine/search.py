@@ -247,6 +247,8 @@ K1: Final = 1.2
 B: Final = 0.75
 
 _PLAIN_RUN: Final = "[0-9A-Za-z]+"
+_PATTERN_TEXTS_MIN: Final = 100
+"""Fewer texts are cut into tokens without a look for patterns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,19 +308,20 @@ def scores(texts: Column, query: str, corpus: Corpus) -> pa.DoubleArray:
     nothing = pa.nulls(len(text_array), pa.float64())
     if not words or not corpus.counts.tokens:
         return nothing
-    near = holding(text_array, words)
-    scorer = _Scorer(words, corpus)
+    few = len(text_array) <= _PATTERN_TEXTS_MIN
+    near = pc.is_valid(text_array) if few else holding(text_array, words)
+    scorer = Scorer(words, corpus)
     text_scores = [scorer.score(text) for text in text_array.filter(near).to_pylist()]
     return pc.replace_with_mask(nothing, near, pa.array(text_scores, pa.float64()))
 
 
-class _Scorer:
+class Scorer:
     """The weights of the words of one query."""
 
     def __init__(self, words: tuple[str, ...], corpus: Corpus) -> None:
         documents = corpus.counts.documents
-        self._average = corpus.counts.tokens / documents
-        self._rarity = {
+        self.average = corpus.counts.tokens / max(1, documents)
+        self.rarities = {
             word: math.log(
                 1 + (documents - corpus.holders[word] + 0.5) / (corpus.holders[word] + 0.5)
             )
@@ -327,10 +330,15 @@ class _Scorer:
 
     def score(self, text: str) -> float | None:
         text_tokens = tokens(text)
+        return self.score_counts(
+            [text_tokens.count(word) for word in self.rarities], len(text_tokens)
+        )
+
+    def score_counts(self, counts: Sequence[int], text_length: int) -> float | None:
+        """The score of a text that holds each word so many times, with so many tokens."""
         total, matched = 0.0, False
-        length = K1 * (1 - B + B * len(text_tokens) / self._average)
-        for word, rarity in self._rarity.items():
-            count = text_tokens.count(word)
+        length = K1 * (1 - B + B * text_length / self.average)
+        for count, rarity in zip(counts, self.rarities.values(), strict=True):
             if count:
                 matched = True
                 total += rarity * count * (K1 + 1) / (count + length)

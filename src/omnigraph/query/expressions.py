@@ -210,13 +210,15 @@ class TextSearch:
 class Distance:
     """The distance of a vector from a query, by the metric of the property; smaller is better.
 
-    `embed` says that the query is text, which the model of the property embeds.
+    `embed` says that the query is text, which the model of the property embeds. An `exact` search
+    compares every vector; another may miss a few of the nearest that an index does not find.
     """
 
     field: PropertyOf
     query: Expression
     metric: VectorMetric
     embed: bool
+    exact: bool = False
     nullable: bool = True
     type: ExpressionType = F64
 

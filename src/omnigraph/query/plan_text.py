@@ -205,7 +205,8 @@ def text_of(node: ex.Expression) -> str:  # noqa: C901, PLR0911, PLR0912 - one c
         case ex.Distance():
             text = "embedded " if node.embed else ""
             query = f"{text}{text_of(node.query)}"
-            return f"nearest({text_of(node.field)}, {query}, {node.metric})"
+            exact = ", exact" if node.exact else ""
+            return f"nearest({text_of(node.field)}, {query}, {node.metric}{exact})"
         case ex.TextScore():
             return f"bm25({text_of(node.field)}, {text_of(node.query)})"
         case ex.Fusion():

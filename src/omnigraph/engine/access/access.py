@@ -61,9 +61,17 @@ class GraphAccess(Protocol):
         ...
 
     def ranked_candidates(
-        self, table: str, predicate: Expression | None, by: Ranking, rows: int | None
-    ) -> frames.Positions | None:
-        """A superset of the positions of the top rows of a ranking; None means all of them."""
+        self,
+        table: str,
+        predicate: Expression | None,
+        by: Ranking,
+        rows: int | None,
+        columns: Sequence[str],
+    ) -> Candidates | None:
+        """A superset of the top rows of a ranking; None means all of them.
+
+        `columns` are those that will be read next.
+        """
         ...
 
     def corpus(self, table: str, field: str, query: str) -> Corpus:

@@ -157,8 +157,8 @@ def _key_of(types: Sequence[str], catalog: Catalog) -> tuple[Property, ...]:
         () if catalog.nodes[name].key is None else key_properties(catalog.nodes[name])
         for name in types
     ]
-    spelt = {tuple((member.name, member.type) for member in key) for key in keys}
-    return keys[0] if len(spelt) == 1 else ()
+    spellings = {tuple((member.name, member.type) for member in key) for key in keys}
+    return keys[0] if len(spellings) == 1 else ()
 
 
 MET_MOST: Final = 20_000

@@ -173,7 +173,7 @@ class NamedIds:
     alone: bool
 
 
-def named_ids(condition: ex.Expression, parameters: BoundParameters) -> NamedIds | None:
+def find_ids(condition: ex.Expression, parameters: BoundParameters) -> NamedIds | None:
     """The ids that a condition asks for, if it asks for some; none for a null."""
     for conjunct in ex.conjuncts(condition):
         values = _values_asked(conjunct, ID_COLUMN, parameters)
@@ -192,7 +192,7 @@ class NamedValue:
     alone: bool
 
 
-def named_value(condition: ex.Expression, parameters: BoundParameters) -> NamedValue | None:
+def find_value(condition: ex.Expression, parameters: BoundParameters) -> NamedValue | None:
     """The first value that a condition asks a property for, if it asks for one."""
     for conjunct in ex.conjuncts(condition):
         if not isinstance(conjunct, ex.Comparison) or conjunct.operator is not BinaryOperator.EQUAL:

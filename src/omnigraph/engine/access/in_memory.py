@@ -37,7 +37,7 @@ import pyarrow.compute as pc
 
 from omnigraph import names
 from omnigraph.engine.access.access import Adjacency, Candidates, adjacency_of, sorted_steps
-from omnigraph.engine.access.conditions import as_scalar, named_ids, named_value
+from omnigraph.engine.access.conditions import as_scalar, find_ids, find_value
 from omnigraph.engine.frames import Column, Positions, whole
 from omnigraph.engine.run import Run, too_large
 from omnigraph.engine.search import Corpus, TextCounts, count_holders, count_texts
@@ -346,7 +346,7 @@ class InMemoryAccess:
     ) -> Candidates | None:
         if predicate is None:
             return None
-        wanted = named_ids(predicate, self._run.parameters)
+        wanted = find_ids(predicate, self._run.parameters)
         if wanted is None:
             return self._having(table, predicate)
         ids = self.column(table, names.ID_COLUMN)
@@ -357,7 +357,7 @@ class InMemoryAccess:
 
     def _having(self, table: str, predicate: Expression) -> Candidates | None:
         """The entities with the value that a condition asks a property for, if they are few."""
-        wanted = named_value(predicate, self._run.parameters)
+        wanted = find_value(predicate, self._run.parameters)
         if wanted is None:
             return None
         column = self.column(table, wanted.property)
@@ -374,7 +374,8 @@ class InMemoryAccess:
         predicate: Expression | None,  # noqa: ARG002
         by: Ranking,  # noqa: ARG002
         rows: int | None,  # noqa: ARG002
-    ) -> Positions | None:
+        columns: Sequence[str],  # noqa: ARG002
+    ) -> Candidates | None:
         return None
 
     def corpus(self, table: str, field: str, query: str) -> Corpus:

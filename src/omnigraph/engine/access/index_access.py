@@ -9,7 +9,7 @@ Invariants:
   memory.
 - A text search finds every row that matches: rows that the index does not know are read.
 - A vector search gives exact distances. It finds the best entities that meet the condition as far
-  as the vector index finds them.
+  as the vector index finds them; an exact one does not ask it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ import pyarrow as pa
 
 from omnigraph import names
 from omnigraph.engine.access.access import Adjacency, Candidates, adjacency_of, sorted_steps
-from omnigraph.engine.access.conditions import exact_filter, lance_filter, named_ids, one_of
+from omnigraph.engine.access.conditions import exact_filter, find_ids, lance_filter, one_of
 from omnigraph.engine.access.in_memory import end_tables, shared_cache, text_counts
+from omnigraph.engine.access.text_ranking import SearchedTable, best_texts, index_corpus
 from omnigraph.engine.frames import Column, Positions, different, whole
 from omnigraph.engine.search import (
     Corpus,
@@ -44,7 +45,6 @@ from omnigraph.query.typed import EdgeDirection
 from omnigraph.schema.arrow import table_schema
 from omnigraph.schema.catalog import VectorMetric
 from omnigraph.storage.indexes.search import (
-    ROW_ID,
     TextQuestion,
     VectorQuestion,
     WordOrder,
@@ -57,7 +57,7 @@ from omnigraph.storage.lance.tables import find_entry
 from omnigraph.validation.lookups import PROBE_VALUES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from omnigraph.engine.run import Run
     from omnigraph.storage.objects.location import Root
@@ -132,7 +132,7 @@ def _text_question(
 
 
 def nearest_candidates(root: Root, entry: TableEntry, question: VectorQuestion) -> pa.Table | None:
-    """`id`, `_rowid` and `distance` of near rows, nearest first, at least as many as asked for.
+    """`id`, `_rowid`, columns and `distance` of near rows, nearest first, at least those asked for.
 
     None if every row must be read: no index, no benefit, or too few rows were found.
     """
@@ -143,13 +143,7 @@ def nearest_candidates(root: Root, entry: TableEntry, question: VectorQuestion) 
     if near_rows is None:
         return None
     vectors, metric = near_rows.column(question.column), VectorMetric(question.metric)
-    measured_rows = pa.table(
-        {
-            ID_COLUMN: near_rows.column(ID_COLUMN),
-            ROW_ID: near_rows.column(ROW_ID),
-            DISTANCE: distances(vectors, question.query, metric),
-        }
-    )
+    measured_rows = near_rows.append_column(DISTANCE, distances(vectors, question.query, metric))
     ranked_rows = measured_rows.filter(measured_rows.column(DISTANCE).is_valid())
     if len(ranked_rows) < question.count:
         return None
@@ -160,28 +154,14 @@ _VERIFIED_MAX: Final = 4 * PROBE_VALUES_MAX
 """Above this number of candidates reading all texts is faster than lookups."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchedTable:
-    """A pinned table that a run searches."""
-
-    root: Root
-    entry: TableEntry
-    run: Run
-
-    def column(self, name: str) -> Iterator[pa.Array]:
-        """Stream a column."""
-        for batch in look_up(self.root, self.entry, (name,), None):
-            self.run.check()
-            yield batch.column(0)
-
-
 def best_ids(
     table: SearchedTable, predicate: ex.Expression | None, by: ex.Ranking, rows: int | None
 ) -> list[str] | None:
     """A superset of the ids of the best rows of a ranking."""
     match by:
         case ex.Distance():
-            return None if rows is None else _nearest(table, predicate, by, rows)
+            near_rows = None if rows is None else _nearest(table, predicate, by, rows)
+            return None if near_rows is None else near_rows.column(ID_COLUMN).to_pylist()
         case ex.TextScore():
             return _matching(table, by)
         case ex.Fusion():
@@ -198,15 +178,20 @@ def best_ids(
 
 
 def _nearest(
-    table: SearchedTable, predicate: ex.Expression | None, by: ex.Distance, rows: int
-) -> list[str] | None:
+    table: SearchedTable,
+    predicate: ex.Expression | None,
+    by: ex.Distance,
+    rows: int,
+    columns: Sequence[str] = (),
+) -> pa.Table | None:
+    """`id` and columns of near rows that meet the condition."""
     where = None
     if predicate is not None:
         where = exact_filter(predicate, table.run.parameters)
         if where is None:
             return None
     query = known_vector(by.query, table.run.parameters)
-    if query is None or not rows:
+    if query is None or not rows or by.exact:
         return None
     question = VectorQuestion(
         column=by.field.name,
@@ -214,9 +199,12 @@ def _nearest(
         metric=by.metric.value,
         count=rows,
         where=where,
+        columns=tuple(columns),
     )
     near_rows = nearest_candidates(table.root, table.entry, question)
-    return None if near_rows is None else near_rows.column(ID_COLUMN).to_pylist()
+    if near_rows is None:
+        return None
+    return near_rows.select(list(dict.fromkeys((ID_COLUMN, by.field.name, *columns))))
 
 
 def _matching(table: SearchedTable, by: ex.TextScore) -> list[str] | None:
@@ -231,6 +219,9 @@ def _matching(table: SearchedTable, by: ex.TextScore) -> list[str] | None:
 
 def corpus_of(table: SearchedTable, field: str, query: str) -> Corpus:
     """The corpus of a field; words are counted by the index if there is one."""
+    indexed = index_corpus(table, field, query) if table.entry.row_count >= _TEXT_ROWS_MIN else None
+    if indexed is not None:
+        return indexed
     counts = text_counts(
         shared_cache(),
         table.root,
@@ -324,46 +315,57 @@ class IndexAccess:
     ) -> Candidates | None:
         where = None
         if predicate is not None:
-            wanted = named_ids(predicate, self._run.parameters)
+            wanted = find_ids(predicate, self._run.parameters)
             if wanted is not None and not wanted.ids:
                 return Candidates(positions=np.zeros(0, dtype=np.int64), exact=True)
             where = lance_filter(predicate, self._run.parameters)
         if where is None and self._most is not None and self._entry(table).row_count > self._most:
             raise ProbeLimitExceeded
-        met = self._of(table)
         read_columns = {names.ID_COLUMN: None, **dict.fromkeys(columns)}
         if predicate is not None:
             parts = [part for part in ex.walk(predicate) if isinstance(part, ex.PropertyOf)]
             read_columns |= dict.fromkeys(part.name for part in parts)
-        first = not met.ids
         batches: list[pa.RecordBatch] = []
         for batch in self._scan(table, tuple(read_columns), where):
             self._run.check()
             batches.append(batch)
             self._bound(sum(part.num_rows for part in batches))
-        rows = pa.Table.from_batches(batches) if batches else None
-        if rows is None:
+        if not batches:
             return Candidates(positions=np.zeros(0, dtype=np.int64), exact=True)
-        positions = met.meet(rows.column(names.ID_COLUMN).to_pylist())
-        if first:
-            for name in read_columns:
-                met.columns[name] = whole(rows.column(name))
-        return Candidates(positions=positions)
+        return Candidates(positions=self._meet_rows(table, pa.Table.from_batches(batches)))
 
     def ranked_candidates(
-        self, table: str, predicate: ex.Expression | None, by: ex.Ranking, rows: int | None
-    ) -> Positions | None:
-        ids = best_ids(
-            SearchedTable(root=self._root, entry=self._entry(table), run=self._run),
-            predicate,
-            by,
-            rows,
-        )
+        self,
+        table: str,
+        predicate: ex.Expression | None,
+        by: ex.Ranking,
+        rows: int | None,
+        columns: Sequence[str],
+    ) -> Candidates | None:
+        searched = SearchedTable(root=self._root, entry=self._entry(table), run=self._run)
+        best = None
+        if isinstance(by, ex.TextScore) and rows and searched.entry.row_count >= _TEXT_ROWS_MIN:
+            best = best_texts(searched, predicate, by, rows, columns)
+        elif isinstance(by, ex.Distance) and rows:
+            best = _nearest(searched, predicate, by, rows, columns)
+        if best is not None:
+            return Candidates(positions=self._meet_rows(table, best), exact=True)
+        ids = best_ids(searched, predicate, by, rows)
         if ids is None:
             if self._most is not None:
                 raise ProbeLimitExceeded
             return None
-        return self._of(table).meet(ids)
+        return Candidates(positions=self._of(table).meet(ids))
+
+    def _meet_rows(self, table: str, rows: pa.Table) -> Positions:
+        """The positions of rows, whose columns are kept if no entity was met before."""
+        met = self._of(table)
+        first = not met.ids
+        positions = met.meet(rows.column(names.ID_COLUMN).to_pylist())
+        if first:
+            for name in rows.column_names:
+                met.columns[name] = whole(rows.column(name))
+        return positions
 
     def corpus(self, table: str, field: str, query: str) -> Corpus:
         return corpus_of(

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.access.access import GraphAccess, gathered
-from omnigraph.engine.frames import ABSENT, Column, EntityColumn
+from omnigraph.engine.frames import ABSENT, Column, EntityColumn, Positions
 from omnigraph.engine.search import Corpus, distances, matches, scores
 from omnigraph.query.binding import known_value, known_vector
 from omnigraph.query.expressions import Distance, Fusion, TextScore, TextSearch
@@ -30,40 +30,54 @@ class Scores:
         self._access = access
         self._corpora: dict[tuple[str, TextScore], Corpus] = {}
         self._fused: dict[Fusion, dict[str, dict[int, float]]] = {}
+        self._last: dict[tuple[str, Distance | TextScore], tuple[Positions, Column]] = {}
 
     def matching(self, search: TextSearch, column: EntityColumn) -> Column:
         """Whether each entity's text matches; null if there is no text or no query."""
         query = known_value(search.query, self._run.parameters)
         edits = None if search.edits is None else known_value(search.edits, self._run.parameters)
 
-        def answered(texts: Column, table: str) -> Column:  # noqa: ARG001 - the same for all tables
+        def answered(entities: EntityColumn) -> Column:
+            texts = gathered(self._access, entities, search.field.name)
             if query is None:
                 return pa.nulls(len(texts), pa.bool_())
             assert isinstance(query, str)
             assert edits is None or isinstance(edits, int)
             return matches(texts, search.kind, query, edits)
 
-        return self._once(column, search.field.name, answered, pa.bool_())
+        return self._once(column, answered, pa.bool_())
 
     def score(self, ranking: Distance | TextScore, column: EntityColumn) -> Column:
         """The distance or the relevance of each entity; null if it has none."""
-        parameters = self._run.parameters
 
-        def scored(column: Column, table: str) -> Column:
-            match ranking:
-                case Distance():
-                    vector = known_vector(ranking.query, parameters)
-                    if vector is not None:
-                        return distances(column, vector, ranking.metric)
-                case TextScore():
-                    query = known_value(ranking.query, parameters)
-                    if isinstance(query, str):
-                        return scores(column, query, self._corpus(ranking, table, query))
-                case _:
-                    assert_never(ranking)
-            return pa.nulls(len(column), pa.float64())
+        def scored(entities: EntityColumn) -> Column:
+            # A row is ranked, ordered and shown by one score: the last ones are kept.
+            (table,), positions = entities.tables, entities.positions
+            last = self._last.get((table, ranking))
+            places = None if last is None else _places_in(last[0], positions)
+            if last is not None and places is not None:
+                return last[1].take(pa.array(places))
+            values = self._compute(ranking, entities)
+            self._last[table, ranking] = (positions, values)
+            return values
 
-        return self._once(column, ranking.field.name, scored, pa.float64())
+        return self._once(column, scored, pa.float64())
+
+    def _compute(self, ranking: Distance | TextScore, entities: EntityColumn) -> Column:
+        values = gathered(self._access, entities, ranking.field.name)
+        match ranking:
+            case Distance():
+                vector = known_vector(ranking.query, self._run.parameters)
+                if vector is not None:
+                    return distances(values, vector, ranking.metric)
+            case TextScore():
+                query = known_value(ranking.query, self._run.parameters)
+                if isinstance(query, str):
+                    corpus = self._corpus(ranking, entities.tables[0], query)
+                    return scores(values, query, corpus)
+            case _:
+                assert_never(ranking)
+        return pa.nulls(len(values), pa.float64())
 
     def fused(self, ranking: Fusion, column: EntityColumn) -> Column:
         """The fused score of each entity, set by `fuse`; null without a rank."""
@@ -88,8 +102,7 @@ class Scores:
     def _once(
         self,
         column: EntityColumn,
-        name: str,
-        compute: Callable[[Column, str], Column],
+        compute: Callable[[EntityColumn], Column],
         kind: pa.DataType,
     ) -> Column:
         """Computes values for the distinct entities of each table, and assigns them to rows."""
@@ -99,8 +112,7 @@ class Scores:
         for table in column.tables:
             rows = np.flatnonzero(column.of_table(table))
             unique, inverse = np.unique(column.positions[rows], return_inverse=True)
-            values = gathered(self._access, EntityColumn(tables=(table,), positions=unique), name)
-            computed_columns.append(compute(values, table))
+            computed_columns.append(compute(EntityColumn(tables=(table,), positions=unique)))
             places[rows] = inverse + before
             before += len(unique)
         if not before:
@@ -109,6 +121,14 @@ class Scores:
             chunk for computed_column in computed_columns for chunk in _chunks(computed_column)
         ]
         return pa.chunked_array(chunks, type=kind).take(pa.array(places, mask=places == ABSENT))
+
+
+def _places_in(ordered: Positions, wanted: Positions) -> Positions | None:
+    """Where some positions are among others, both in order; None if one is not."""
+    places = np.searchsorted(ordered, wanted)
+    if len(wanted) and (int(places[-1]) >= len(ordered) or (ordered[places] != wanted).any()):
+        return None
+    return places
 
 
 def _chunks(column: Column) -> list[pa.Array]:

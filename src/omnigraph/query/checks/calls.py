@@ -71,7 +71,7 @@ FUNCTIONS: Final[Mapping[str, FunctionShape]] = {
         family=Family.CONDITION, fewest=2, most=3, usage='fuzzy($p.title, "wrods", 1)'
     ),
     "nearest": FunctionShape(
-        family=Family.RANKING, fewest=2, most=2, usage="nearest($p.embedding, $query)"
+        family=Family.RANKING, fewest=2, most=3, usage="nearest($p.embedding, $query)"
     ),
     "bm25": FunctionShape(family=Family.RANKING, fewest=2, most=2, usage='bm25($p.title, "words")'),
     "rrf": FunctionShape(
@@ -177,6 +177,9 @@ def _edits(call: ast.Call, scope: Scope, infer: Infer) -> ex.Expression | None:
     return edits
 
 
+_EXACT: Final = "exact"
+
+
 def infer_ranking(call: ast.Call, scope: Scope, infer: Infer) -> ex.Expression | None:
     match call.function.text:
         case "nearest":
@@ -210,9 +213,19 @@ def _nearest(call: ast.Call, scope: Scope, infer: Infer) -> ex.Distance | None:
         message = f"`{field.name}` is {qt.show(target)}, found {qt.show(query.type)}"
         scope.findings.error(Rule.VECTOR_FIELD, argument.span, message)
         fitted = None
-    if metric is None or fitted is None:
+    exact = _is_exact(call, scope)
+    if metric is None or fitted is None or exact is None:
         return None
-    return ex.Distance(field=field, query=fitted, metric=metric, embed=embed)
+    return ex.Distance(field=field, query=fitted, metric=metric, embed=embed, exact=exact)
+
+
+def _is_exact(call: ast.Call, scope: Scope) -> bool | None:
+    """Whether every vector is compared; None, with a finding, for another word."""
+    for argument in call.arguments[2:]:
+        if not isinstance(argument, ast.Word) or argument.name.text != _EXACT:
+            bad_argument(call, argument, f"the word `{_EXACT}` or nothing", scope)
+            return None
+    return len(call.arguments) > 2
 
 
 def _holders(field: ex.PropertyOf, scope: Scope) -> list[ct.NodeType | ct.EdgeType]:

@@ -92,6 +92,12 @@ def first_doubtful(texts: pa.Array | pa.ChunkedArray) -> str | None:
     return next((text for text in suspects.to_pylist() if _is_doubtful(text)), None)
 
 
+def has_doubted(texts: pa.Array | pa.ChunkedArray) -> bool:
+    """Whether Lance could cut one of these texts into other tokens than we do."""
+    others = texts.filter(pc.invert(pc.string_is_ascii(texts)))
+    return bool(pc.any(pc.match_substring_regex(others, f"[{_DOUBTED}]")).as_py())
+
+
 def _is_doubtful(text: str) -> bool:
     """Whether Lance could join such a character to a trusted token, or put it between two."""
     for gap in _GAP.finditer(text):
