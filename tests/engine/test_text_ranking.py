@@ -134,6 +134,7 @@ def test_the_best_texts_are_those_of_the_evaluator(
 ) -> None:
     monkeypatch.setattr(text_ranking, "_SPARE", spare)
     monkeypatch.setattr(text_ranking, "_FETCHED_MAX", 32)
+    monkeypatch.setattr(text_ranking, "_PHRASE_ROWS_MAX", 4 if spare else 256)
     generator = random.Random(f"{seed} {spare}")
     graph = written(tmp_path, generator)
 
@@ -170,6 +171,28 @@ def test_counts_follow_every_write(tmp_path: Path, asked: Asked) -> None:
     assert_answered_as_defined(graph, question, {})
 
     assert asked.by_index == asked.asked == 8
+
+
+def test_counts_do_not_need_versions_that_a_cleanup_removed(tmp_path: Path, asked: Asked) -> None:
+    """Deleted texts are read in the version that was counted first, as long as it exists."""
+    graph = omnigraph.init(root_at(tmp_path / "graph"), schema=SCHEMA)
+    graph.write({"Note": [{"key": f"n{n}", "n": n, "text": f"a w{n % 7} b"} for n in range(90)]})
+    graph.maintenance.optimize()
+    question = (
+        "query q($w: String) { match { $d: Note }"
+        " return { $d.id as id, bm25($d.text, $w) as score } order { score } limit 5 }"
+    )
+    assert_answered_as_defined(graph, question, {"w": "w3"})
+    graph.delete({"Note": ["n3", "n4", "n10"]})
+    assert_answered_as_defined(graph, question, {"w": "w3"})
+    for n in range(5):
+        graph.delete({"Note": [f"n{40 + n}"]})
+    graph.maintenance.cleanup(keep_versions=1, allow_unsafe_keep=True, dry_run=False)
+
+    assert_answered_as_defined(graph, question, {"w": "w4 w3"})
+    assert_answered_as_defined(graph, question, {"w": "w5"})
+
+    assert asked.by_index == asked.asked == 4
 
 
 def test_an_index_that_cuts_a_text_otherwise_is_not_asked(tmp_path: Path, asked: Asked) -> None:

@@ -310,6 +310,8 @@ def test_a_filter_starves_a_fixed_number_of_probes_but_no_minimum(tmp_path: Path
     few = "n % 333 = 0"
 
     assert len(near(dataset, [0.0] * 8, "l2", few, nprobes=1)) < 10
+    fixed = {"minimum_nprobes": 1, "maximum_nprobes": 1}
+    assert len(near(dataset, [0.0] * 8, "l2", few, **fixed)) < 10
     assert len(near(dataset, [0.0] * 8, "l2", few, minimum_nprobes=1)) == 10
 
 

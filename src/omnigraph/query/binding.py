@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import re
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NoReturn, TypeAlias, TypeGuard, assert_never
@@ -176,10 +177,24 @@ def _plain(value: object) -> object:
 
 
 def _vector(target: ct.VectorType, value: object) -> tuple[float, ...]:
-    numbers = tuple(_float(ct.Scalar.F32, _plain(item)) for item in _items(value))
+    items = _items(value)
+    numbers = _packed(items) or tuple(_float(ct.Scalar.F32, _plain(item)) for item in items)
     if len(numbers) != target.size:
         raise ValueError(f"has {len(numbers)} numbers, expected {target.size}")
     return numbers
+
+
+def _packed(items: Sequence[object]) -> tuple[float, ...] | None:
+    """Plain floats as 32-bit ones, all at once; None if one needs a closer look."""
+    floats = [item for item in items if type(item) is float]
+    if len(floats) < len(items):
+        return None
+    layout = f"<{len(floats)}f"
+    try:
+        numbers: tuple[float, ...] = struct.unpack(layout, struct.pack(layout, *floats))
+    except OverflowError:
+        return None
+    return numbers if all(map(math.isfinite, numbers)) else None
 
 
 def _scalar(scalar: ct.Scalar, value: object) -> BoundValue:

@@ -76,6 +76,8 @@ _SPARE: Final = 6
 """More rows than asked for, so that few questions need a second round."""
 _FETCHED_MAX: Final = 1 << 13
 """Beyond this number of rows all matching texts are scored at once."""
+_PHRASE_ROWS_MAX: Final = 1 << 8
+"""Fewer texts with a phrase are all scored; of more the best by their words are looked through."""
 _TAIL_ROWS_MAX: Final = 1 << 15
 _LOST_MAX: Final = 1 << 13
 _WORDS_KEPT: Final = 10_000
@@ -323,10 +325,11 @@ class _Ranking:
     def best(self, fetched: pa.Table | None) -> pa.Table | None:
         """The best rows; `fetched` are the first ones, if they were asked for already."""
         tail_scores = self._tail_scores()
-        phrase = self._phrase_rows()
+        phrase = self._phrase()
         if phrase is not None:
-            scores = self._exact_scores(phrase, is_scored=False)
-            return self._choose(phrase, scores, tail_scores)
+            rows = _fetch(self._table, self._search, phrase, _PHRASE_ROWS_MAX)
+            if len(rows) < _PHRASE_ROWS_MAX:
+                return self._choose(rows, self._exact_scores(rows, is_scored=False), tail_scores)
         stretch = self._stretch()
         count: int | None = self._search.rows + _SPARE
         while True:
@@ -345,9 +348,12 @@ class _Ranking:
                 return self._choose(fetched, scores, tail_scores)
             assert count is not None
             count, fetched = count * 4 if count * 4 <= _FETCHED_MAX else None, None
+            if count is None and phrase is not None:
+                rows = _fetch(self._table, self._search, phrase, None)
+                return self._choose(rows, self._exact_scores(rows, is_scored=False), tail_scores)
 
-    def _phrase_rows(self) -> pa.Table | None:
-        """All rows with a phrase that the question asks for, if they are few."""
+    def _phrase(self) -> TextQuestion | None:
+        """A phrase that every text must hold; an index finds all of them."""
         for search in self._search.searches:
             query = known_value(search.query, self._table.run.parameters)
             if search.kind is not ex.TextSearchKind.PHRASE or not isinstance(query, str):
@@ -357,8 +363,7 @@ class _Ranking:
                 column=self._search.field, words=words, wanted=WordOrder.ALL_IN_ORDER
             )
             if can_be_ranked(question):
-                rows = _fetch(self._table, self._search, question, _FETCHED_MAX)
-                return rows if len(rows) < _FETCHED_MAX else None
+                return question
         return None
 
     def _exact_scores(

@@ -50,7 +50,6 @@ _FUZZY_LETTERS_MIN: Final = 3
 _FUZZY_LETTERS_MAX: Final = 32
 """Per edit, and in all: with fewer letters almost every word is near, more are refused by Lance."""
 _ALL_EXPANSIONS: Final = 2**31
-_FIRST_SHARE: Final = 16
 _DEPTHS: Final = (10, 100, 1_000)
 _COMPLETE_MIN: Final = 32
 """With 32 answers of ten rows and nothing missed, recall is above 0.99 with 96 % confidence."""
@@ -352,10 +351,15 @@ def nearest(root: Root, entry: TableEntry, question: VectorQuestion) -> pa.Table
         if index is None or str(index.details.get("metric_type", "")).lower() != question.metric:
             return None
         calibration = _calibration(index, question, entry.row_count)
-        audited = calibration.begin()
-        probes = segments.PARTITIONS_MAX if audited else calibration.probes
-        neighbours = _neighbours(dataset, question, probes, columns=columns)
-        if audited and calibration.probes < segments.PARTITIONS_MAX:
+        is_compared = calibration.begin()
+        neighbours = None
+        if not is_compared:
+            # With room for more probes Lance prepares for them, which costs more than the search.
+            few_parts = calibration.probes
+            neighbours = _neighbours(dataset, question, few_parts, most=few_parts, columns=columns)
+        if neighbours is None or len(neighbours) < question.count:
+            neighbours = _neighbours(dataset, question, segments.PARTITIONS_MAX, columns=columns)
+        if is_compared and calibration.probes < segments.PARTITIONS_MAX:
             few = _neighbours(dataset, question, calibration.probes, most=calibration.probes)
             missed = set(neighbours.column(ROW_ID).to_pylist()[: question.count])
             calibration.record(missed.difference(few.column(ROW_ID).to_pylist()))
@@ -376,7 +380,7 @@ class _Calibration:
         self._complete = 0
         self._asked = 0
         self.probes = 1
-        self._raise_to(max(1, partitions // _FIRST_SHARE))
+        self._raise_to(1)
 
     def begin(self) -> bool:
         """Whether all parts are to be searched for this question."""
