@@ -7,8 +7,9 @@ import pyarrow as pa
 import pytest
 
 from omnigraph.validation import lookups, pinned_access
-from omnigraph.validation.constraints import WriteMode
-from tests.validation.graphs import checked, findings, person
+from omnigraph.validation.constraints import WriteMode, table_rules
+from omnigraph.validation.write_effects import ProposedWrite, rules_concerning
+from tests.validation.graphs import PEOPLE, checked, findings, person
 
 pytestmark = pytest.mark.unit
 
@@ -167,3 +168,22 @@ def test_few_ids_are_looked_up_by_a_filter_and_many_by_a_scan(
         seen.append(tables.filters[0])
 
     assert seen == [("node:Person", "`id` IN ('p0', 'p1')"), ("node:Person", None)]
+
+
+def test_rules_of_tables_that_a_write_cannot_concern_are_not_looked_at() -> None:
+    rules = table_rules(PEOPLE)
+    ids = pa.array(["x"])
+
+    def concerned(written: list[str], deleted: list[str], mode: WriteMode) -> set[str]:
+        write = ProposedWrite(
+            tables={key: pa.table({"id": ids}) for key in written},
+            mode=mode,
+            deleted=dict.fromkeys(deleted, ids),
+        )
+        return set(rules_concerning(write, rules))
+
+    person_key, pet, owns, knows = "node:Person", "node:Pet", "edge:Owns", "edge:Knows"
+    assert concerned([person_key], [], WriteMode.APPEND) == {person_key}
+    assert concerned([owns], [], WriteMode.MERGE) == {owns, person_key, pet}
+    assert concerned([], [pet], WriteMode.APPEND) == {pet, owns, person_key}
+    assert concerned([person_key], [], WriteMode.OVERWRITE) == {person_key, pet, owns, knows}

@@ -460,7 +460,7 @@ def new_sidecar(
         incarnation=None if state.ref is None else state.ref.incarnation,
         commit_id=commit_id,
         state=SidecarState.STAGING,
-        floor=pins_of(state),
+        floor=dict(pins_of(state)),
         read_set={},
         tables=(),
         pointed=(),

@@ -16,11 +16,13 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, assert_never
 
 from omnigraph import errors, names
 from omnigraph.commit.schema_move import SchemaMove, recorded, rows_after, with_locations
 from omnigraph.commit.sidecar import pending_operations
+from omnigraph.derived import remember_derived
 from omnigraph.failpoints import reach
 from omnigraph.storage import manifest_rows
 from omnigraph.storage.manifest.commit_graph import commit_graph
@@ -35,10 +37,11 @@ if TYPE_CHECKING:
 
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.objects.store import Objects
-    from omnigraph.storage.snapshot import Pin
+    from omnigraph.storage.snapshot import Pin, Snapshot
 
 
 _SWAPS_MAX: Final = 200
+_SNAPSHOTS_REMEMBERED: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,9 +133,9 @@ def decision_in(
     root: Root, state: ManifestState, operation_id: str
 ) -> manifest_rows.Operation | None:
     """How an operation was decided, as far as this manifest state and the history know."""
-    for row in state.rows:
-        if isinstance(row, manifest_rows.Operation) and row.operation_id == operation_id:
-            return row
+    decided = state.operation(operation_id)
+    if decided is not None:
+        return decided
     key = names.OperationKey.of_operation(operation_id)
     if key is not None:
         last = last_attempt(root, state, key)
@@ -206,10 +209,14 @@ def _is_of(root: Root, state: ManifestState, published: manifest_rows.Operation)
     return any(commit.commit_id == published.commit_id for commit in line)
 
 
-def pins_of(state: ManifestState) -> dict[str, Pin]:
+def pins_of(state: ManifestState) -> Mapping[str, Pin]:
     """The published version of every table the branch sees."""
-    snapshot = state.snapshot()
-    return {key: entry.pin for key, entry in snapshot.tables.items()}
+    return _pins(state.snapshot())
+
+
+@remember_derived(most=_SNAPSHOTS_REMEMBERED)
+def _pins(snapshot: Snapshot) -> Mapping[str, Pin]:
+    return MappingProxyType({key: entry.pin for key, entry in snapshot.tables.items()})
 
 
 def require_schema(state: ManifestState, expected: str | None, *, is_early: bool = False) -> None:
@@ -228,9 +235,10 @@ def require_schema(state: ManifestState, expected: str | None, *, is_early: bool
 
 
 def _require_pins(state: ManifestState, decision: Decision) -> None:
-    pins = pins_of(state)
+    tables = state.snapshot().tables
     for table_key, expected in sorted(decision.expected.items()):
-        actual = pins.get(table_key)
+        entry = tables.get(table_key)
+        actual = None if entry is None else entry.pin
         if actual != expected:
             raise errors.ExpectedVersionMismatchError(table_key, expected=expected, actual=actual)
 

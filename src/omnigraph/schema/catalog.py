@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final, NoReturn, Protocol, TypeAlias, TypeVar
 
+from omnigraph.derived import remember_derived
 from omnigraph.display.cells import counted
 from omnigraph.display.pages import Displayed, Page
 from omnigraph.display.tables import TableView
@@ -37,6 +38,8 @@ class Scalar(enum.StrEnum):
 INTEGERS: Final = frozenset({Scalar.I32, Scalar.I64, Scalar.U32, Scalar.U64})
 FLOATS: Final = frozenset({Scalar.F32, Scalar.F64})
 NUMBERS: Final = INTEGERS | FLOATS
+CATALOGS_KNOWN: Final = 16
+"""Of so many catalogs it is remembered what was derived from them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,11 +300,8 @@ class Catalog(Displayed):
     edges: ByName[EdgeType]
 
     def tables(self) -> dict[str, NodeType | EdgeType]:
-        """Every type that has a table, by table key: nodes, then edges."""
-        return {
-            **{node_table_key(node.name): node for node in self.nodes.values()},
-            **{edge_table_key(edge.name): edge for edge in self.edges.values()},
-        }
+        """Every type that has a table, by table key: nodes, then edges, in their order here."""
+        return dict(_tables(self))
 
     def _page(self) -> Page:
         nodes = [(node.name, "node", *_declared(node)) for node in self.nodes.values()]
@@ -314,6 +314,14 @@ class Catalog(Displayed):
             summary=f"{counted(len(nodes), 'node type')}, {counted(len(edges), 'edge type')}",
             tables=[TableView(header=header, rows=[*nodes, *edges], empty="no types")],
         )
+
+
+@remember_derived(most=CATALOGS_KNOWN)
+def _tables(catalog: Catalog) -> Mapping[str, NodeType | EdgeType]:
+    return {
+        **{node_table_key(node.name): node for node in catalog.nodes.values()},
+        **{edge_table_key(edge.name): edge for edge in catalog.edges.values()},
+    }
 
 
 def _declared(entity: NodeType | EdgeType) -> tuple[str, str]:

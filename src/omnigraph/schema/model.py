@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterable
 from decimal import Decimal
 from typing import Any, Final, TypeAlias, TypeVar, assert_never
 
+from omnigraph.derived import remember_derived
 from omnigraph.errors import DamagedGraphError
 from omnigraph.names import SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph.schema import catalog as ct
@@ -345,6 +346,7 @@ def decode_model(text: str) -> ct.Catalog:
     return catalog
 
 
+@remember_derived(most=ct.CATALOGS_KNOWN)
 def model_hash(catalog: ct.Catalog) -> str:
     """SHA-256 of the whole model, identity included."""
     return _sha256(_canonical(_catalog(catalog)))

@@ -11,16 +11,18 @@ import re
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, assert_never
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, assert_never
 
 import pyarrow as pa
 
 from omnigraph import names
+from omnigraph.derived import remember_derived
 from omnigraph.display.cells import Moment, short_id
 from omnigraph.display.pages import Displayed, Page
 from omnigraph.display.tables import TableView
 from omnigraph.errors import DamagedGraphError
-from omnigraph.storage.objects.documents import MALFORMED, digest_of_values, parsed
+from omnigraph.storage.objects.documents import MALFORMED, digest_of, digest_of_values, parsed
 from omnigraph.storage.objects.location import Durability, stored_path
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ _COLUMNS: Final = [
 _DECODED: Final = tuple(field.name for field in _COLUMNS if field.name != "base_objects")
 _STAMP: Final = re.compile("[1-9][0-9]{0,8}")
 # Between two publishes almost every row stays the same: converting it once is enough.
-_REMEMBERED_ROWS: Final = 4096
+_REMEMBERED_ROWS: Final = 16_384
 
 
 class ObjectType(StrEnum):
@@ -231,15 +233,44 @@ class ManifestFacts:
         return entries
 
 
+class _Encoded(NamedTuple):
+    """The cells of a row, by the columns of `_DECODED`, and each of them in JSON."""
+
+    cells: tuple[Any, ...]
+    texts: tuple[str, ...]
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> _Encoded:
+        cells = tuple(record.get(name) for name in _DECODED)
+        return cls(cells, tuple(map(json.dumps, cells)))
+
+
+_CELLS: Final = attrgetter("cells")
+_TEXTS: Final = attrgetter("texts")
+
+
 def encode(rows: Iterable[ManifestRow], facts: ManifestFacts) -> pa.Table:
     """All rows as one Arrow table that carries the format stamp."""
-    records = [*map(_record, rows), *map(_marker, _markers(facts.stamp))]
-    records.sort(key=lambda record: record["object_id"])
+    encoded = [*map(_encode_row, rows), *map(_encode_marker, _markers(facts.stamp))]
+    encoded.sort(key=lambda row: row.cells[0])
     metadata = facts.metadata()
     if facts.stamp >= names.STAMP_OF_DIGESTS:
-        columns = [[record.get(name) for record in records] for name in _DECODED]
-        metadata[names.DIGEST_KEY] = _digest(columns, metadata)
-    return pa.Table.from_pylist(records, schema=pa.schema(_COLUMNS, metadata=metadata))
+        metadata[names.DIGEST_KEY] = _digest_of_texts(_columns(map(_TEXTS, encoded)), metadata)
+    cells = dict(zip(_DECODED, _columns(map(_CELLS, encoded)), strict=True))
+    return pa.Table.from_arrays(
+        [
+            pa.array(cells[field.name], field.type)
+            if field.name in cells
+            else pa.nulls(len(encoded), field.type)
+            for field in _COLUMNS
+        ],
+        schema=pa.schema(_COLUMNS, metadata=metadata),
+    )
+
+
+def _columns(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """The columns of `_DECODED`, of rows with a cell for each."""
+    return [*zip(*rows, strict=True)] or [()] * len(_DECODED)
 
 
 def decode(table: pa.Table) -> tuple[ManifestRow, ...]:
@@ -274,14 +305,25 @@ def _markers(stamp: int) -> tuple[str, ...]:
     return tuple(map(names.format_marker, range(names.STAMP_OF_MARKERS, stamp + 1)))
 
 
-def _marker(kind: str) -> dict[str, Any]:
-    return {"object_id": kind, "object_type": kind}
+@lru_cache
+def _encode_marker(kind: str) -> _Encoded:
+    return _Encoded.of({"object_id": kind, "object_type": kind})
 
 
 def _digest(columns: Sequence[Sequence[object]], metadata: Mapping[str, str]) -> str:
     """Over everything that a manifest says, whichever of its files holds it."""
-    ours = {key: value for key, value in metadata.items() if key != names.DIGEST_KEY}
-    return digest_of_values([columns, ours])
+    return digest_of_values([columns, _without_digest(metadata)])
+
+
+def _digest_of_texts(columns: Iterable[Sequence[str]], metadata: Mapping[str, str]) -> str:
+    """The same for columns whose cells are in JSON: most were so for the version before."""
+    lists = ",".join(f"[{','.join(column)}]" for column in columns)
+    ours = json.dumps(_without_digest(metadata), sort_keys=True, separators=(",", ":"))
+    return digest_of(f"[[{lists}],{ours}]".encode())
+
+
+def _without_digest(metadata: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in metadata.items() if key != names.DIGEST_KEY}
 
 
 def _require_digest(columns: Sequence[Sequence[object]], metadata: Mapping[str, str]) -> None:
@@ -329,11 +371,11 @@ def facts_of(schema: pa.Schema) -> ManifestFacts:
     )
 
 
-@lru_cache(_REMEMBERED_ROWS)
-def _record(row: ManifestRow) -> Mapping[str, Any]:
+@remember_derived(most=_REMEMBERED_ROWS)
+def _encode_row(row: ManifestRow) -> _Encoded:
     if isinstance(row, Table | TableVersion | Tombstone):
-        return _table_record(row)
-    return _graph_record(row)
+        return _Encoded.of(_table_record(row))
+    return _Encoded.of(_graph_record(row))
 
 
 def _table_record(row: Table | TableVersion | Tombstone) -> dict[str, Any]:

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from omnigraph import names
+from omnigraph.derived import remember_derived
 from omnigraph.display.cells import counted, short_id
 from omnigraph.display.pages import Displayed, Page
 from omnigraph.display.tables import TableView
@@ -28,6 +29,9 @@ from omnigraph.storage.manifest_rows import GraphHead, ManifestRow, Table, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+# Between two publishes almost every table stays where it is.
+_ENTRIES_REMEMBERED: Final = 16_384
 
 
 class Pin(NamedTuple):
@@ -204,6 +208,7 @@ def _checksum_ref(version: TableVersion) -> ChecksumRef | None:
     return ChecksumRef(version.fork, version.version, version.made_at, version.checksums)
 
 
+@remember_derived(most=_ENTRIES_REMEMBERED)
 def _entry(version: TableVersion, location: str | None) -> TableEntry:
     if location is None:
         raise DamagedGraphError(

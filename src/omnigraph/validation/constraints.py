@@ -16,10 +16,11 @@ Invariants:
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, TypeAlias, assert_never
 
+from omnigraph.derived import remember_derived
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN, edge_table_key, node_table_key
 from omnigraph.schema import catalog as ct
 from omnigraph.validation.violations import Reason, shown_scalar
@@ -158,6 +159,11 @@ def rules_of(declared: ct.NodeType | ct.EdgeType) -> TypeRules:
 
 def table_rules(catalog: ct.Catalog) -> dict[str, TypeRules]:
     """The rules of every type, by table key: nodes, then edges, in the order of the catalog."""
+    return dict(_table_rules(catalog))
+
+
+@remember_derived(most=ct.CATALOGS_KNOWN)
+def _table_rules(catalog: ct.Catalog) -> Mapping[str, TypeRules]:
     declared: list[ct.NodeType | ct.EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
     return {rules.table_key: rules for rules in map(rules_of, declared)}
 

@@ -37,7 +37,12 @@ from omnigraph.validation.violations import (
     bad_rows,
     unplaced,
 )
-from omnigraph.validation.write_effects import ProposedWrite, cascade, deletions
+from omnigraph.validation.write_effects import (
+    ProposedWrite,
+    cascade,
+    deletions,
+    rules_concerning,
+)
 
 _NO_ROWS: Final = pa.array([], pa.int64())
 
@@ -64,6 +69,7 @@ def check_keyed(
     invalid by themselves: these have a reason already. They still count as rows of the write, so
     that an edge to an invalid node is not reported, too.
     """
+    rules = rules_concerning(write, rules)
     reads = PinnedReads(pinned)
     deleted = cascade(write, rules, reads)
     keyed = KeyedWrite(

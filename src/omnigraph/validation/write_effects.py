@@ -40,6 +40,29 @@ class ProposedWrite:
         return frozenset(self.tables) if self.mode is WriteMode.OVERWRITE else frozenset()
 
 
+def rules_concerning(
+    write: ProposedWrite, rules: Mapping[str, TypeRules]
+) -> Mapping[str, TypeRules]:
+    """The rules of the tables that a write can concern, in the order of all rules.
+
+    Those are the tables it changes, edges of nodes that go, and the nodes of all these edges.
+    """
+    changed = {*write.tables, *write.deleted}
+    losing = {*write.deleted, *write.overwritten}
+    edges = [
+        key
+        for key, table_rules in rules.items()
+        if key in changed or (losing and not losing.isdisjoint(_node_keys(table_rules)))
+    ]
+    concerned = changed.union(edges, *(_node_keys(rules[key]) for key in edges))
+    return {key: table_rules for key, table_rules in rules.items() if key in concerned}
+
+
+def _node_keys(rules: TypeRules) -> list[str]:
+    """The tables of the nodes that the edges of a table refer to."""
+    return [rule.node_key for rule in rules.keyed_rules if isinstance(rule, EndpointExists)]
+
+
 def cascade(
     write: ProposedWrite, rules: Mapping[str, TypeRules], reads: PinnedReads
 ) -> dict[str, pa.StringArray]:

@@ -20,15 +20,20 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from omnigraph import names
+from omnigraph.derived import remember_derived
 from omnigraph.errors import DamagedGraphError
 from omnigraph.storage.lance.datasets import dataset_uri, made_at
-from omnigraph.storage.manifest_rows import GraphHead, ManifestFacts, ManifestRow
+from omnigraph.storage.manifest_rows import GraphHead, ManifestFacts, ManifestRow, Operation
 from omnigraph.storage.objects.location import Root, Scheme
 from omnigraph.storage.objects.lru_cache import LruCache
 from omnigraph.storage.snapshot import PinnedTables, Snapshot, take_snapshot
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lance import LanceDataset
+
+_MANIFESTS_KNOWN: Final = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,9 +71,12 @@ class ManifestState:
         Raises:
             DamagedGraphError: it has none.
         """
-        for row in self.known_rows:
-            if isinstance(row, GraphHead) and row.branch == self.branch:
-                return row
+        head = _rows_by_kind(self.rows).heads.get(self.branch)
+        for row in self.assumed:
+            if head is None and isinstance(row, GraphHead) and row.branch == self.branch:
+                head = row
+        if head is not None:
+            return head
         raise DamagedGraphError(
             f"{names.MANIFEST} of {self.root} has no head of branch {self.branch or names.MAIN!r}",
             next_step=f"Run `omnigraph check {self.root} --deep` to see what else is damaged.",
@@ -77,8 +85,12 @@ class ManifestState:
     @property
     def schema_hash(self) -> str | None:
         """The accepted schema; manifests without a head do not say."""
-        heads = (row for row in self.rows if isinstance(row, GraphHead))
-        return next((head.schema_hash for head in heads if head.branch == self.branch), None)
+        head = _rows_by_kind(self.rows).heads.get(self.branch)
+        return None if head is None else head.schema_hash
+
+    def operation(self, operation_id: str) -> Operation | None:
+        """The decision about an operation that the manifest still has."""
+        return _rows_by_kind(self.rows).operations.get(operation_id)
 
     def snapshot(self) -> Snapshot:
         """What a reader of the branch sees."""
@@ -86,9 +98,36 @@ class ManifestState:
 
     @cached_property
     def _snapshot(self) -> Snapshot:
+        if not self.assumed:
+            return _snapshot_of(self.rows, self.branch, self.version)
         snapshot = take_snapshot(self.known_rows, branch=self.branch, manifest_version=self.version)
         # A manifest without heads does not say which schema it belongs to.
-        return replace(snapshot, schema_hash=None) if self.assumed else snapshot
+        return replace(snapshot, schema_hash=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RowsByKind:
+    """Where to find rows that every publish asks for; the first counts, as in a search."""
+
+    heads: Mapping[str | None, GraphHead]
+    operations: Mapping[str, Operation]
+
+
+@remember_derived(most=_MANIFESTS_KNOWN)
+def _rows_by_kind(rows: tuple[ManifestRow, ...]) -> _RowsByKind:
+    heads: dict[str | None, GraphHead] = {}
+    operations: dict[str, Operation] = {}
+    for row in rows:
+        if isinstance(row, GraphHead):
+            heads.setdefault(row.branch, row)
+        elif isinstance(row, Operation):
+            operations.setdefault(row.operation_id, row)
+    return _RowsByKind(heads=heads, operations=operations)
+
+
+@remember_derived(most=_MANIFESTS_KNOWN)
+def _snapshot_of(rows: tuple[ManifestRow, ...], branch: str | None, version: int) -> Snapshot:
+    return take_snapshot(rows, branch=branch, manifest_version=version)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +172,6 @@ class BranchRef:
         return names.manifest_fork(self.branch, self.incarnation)
 
 
-_MANIFESTS_KNOWN: Final = 16
 _VERSION_MOST: Final = 2**64 - 1
 
 Mark: TypeAlias = tuple[int, ...]

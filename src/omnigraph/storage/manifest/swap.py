@@ -333,11 +333,13 @@ def _with_checksums(
     root: Root, rows: tuple[manifest_rows.ManifestRow, ...], base: ManifestState | None
 ) -> tuple[manifest_rows.ManifestRow, ...]:
     """The rows, with checksums for new versions of tables whose writer recorded none."""
-    known = () if base is None else base.rows
     lacking = {
         row for row in rows if isinstance(row, manifest_rows.TableVersion) and row.checksums is None
-    }.difference(known)
+    }
     if not lacking or root.scheme is not Scheme.LOCAL:
+        return rows
+    lacking.difference_update(() if base is None else base.rows)
+    if not lacking:
         return rows
     first = {row.table_key: row.location for row in rows if isinstance(row, manifest_rows.Table)}
     pinned = {} if base is None else base.snapshot().tables

@@ -375,7 +375,4 @@ def type_named(name: object, catalog: ct.Catalog) -> ct.NodeType | ct.EdgeType:
 
 def declared_types(catalog: ct.Catalog) -> dict[str, ct.NodeType | ct.EdgeType]:
     """Every type by its table key: nodes, then edges, in the order of the catalog."""
-    return {
-        **{node_table_key(node.name): node for node in catalog.nodes.values()},
-        **{edge_table_key(edge.name): edge for edge in catalog.edges.values()},
-    }
+    return catalog.tables()
