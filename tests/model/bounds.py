@@ -39,6 +39,24 @@ class Bound(NamedTuple):
 
 QUICK: Final[tuple[Bound, ...]] = (
     Bound(
+        "2 writers that merge files, 1 cleanup",
+        Scope(
+            write_sets=SAME_TABLE,
+            tail_merge=True,
+            cleanup_runs=1,
+            sweepers=0,
+            direct_commit=True,
+            in_flight=False,
+            staggered=True,
+        ),
+        Counts(states=6_905, transitions=16_476, depth=30),
+    ),
+    Bound(
+        "2 writers that merge files, in flight, files used again",
+        Scope(write_sets=SAME_TABLE, tail_merge=True, reuse_files=True, direct_commit=True),
+        Counts(states=30_196, transitions=128_566, depth=37),
+    ),
+    Bound(
         "1 writer, 1 sweep, 1 cleanup, in flight",
         Scope(write_sets=ONE_OF_BOTH, cleanup_runs=1),
         Counts(states=3_183, transitions=9_707, depth=27),

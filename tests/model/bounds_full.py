@@ -19,6 +19,17 @@ from tests.model.scope import Scope
 
 FULL: Final[tuple[Bound, ...]] = (
     Bound(
+        "2 writers that merge files, 1 sweep, 1 cleanup",
+        Scope(
+            write_sets=SAME_TABLE,
+            tail_merge=True,
+            cleanup_runs=1,
+            direct_commit=True,
+            in_flight=False,
+        ),
+        Counts(states=253_864, transitions=779_402, depth=37),
+    ),
+    Bound(
         "2 writers, 1 sweep, in flight, 2 attempts",
         Scope(staggered=True),
         Counts(states=903_907, transitions=4_052_889, depth=58),

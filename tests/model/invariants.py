@@ -3,7 +3,8 @@
 - UNREADABLE: every pinned version and its data files exist, and so does the newest manifest.
 - FOREIGN: no version from outside the protocol lies silently buried below a pin.
 - EXACTNESS: a pinned version shows exactly the committed operations, replayed in order. So nothing
-  is lost, and nothing half done is visible.
+  is lost or there twice, and nothing half done is visible.
+- INDEXED: rows that an index knows stay where they are when a write merges files.
 - TWO DECISIONS: there is at most one per operation.
 - DURABILITY: an acknowledged operation is committed.
 - PHANTOM: an operation that was reported as failed is not committed.
@@ -18,8 +19,8 @@ from tests.model.liveness import Liveness
 from tests.model.manifest import verdict_on
 from tests.model.replay import Content, Replay
 from tests.model.scope import TABLES, Scope
-from tests.model.state import Decision, State
-from tests.model.tables import version_at, writers_in
+from tests.model.state import INDEXED, MERGED, Decision, State, Version
+from tests.model.tables import rows_in, version_at, writers_in
 
 
 class Invariants:
@@ -82,4 +83,12 @@ def _table_violation(state: State, table: int, content: Content) -> str | None:
             f"EXACTNESS: table{table} pin v{pin} shows {sorted(shown)}, committed is "
             f"{sorted(expected)} (decisions {state.manifest.decisions})"
         )
+    return _merge_violation(table, pinned)
+
+
+def _merge_violation(table: int, pinned: Version) -> str | None:
+    if sum(len(rows_in(file)) for file in pinned.files) > len(writers_in(pinned.files)):
+        return f"EXACTNESS: table{table} shows a row twice: {sorted(pinned.files)}"
+    if any(file[0] >= MERGED and INDEXED in rows_in(file) for file in pinned.files):
+        return f"INDEXED: rows of table{table} that an index knows were merged into another file"
     return None

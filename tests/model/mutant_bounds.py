@@ -40,6 +40,11 @@ def in_lean_form(scope: Scope) -> Scope:
 
 
 MUTANT_BOUNDS: Final[dict[Mutant, Caught]] = {
+    "merge_kept": Caught(Scope(write_sets=SAME_TABLE, tail_merge=True, in_flight=False), steps=17),
+    "merge_unread": Caught(
+        Scope(write_sets=SAME_TABLE, tail_merge=True, in_flight=False), steps=16
+    ),
+    "merge_indexed": Caught(Scope(write_sets=ONE, tail_merge=True, in_flight=False), steps=6),
     "no_heal": Caught(Scope(write_sets=OVERLAPPING), steps=12),
     "no_exact": Caught(Scope(in_flight=False), steps=13),
     "no_pin_check": Caught(Scope(write_sets=OVERLAPPING), steps=17),

@@ -59,6 +59,9 @@ Mutant = Literal[
     "maintenance_blind_pins",
     "maintenance_inexact",
     "prune_no_watermark",
+    "merge_kept",
+    "merge_unread",
+    "merge_indexed",
 ]
 
 MUTANTS: Final[dict[Mutant, str]] = {
@@ -115,6 +118,10 @@ MUTANTS: Final[dict[Mutant, str]] = {
     "opt_any_chain": "the newest maintenance version is the candidate, whatever lies below it",
     "opt_no_pins": "optimize is rolled forward without comparing the pins",
     "opt_any_file": "a candidate may name files that neither the pin nor this sidecar names",
+    # small files merged within a write
+    "merge_kept": "a retry keeps the merged file of its first attempt, and what that removed",
+    "merge_unread": "a retry puts the merged file of its first attempt in place of all files now",
+    "merge_indexed": "a write merges files that an index knows",
     # maintenance of several tables, each by itself
     "maintenance_blind_pins": "maintenance publishes a table whose pin has moved meanwhile",
     "maintenance_inexact": "maintenance publishes a table whose commit is not right above the pin",

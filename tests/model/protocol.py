@@ -18,6 +18,8 @@ from tests.model.outside import outside_steps
 from tests.model.publish import land_put, land_swap
 from tests.model.scope import TABLES, Scope
 from tests.model.state import (
+    EARLIER,
+    INDEXED,
     Cleaner,
     Folder,
     Manifest,
@@ -43,10 +45,11 @@ def protocol(scope: Scope) -> Model[State]:
 
 
 def initial_state(scope: Scope) -> State:
-    """Empty tables at version 1, published, and nobody at work."""
+    """Tables at version 1, published, and nobody at work; empty unless writes merge files."""
+    files = frozenset({(EARLIER, 0), (INDEXED, 0)} if scope.tail_merge else ())
     return State(
-        tables=((Version(1, "initial", -1, 0, 0, frozenset()),),) * len(TABLES),
-        files=frozenset(),
+        tables=((Version(1, "initial", -1, 0, 0, files),),) * len(TABLES),
+        files=frozenset((table, *file) for table in TABLES for file in files),
         manifest=Manifest(version=1, pins=(1,) * len(TABLES), decisions=(), min_op=-1),
         slots=ManifestSlots(0, frozenset(), (None,) * readers(scope)),
         history=(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.model.scope import TABLES, Scope
-from tests.model.state import Decision
+from tests.model.state import EARLIER, INDEXED, Decision
 
 Content = tuple[frozenset[int], ...]
 """Per table, the writers whose rows are visible."""
@@ -23,7 +23,9 @@ class Replay:
         return content
 
     def _replay(self, decisions: tuple[Decision, ...]) -> Content:
-        scope, content = self._scope, [frozenset[int]() for _ in TABLES]
+        scope = self._scope
+        first = frozenset({EARLIER, INDEXED} if scope.tail_merge else ())
+        content = [first for _ in TABLES]
         for op, verdict in decisions:
             if verdict != "committed" or scope.is_maintenance(op):
                 continue

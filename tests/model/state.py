@@ -26,6 +26,14 @@ StoredFile = tuple[int, int, int]
 COMPACTED: Final = 100
 """Added to a writer's number in the name of a file that its compaction wrote."""
 
+MERGED: Final = 200
+"""The same for a file that its write merged from others; then the second part is a set of bits, of
+the writers whose rows it has."""
+
+EARLIER: Final = 20
+INDEXED: Final = 21
+"""Stand for the writers of rows that the tables have at first, if writes merge files."""
+
 Origin = Literal["initial", "own", "restore", "maintenance", "foreign"]
 
 Verdict = Literal["committed", "aborted", "rolled_back"]

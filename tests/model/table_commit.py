@@ -33,9 +33,11 @@ from tests.model.state import (
     step,
 )
 from tests.model.tables import (
+    TailMerge,
     Versions,
     commit,
     has_foreign,
+    merged_tail,
     own_file,
     reserve,
     restore,
@@ -67,6 +69,18 @@ class WriterTurn(NamedTuple):
     def parallel_tables(self) -> tuple[TableStep, ...]:
         """How far each of the parallel tables is."""
         return self.writer.tables or (UNTOUCHED,) * len(self.scope.write_sets[self.op])
+
+    def merge(self, table: int) -> TailMerge | None:
+        """What the write merges in one of its tables."""
+        floors = [sidecar.floor for sidecar in self.state.sidecars if sidecar.op == self.op]
+        return merged_tail(
+            self.scope,
+            self.state.tables[table],
+            self.op,
+            self.writer.attempt,
+            self.writer.pins[table],
+            (*floors, self.writer.pins)[0][table],
+        )
 
     def entering(self, phase: WriterPhase) -> Writer:
         """This writer in its next phase, with what it has committed so far."""
@@ -195,7 +209,8 @@ def _commit_on_pin(turn: _TableTurn) -> list[Step]:
     """Direct commit: pin + 1 as the answer proves that HEAD was the pin."""
     scope, _, op, writer = turn.writer_turn
     file = own_file(scope, op, writer.attempt)
-    prepared = commit(scope, turn.versions, op, scope.kinds[op], turn.pin, file)
+    merge = turn.writer_turn.merge(turn.table)
+    prepared = commit(scope, turn.versions, op, scope.kinds[op], turn.pin, file, merge=merge)
     landed = _put_version(turn, prepared, "mutation.pre_direct_commit")
     if isinstance(landed, list):
         return landed
@@ -270,7 +285,9 @@ def _commit_on_base(turn: _TableTurn) -> list[Step]:
         prepared = commit(scope, turn.versions, op, "rewrite", base, file)
     else:
         file = own_file(scope, op, writer.attempt)
-        expected, prepared = base + 1, commit(scope, turn.versions, op, scope.kinds[op], base, file)
+        merge = turn.writer_turn.merge(turn.table)
+        expected = base + 1
+        prepared = commit(scope, turn.versions, op, scope.kinds[op], base, file, merge=merge)
     landed = _put_version(turn, prepared, "mutation.pre_table_commit")
     if isinstance(landed, list):
         return landed

@@ -16,10 +16,19 @@ What the real engine does, and the guards in `tests/guards` hold it to:
 from __future__ import annotations
 
 from functools import cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from tests.model.scope import Kind, Scope
-from tests.model.state import COMPACTED, FileName, Pins, State, Version, replaced
+from tests.model.state import (
+    COMPACTED,
+    INDEXED,
+    MERGED,
+    FileName,
+    Pins,
+    State,
+    Version,
+    replaced,
+)
 
 Versions = tuple[Version, ...]
 
@@ -43,7 +52,47 @@ def has_foreign(versions: Versions, pin: int) -> bool:
 @cache
 def writers_in(files: frozenset[FileName]) -> frozenset[int]:
     """Whose rows a version shows; compacted files have no rows of their own."""
-    return frozenset(writer for writer, _ in files if writer < COMPACTED)
+    return frozenset(writer for file in files for writer in rows_in(file))
+
+
+def rows_in(file: FileName) -> frozenset[int]:
+    """Whose rows a file has."""
+    writer, part = file
+    if writer >= MERGED:
+        return frozenset(bit for bit in range(part.bit_length()) if part >> bit & 1)
+    return frozenset({writer} if writer < COMPACTED else ())
+
+
+class TailMerge(NamedTuple):
+    """Files that a commit removes, and the one that it puts in their place."""
+
+    removed: frozenset[FileName]
+    file: FileName
+
+
+def merged_tail(
+    scope: Scope, versions: Versions, op: int, attempt: int, pin: int, first_pin: int
+) -> TailMerge | None:
+    """What a write merges: on its first pin all files that no index knows, on later ones nothing.
+
+    `first_pin` is the pin of the first attempt.
+    """
+    if not scope.tail_merge or scope.is_maintenance(op):
+        return None
+    if attempt and scope.mutant not in ("merge_kept", "merge_unread"):
+        return None
+    read = _tail(scope, versions, first_pin)
+    removed = _tail(scope, versions, pin) if scope.mutant == "merge_unread" else read
+    bits = sum(1 << writer for writer in writers_in(read))
+    return TailMerge(removed, (MERGED + op, bits)) if read else None
+
+
+def _tail(scope: Scope, versions: Versions, pin: int) -> frozenset[FileName]:
+    pinned = version_at(versions, pin)
+    files = frozenset[FileName]() if pinned is None else pinned.files
+    if scope.mutant == "merge_indexed":
+        return files
+    return frozenset(file for file in files if file[0] != INDEXED)
 
 
 def own_file(scope: Scope, writer: int, attempt: int) -> FileName:
@@ -78,19 +127,23 @@ def commit(
     kind: Kind | Literal["rewrite"],
     base: int,
     file: FileName,
+    *,
+    merge: TailMerge | None = None,
 ) -> Version | None:
     """The version a commit that read `base` would put; None if it conflicts."""
     head, later = versions[-1], above(versions, base)
     if kind == "overwrite":
         return None if later else Version(base + 1, "own", op, base, 0, frozenset({file}))
-    if any(_replaces_content(scope, version) for version in later):
-        return None
-    if kind == "update" and any(version.origin == "own" for version in later):
+    updated = kind == "update" and any(version.origin == "own" for version in later)
+    if updated or any(_replaces_content(scope, version) for version in later):
         return None
     if kind == "rewrite":
         files = head.files | {file} if scope.optimize_forward else head.files
         return Version(head.number + 1, "maintenance", -1, base, 0, files)
-    return Version(head.number + 1, "own", op, base, 0, head.files | {file})
+    if merge is not None and any(not merge.removed <= version.files for version in later):
+        return None
+    kept = head.files if merge is None else (head.files - merge.removed) | {merge.file}
+    return Version(head.number + 1, "own", op, base, 0, kept | {file})
 
 
 def _replaces_content(scope: Scope, version: Version) -> bool:

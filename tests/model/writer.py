@@ -76,7 +76,11 @@ def _stage_files(turn: WriterTurn) -> list[Step]:
     entered = turn.entering("sidecar" if scope.mutant == "side_after_stage" else "tables")
     if not scope.is_maintenance(op) or scope.independent_maintenance:
         file = own_file(scope, COMPACTED + op if scope.is_maintenance(op) else op, writer.attempt)
-        state = state._replace(files=state.files | {(t, *file) for t in scope.write_sets[op]})
+        written = {(t, *file) for t in scope.write_sets[op]}
+        for table in scope.write_sets[op]:
+            if merge := turn.merge(table):
+                written.add((table, *merge.file))
+        state = state._replace(files=state.files | written)
     return [turn.step("mutation.post_stage", "data files written", entered, state)]
 
 

@@ -41,6 +41,7 @@ from omnigraph.storage.staging.changes import (
     stage_overwrite,
 )
 from omnigraph.storage.staging.edits import stage_upserts
+from omnigraph.storage.staging.tail_merge import merge_tail
 from omnigraph.validation.constraints import WriteMode, table_rules
 from omnigraph.validation.input.intake import (
     declared_types,
@@ -340,6 +341,7 @@ class _Preparation:
         self._taken: TakenWrite | None = None
         self._validated_on: tuple[ManifestState, ValidatedWrite] | None = None
         self._appended: dict[str, StagedChange] = {}
+        self._is_retry = False
 
     def look_ahead(self, state: ManifestState) -> None:
         self._validated_on = (state, self._validate(state.snapshot()))
@@ -355,6 +357,15 @@ class _Preparation:
             for table_key, rows in validated.tables.items()
             if rows.num_rows or self._write.mode is WriteMode.OVERWRITE
         ]
+        if not self._is_retry:
+            # After a lost race others are waiting, and what was merged belongs to the old pins.
+            changes = [
+                change
+                if change.table_key in validated.deletions
+                else merge_tail(self._root, change)
+                for change in changes
+            ]
+        self._is_retry = True
         deletions = [
             stage_delete(self._root, self._writable(snapshot, table_key), _id_table(ids))
             for table_key, ids in validated.deletions.items()

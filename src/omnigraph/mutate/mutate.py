@@ -38,6 +38,7 @@ from omnigraph.mutate.statements import (
 from omnigraph.query.plan import Mutation
 from omnigraph.schema.model import model_hash
 from omnigraph.storage.staging.edits import stage_edits
+from omnigraph.storage.staging.tail_merge import merge_tail
 from omnigraph.validation.constraints import WriteMode, table_rules
 from omnigraph.validation.keyed_checks import check_keyed
 from omnigraph.validation.lookups import SnapshotTables
@@ -225,6 +226,7 @@ class _Preparation:
         self._request = request
         self._mutation = mutation
         self.statements: tuple[StatementCounts, ...] = ()
+        self._is_retry = False
 
     def prepare(self, state: ManifestState) -> Prepared:
         self.require_head(state)
@@ -232,6 +234,10 @@ class _Preparation:
         effect = effect_of(self._mutation, self._objects.root, snapshot)
         self.statements = effect.statements
         changes = [self._staged(snapshot, key, table) for key, table in effect.tables.items()]
+        if not self._is_retry:
+            # After a lost race others are waiting, and what was merged belongs to the old pins.
+            changes = [merge_tail(self._objects.root, change) for change in changes]
+        self._is_retry = True
         read_set = effect.read_set
         if self._request.expect_head is not None:
             # The caller expects that nothing at all has changed since this commit.

@@ -97,12 +97,18 @@ def place_lineage(
     base: LanceDataset,
     fragment: FragmentMetadata,
     lineage: RowLineage,
+    *,
+    hides: bool = False,
 ) -> FragmentMetadata:
-    """A fragment of replacements of rows of `base`, with the row ids that they keep."""
+    """A fragment of replacements of rows of `base`, with the row ids that they keep.
+
+    Row ids of rows that were added one by one are short, but not the versions that created them:
+    `hides` says that these are such rows.
+    """
     fragment.row_id_meta = RowIdSequence(lineage.row_ids.tolist()).to_inline_metadata()
     fields = fragment.to_json()
     is_long = _inline_bytes(fields["row_id_meta"]) > INLINE_BYTES_MAX
-    if base.has_stable_row_ids and (is_long or _hides_row_ids(base)):
+    if base.has_stable_row_ids and (hides or is_long or _hides_row_ids(base)):
         columns = {_ROW_ID: lineage.row_ids, _CREATED_AT: lineage.created_at}
         _hide(root, entry, fields, columns.keys(), iter([pa.table(_to_arrow(columns))]))
     return FragmentMetadata.from_json(json.dumps(fields))

@@ -85,9 +85,17 @@ def write_rows(
 
 
 def write_replacements(
-    root: Root, entry: TableEntry, rows: pa.Table, lineage: RowLineage
+    root: Root,
+    entry: TableEntry,
+    rows: pa.Table,
+    lineage: RowLineage,
+    *,
+    hides_lineage: bool = False,
 ) -> tuple[StagedFragment, ...]:
-    """Write new contents of pinned rows, which keep their stable row ids."""
+    """Write new contents of pinned rows, which keep their stable row ids.
+
+    `hides_lineage` keeps these out of the manifest even if they take little room there.
+    """
     base = cached_dataset(root, entry)
     written_fragments: list[FragmentMetadata] = []
     start = 0
@@ -95,7 +103,8 @@ def write_replacements(
         for fragment in _write(entry, base, rows):
             stop = start + int(fragment.physical_rows)
             here = lineage.take(slice(start, stop))
-            written_fragments.append(place_lineage(root, entry, base, fragment, here))
+            placed = place_lineage(root, entry, base, fragment, here, hides=hides_lineage)
+            written_fragments.append(placed)
             start = stop
     return tuple(_stage(root, entry, fragment) for fragment in written_fragments)
 
@@ -422,6 +431,16 @@ def _stage(root: Root, entry: TableEntry, written: FragmentMetadata) -> StagedFr
     checksums = staged_checksums(root, entry, written)
     description = json.dumps({**written.to_json(), names.CHECKSUMS_PROPERTY: checksums})
     return StagedFragment(description=description, rows=int(written.physical_rows))
+
+
+def metadata_of(fragment: StagedFragment) -> FragmentMetadata:
+    """What Lance knows of a staged fragment."""
+    return _metadata(fragment.description)
+
+
+def checksums_of(fragments: Iterable[StagedFragment]) -> Checksums:
+    """The checksums of the files of staged fragments."""
+    return _checksums(fragment.description for fragment in fragments)
 
 
 def _checksums(descriptions: Iterable[str]) -> Checksums:

@@ -95,12 +95,12 @@ def record_version(
 def named_files(root: Root, entry: TableEntry, dataset: LanceDataset) -> Iterator[str]:
     """The data, deletion, blob and index files of a version, without the folder they are in."""
     with translated(root, f"list the files of {entry.table_key}"):
-        has_blobs = _has_blobs(dataset)
+        with_blobs = has_blobs(dataset)
         fragments = [fragment.metadata for fragment in dataset.get_fragments()]
         indexes = dataset.describe_indices()
         segments = [segment for index in indexes for segment in index.segments]
     for fragment in fragments:
-        yield from _fragment_files(root, entry, fragment, has_blobs=has_blobs)
+        yield from _fragment_files(root, entry, fragment, has_blobs=with_blobs)
     for segment in segments:
         yield from _files_below(root, entry, f"_indices/{segment.uuid}")
 
@@ -124,13 +124,13 @@ def _changed_files(root: Root, change: StagedChange) -> _ChangedFiles | None:
     numbers = [*removed_ids, *(fragment.id for fragment in updated)]
     if len(numbers) > _LOOKED_UP_MOST:
         return None
-    has_blobs = _has_blobs(change.base)
+    with_blobs = has_blobs(change.base)
 
     def files(fragments: Iterable[FragmentMetadata]) -> set[str]:
         return {
             name
             for fragment in fragments
-            for name in _fragment_files(root, change.entry, fragment, has_blobs=has_blobs)
+            for name in _fragment_files(root, change.entry, fragment, has_blobs=with_blobs)
         }
 
     pinned = [change.base.get_fragment(number) for number in numbers]
@@ -207,5 +207,5 @@ def _same_block(before: int, version: int) -> bool:
     return before // checksums.BLOCK == version // checksums.BLOCK
 
 
-def _has_blobs(dataset: LanceDataset) -> bool:
+def has_blobs(dataset: LanceDataset) -> bool:
     return any(isinstance(field.type, BlobType) for field in dataset.schema)
