@@ -1,8 +1,10 @@
 """What a commit costs, beside the bare Lance calls it contains: `just bench commit`.
 
-Prints four things: one small commit against staging, committing and one manifest upsert with bare
-Lance; storage requests after few and after many commits; time after few and after many commits;
-and commits per second of several processes on one table and on tables of their own.
+Prints six things: one small commit against staging, committing and one manifest upsert with bare
+Lance; one-row appends without any maintenance, with reads between them, in windows of a hundred;
+one-row commits to graphs of 10, 100 and 500 types; storage requests after few and after many
+commits; time after few and after many commits; and commits per second of several processes on one
+table and on tables of their own.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 import lance
 import pyarrow as pa
@@ -31,6 +33,7 @@ from omnigraph.graph import Graph
 from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.objects.location import parse_root
 
+Mode: TypeAlias = Literal["commit", "os"]
 TABLES: Final = 8
 SCHEMA: Final = "\n".join(
     f"node T{number} {{ name: String @key  value: I64? }}" for number in range(TABLES)
@@ -51,6 +54,18 @@ def main() -> None:
     arguments = _arguments()
     with tempfile.TemporaryDirectory(prefix="omnigraph-bench-") as folder:
         ratio = compare_with_bare_lance(Path(folder, "bare"), rounds=arguments.rounds)
+        appends = {
+            durability: measure_appends(
+                Path(folder, f"appends-{durability}"), arguments.appends, durability
+            )
+            for durability in arguments.durability
+        }
+        types = {
+            durability: measure_types(
+                Path(folder, f"types-{durability}"), arguments.rounds, durability
+            )
+            for durability in arguments.durability
+        }
         few, many = measure_history(Path(folder, "history"), arguments.commits)
         rates = measure_processes(Path(folder, "rates"), seconds=arguments.seconds)
     print(
@@ -61,6 +76,8 @@ def main() -> None:
                 "ratio_requests": (many.lance_reads + many.files_written)
                 / (few.lance_reads + few.files_written),
                 "ratio_time_by_history": many.milliseconds / few.milliseconds,
+                "appends": appends,
+                "types": types,
                 "few": asdict(few),
                 "many": asdict(many),
                 "commits_per_second": rates,
@@ -116,6 +133,118 @@ class _BareLance:
 
     def _row(self, name: str) -> pa.Table:
         return pa.Table.from_pylist([{"id": name, "name": name}], schema=self._schema)
+
+
+PEOPLE_SCHEMA: Final = """
+node Person { name: String @key  age: I64? }
+edge Knows: Person -> Person
+"""
+PEOPLE: Final = 20_000
+WINDOW: Final = 100
+READS: Final = 15
+ONE_HOP: Final = (
+    "query hop($n: String) { match { $p: Person { name: $n } $p knows $q } return { $q.name } }"
+)
+POINT: Final = "query point($n: String) { match { $p: Person { name: $n } } return { $p.age } }"
+
+
+class _Timed:
+    """Wall and CPU milliseconds of calls."""
+
+    def __init__(self) -> None:
+        self.wall: list[float] = []
+        self.cpu: list[float] = []
+
+    def call(self, run: Callable[[], object]) -> None:
+        wall, cpu = time.perf_counter(), time.process_time()
+        run()
+        self.cpu.append((time.process_time() - cpu) * 1e3)
+        self.wall.append((time.perf_counter() - wall) * 1e3)
+
+    def row(self) -> dict[str, float]:
+        ordered = sorted(self.wall)
+        return {
+            "p50": statistics.median(ordered),
+            "p99": ordered[int(len(ordered) * 0.99) - (len(ordered) >= WINDOW)],
+            "max": ordered[-1],
+            "cpu": statistics.median(self.cpu),
+        }
+
+
+def measure_appends(folder: Path, commits: int, durability: Mode) -> dict[str, float]:
+    """One-row appends to an indexed table, with point and 1-hop reads after every hundred.
+
+    A bare Lance table gets the same appends in turns. Nothing is ever optimized or cleaned up.
+    """
+    graph = omnigraph.init(str(folder / "graph"), schema=PEOPLE_SCHEMA, durability=durability)
+    graph.write({"Person": [{"name": f"p{number}"} for number in range(PEOPLE)]})
+    graph.write({"Knows": [{"src": f"p{n}", "dst": f"p{n + 1}"} for n in range(PEOPLE - 1)]})
+    graph.maintenance.optimize()
+    bare = str(folder / "bare")
+    schema = graph.scan("Person").schema
+    lance.write_dataset(graph.scan("Person").read_all(), bare, enable_stable_row_ids=True)
+
+    def append_bare(name: str) -> None:
+        rows = pa.Table.from_pylist([{"id": name, "name": name}], schema=schema)
+        lance.write_dataset(rows, bare, mode="append")
+
+    print(f"\n{commits:,} one-row appends, durability {durability!r} (ms of wall; CPU)")
+    print("commits          p50     p99     max     CPU   point   1 hop   bare p50     CPU")
+    windows: list[dict[str, float]] = []
+    for first in range(0, commits, WINDOW):
+        ours, theirs, point, hop = _Timed(), _Timed(), _Timed(), _Timed()
+        for number in range(first, first + WINDOW):
+            ours.call(partial(graph.write, {"Person": [{"name": f"new{number}"}]}))
+            theirs.call(partial(append_bare, f"new{number}"))
+        for number in range(READS):
+            name = f"p{(first + number * 37) % (PEOPLE - 1)}"
+            point.call(partial(graph.query, POINT, {"n": name}))
+            hop.call(partial(graph.query, ONE_HOP, {"n": name}))
+        window = ours.row() | {
+            "point": point.row()["p50"],
+            "hop": hop.row()["p50"],
+            "bare_p50": theirs.row()["p50"],
+            "bare_cpu": theirs.row()["cpu"],
+        }
+        windows.append(window)
+        if first % (10 * WINDOW) in {0, WINDOW} or first + WINDOW >= commits:
+            shown = "".join(f"{value:8.1f}" for value in window.values())
+            print(f"{first:6,}-{first + WINDOW:6,}{shown}")
+    early, last = windows[min(1, len(windows) - 1)], windows[-1]
+    ratios = {
+        f"ratio_{key}": last[key] / early[key]
+        for key in ("p50", "cpu", "point", "hop", "bare_p50", "bare_cpu")
+    }
+    ratios["p99_to_p50"] = max(window["p99"] for window in windows[1:]) / last["p50"]
+    print("last hundred / commits 100-200: " + _listed(ratios))
+    return ratios
+
+
+def measure_types(folder: Path, rounds: int, durability: Mode) -> dict[str, float]:
+    """One-row commits to graphs of 10, 100 and 500 types, in turns."""
+    sizes = (10, 100, 500)
+    timed = {size: _Timed() for size in sizes}
+    graphs: dict[int, Graph] = {}
+    for size in sizes:
+        text = "\n".join(f"node T{n} {{ name: String @key  value: I64? }}" for n in range(size))
+        graphs[size] = omnigraph.init(str(folder / str(size)), schema=text, durability=durability)
+        graphs[size].write({"T0": [{"name": "first"}]})
+    for number in range(rounds):
+        for size in sizes:
+            timed[size].call(partial(graphs[size].write, {"T0": [{"name": f"n{number}"}]}))
+    rows = {size: timed[size].row() for size in sizes}
+    print(f"\none row, by types, durability {durability!r}    wall ms   CPU ms   / 10 types (CPU)")
+    for size, row in rows.items():
+        ratio = row["cpu"] / rows[10]["cpu"]
+        print(f"{size:8,} types {'':22}{row['p50']:11.1f}{row['cpu']:9.1f}   {ratio:.2f}")
+    return {
+        "ratio_500_wall": rows[500]["p50"] / rows[10]["p50"],
+        "ratio_500_cpu": rows[500]["cpu"] / rows[10]["cpu"],
+    }
+
+
+def _listed(ratios: dict[str, float]) -> str:
+    return ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items())
 
 
 def measure_history(folder: Path, commits: int) -> tuple[Requests, Requests]:
@@ -241,6 +370,10 @@ def _seconds(call: Callable[[], object]) -> float:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=60, help="one-row commits to compare")
+    parser.add_argument("--appends", type=int, default=10_000, help="appends without maintenance")
+    parser.add_argument(
+        "--durability", nargs="+", default=["commit", "os"], help="modes to measure"
+    )
     parser.add_argument("--commits", type=int, default=10_000, help="length of the long history")
     parser.add_argument("--seconds", type=float, default=10, help="how long processes race")
     return parser.parse_args()
