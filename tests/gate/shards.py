@@ -110,6 +110,7 @@ BENCHMARKS: Mapping[str, tuple[str, ...]] = {
     "supernode": (),
     "upserts": ("--edges", "1000000", "--rounds", "5"),
     "write": ("--rounds", "3"),
+    "writers": (),
 }
 """Benchmarks with the sizes that end in ten minutes; each prints ratios as its last line."""
 
