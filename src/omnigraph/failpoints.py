@@ -47,6 +47,8 @@ POINTS: Final = frozenset(
         "mutation.post_sidecar_delete",
         "optimize.pre_reserve",
         "optimize.post_phase_b_pre_manifest_commit",
+        "combine.post_collect",
+        "combine.post_commit",
         "publish.pre_manifest",
         "publish.post_manifest",
         "publish.refused",

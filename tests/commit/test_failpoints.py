@@ -73,7 +73,7 @@ def test_every_listed_point_is_reached_somewhere_in_the_code() -> None:
     )
     named = set(
         re.findall(
-            r'"((?:mutation|publish|recovery|fold|manifest|init|migration|load|branch|tag|read|reconcile|merge|optimize|cleanup|retention|schema|hold|copy|rebuild|algorithm)\.[a-z_.]+)"',
+            r'"((?:mutation|publish|recovery|fold|manifest|init|migration|load|branch|tag|read|reconcile|merge|optimize|cleanup|retention|schema|hold|copy|rebuild|algorithm|combine)\.[a-z_.]+)"',
             text,
         )
     )

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 
 import pyarrow as pa
 import pytest
+from ulid import ULID
 
 import omnigraph
+from omnigraph.api.system_clock import SYSTEM_CLOCK
+from omnigraph.commit import phases
+from omnigraph.commit.phases import Author, Prepared, Verb, WriteRequest
+from omnigraph.commit.sidecar import Touched, WriterKind, active_operation, delete_sidecar
 from omnigraph.errors import ValidationFailedError
 from omnigraph.graph import Graph
+from omnigraph.load.write import Write, write_graph
+from omnigraph.storage.manifest.swap import read_manifest
+from omnigraph.validation.constraints import WriteMode
 from tests.commit.small_graphs import account, accounts, pay, small_graph
 from tests.forking.programs import start_code
 
@@ -153,3 +163,66 @@ def test_rows_and_ids_that_can_be_read_only_once_survive_a_lost_race(graph: Grap
     graph.delete({"Account": ids()})
 
     assert accounts(graph) == {"new": 2, "other": 1, "rival": 2}
+
+
+def older_writer(graph: Graph, touched: Touched | None) -> phases.Started:
+    """A living writer that has begun and does not go on."""
+    author = Author(operation_id=str(ULID()), actor="ada", branch=None)
+    write = WriteRequest.of(
+        graph._objects, SYSTEM_CLOCK, WriterKind.WRITE, author, schema_hash=None
+    )
+    verb = Verb(prepare=lambda _: Prepared(changes=(), read_set=frozenset()), touched=touched)
+    return phases.start(write, verb, read_manifest(graph._objects.root))
+
+
+def pauses_of_write(graph: Graph, rows: dict[str, object], older: phases.Started) -> int:
+    """How often a write pauses; the first pause is as long as older writers are waited for."""
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        delete_sidecar(graph._objects, older.sidecar.path)
+
+    write = Write(
+        inputs=rows,
+        deleted={},
+        mode=WriteMode.APPEND,
+        kind=WriterKind.WRITE,
+        actor="bob",
+        branch=None,
+        operation_id=str(ULID.from_timestamp(time.time() + 0.01)),
+    )
+    with active_operation(older.sidecar.operation_id):
+        write_graph(graph._objects, graph.schema.catalog, write, replace(SYSTEM_CLOCK, sleep=sleep))
+    return len(pauses)
+
+
+ACCOUNT, NOTE, PAID = "node:Account", "node:Note", "edge:Paid"
+
+
+@pytest.mark.parametrize(
+    ("touched", "waits"),
+    [
+        (Touched(written=frozenset({NOTE}), read=frozenset()), False),
+        (Touched(written=frozenset({ACCOUNT}), read=frozenset()), True),
+        (Touched(written=frozenset({PAID}), read=frozenset({ACCOUNT})), True),
+        (None, True),
+    ],
+    ids=["another table", "the same table", "relies on the table", "any table"],
+)
+def test_a_write_waits_only_for_older_writers_of_its_tables(
+    graph: Graph, touched: Touched | None, *, waits: bool
+) -> None:
+    older = older_writer(graph, touched)
+
+    pauses = pauses_of_write(graph, {"Account": [account("a", 1)]}, older)
+
+    assert bool(pauses) == waits
+    assert accounts(graph) == {"a": 1}
+
+
+def test_an_edge_waits_for_an_older_writer_of_its_endpoints(graph: Graph) -> None:
+    graph.write({"Account": [account("a", 1)]})
+    older = older_writer(graph, Touched(written=frozenset({ACCOUNT}), read=frozenset()))
+
+    assert pauses_of_write(graph, {"Paid": [pay("a", "a", 1)]}, older)

@@ -33,13 +33,18 @@ from omnigraph.commit.effects import (
 from omnigraph.commit.history_compaction import _without, compact_commits
 from omnigraph.commit.maintenance import _publish as publish_maintenance
 from omnigraph.commit.orphans import survey_forks
-from omnigraph.commit.phases import _require_living_branch, give_up, stage
-from omnigraph.commit.publish import _require_pins, publish
+from omnigraph.commit.phases import _may_join, _require_living_branch, give_up, stage
+from omnigraph.commit.publish import _require_pins, _rows_of_all, publish
 from omnigraph.commit.recovery import _decide
 from omnigraph.commit.rollback import _publish as publish_restored
 from omnigraph.commit.rollback import roll_back_pins
 from omnigraph.commit.schema_commit import follow_up_schema
-from omnigraph.commit.table_moves import _Move, _standing, require_no_foreign
+from omnigraph.commit.table_moves import (
+    _Move,
+    _standing,
+    move_companions,
+    require_no_foreign,
+)
 from omnigraph.maintenance.cleanup import cleanup_graph
 from omnigraph.maintenance.protection import _Manifests, read_protection
 from omnigraph.storage.manifest.retention import raise_floors
@@ -96,6 +101,16 @@ GUARDS: Final[Mapping[str, tuple[Edit, ...]]] = {
     ),
     "early_fail": (Edit(give_up, "if visible.state is SidecarState.STAGING:", "if True:"),),
     "no_incarnation_check": (Edit(_require_living_branch, "if branch is None:", "if True:"),),
+    # A writer that publishes others with its own.
+    "combine_conflicting": (Edit(_may_join, " and not ids & other.offer.ids", ""),),
+    "combine_inexact": (Edit(move_companions, " or version.version != below.version + 1", ""),),
+    "combine_undecided": (
+        Edit(
+            _rows_of_all,
+            "if decision_in(root, state, companion.operation.operation_id) is not None:",
+            "if False:",
+        ),
+    ),
     # A sweep: what it finishes, and what it undoes.
     "fwd_no_pins": (Edit(roll_forward, "expected = dict(sidecar.pins)", "expected = {}"),),
     "fwd_no_read_set": (

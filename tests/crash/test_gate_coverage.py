@@ -20,6 +20,7 @@ from tests.crash import (
     maintenance_cases,
     schema_cases,
     schema_sleeps,
+    test_combined_crashes,
     test_copy_crashes,
     test_hold_crashes,
     test_rebuild_crashes,
@@ -39,6 +40,7 @@ KILLED_BY_A_TEST_OF_ITS_OWN = frozenset(
         *test_hold_crashes.READER_POINTS,
         test_hold_crashes.CLEANER_POINT,
         test_resume.POINT,
+        *(test_combined_crashes.COLLECTED, test_combined_crashes.COMMITTED),
     }
 )
 """The first by test_a_sweep_whose_restored_version_came_too_late_changes_nothing."""

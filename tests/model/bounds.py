@@ -16,6 +16,7 @@ from tests.model.scope import Scope, TableSets
 ONE: Final[TableSets] = ((0,),)
 ONE_OF_BOTH: Final[TableSets] = ((0, 1),)
 SAME_TABLE: Final[TableSets] = ((0,), (0,))
+SAME_FOR_THREE: Final[TableSets] = ((0,), (0,), (0,))
 OVERLAPPING: Final[TableSets] = ((0, 1), (0,))
 DISJOINT: Final[TableSets] = ((0,), (1,))
 READ_BOTH: Final[TableSets] = ((0, 1), (0, 1))  # a read set: two writers, each of one table
@@ -171,6 +172,43 @@ QUICK_LEAN: Final[tuple[Bound, ...]] = (
         Counts(states=36_339, transitions=240_150, depth=38),
     ),
 )
+
+QUICK_COMBINED: Final[tuple[Bound, ...]] = (
+    Bound(
+        "combining {0}{0}, direct answers",
+        Scope(write_sets=SAME_TABLE, combine=True, reuse_files=True, in_flight=False, sweepers=0),
+        Counts(states=1_927, transitions=3_496, depth=28),
+    ),
+    Bound(
+        "combining {0}{0}, sweep, direct answers, 1 attempt",
+        Scope(write_sets=SAME_TABLE, combine=True, reuse_files=True, in_flight=False, attempts=1),
+        Counts(states=27_509, transitions=70_766, depth=29),
+    ),
+    Bound(
+        "combining {0}{0}, L1, L3, 1 attempt",
+        Scope(
+            write_sets=SAME_TABLE,
+            combine=True,
+            reuse_files=True,
+            direct_commit=True,
+            overwrite_publish=True,
+            sweepers=0,
+            attempts=1,
+        ),
+        Counts(states=11_498, transitions=46_936, depth=32),
+    ),
+    Bound(
+        "combining {0}{0}, sweep, direct answers",
+        Scope(write_sets=SAME_TABLE, combine=True, reuse_files=True, in_flight=False),
+        Counts(states=83_067, transitions=213_260, depth=38),
+    ),
+    Bound(
+        "combining {0}{0}, sweep, in flight, 1 attempt",
+        Scope(write_sets=SAME_TABLE, combine=True, reuse_files=True, attempts=1),
+        Counts(states=259_325, transitions=1_372_066, depth=39),
+    ),
+)
+"""A writer publishes others with its own."""
 
 FORKS: Final = Counts(states=5_846, transitions=17_283, depth=19)
 """The model of table forks, with unique names."""

@@ -126,6 +126,34 @@ FULL: Final[tuple[Bound, ...]] = (
     ),
 )
 
+FULL_COMBINED: Final[tuple[Bound, ...]] = (
+    Bound(
+        "combining {0}{0}, L1, L3, sweep, 1 attempt",
+        Scope(
+            write_sets=SAME_TABLE,
+            combine=True,
+            reuse_files=True,
+            direct_commit=True,
+            overwrite_publish=True,
+            attempts=1,
+        ),
+        Counts(states=1_379_920, transitions=8_657_776, depth=47),
+    ),
+    Bound(
+        "combining {0}{0}, sweep, cleanup, deadline, 1 attempt",
+        Scope(
+            write_sets=SAME_TABLE,
+            combine=True,
+            reuse_files=True,
+            in_flight=False,
+            cleanup_runs=1,
+            caller_deadline=True,
+            attempts=1,
+        ),
+        Counts(states=1_697_840, transitions=6_103_524, depth=33),
+    ),
+)
+
 FULL_LEAN: Final[tuple[Bound, ...]] = (
     Bound(
         "L1 2 writers, sweep, in flight",

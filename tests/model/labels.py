@@ -41,6 +41,9 @@ StepName = Literal[
     "publish.resolve.verify",
     "publish.pre_abort",
     "publish.post_abort",
+    # taking other writers along
+    "combine.post_collect",
+    "combine.post_commit",
     # the sweep
     "recovery.post_list",
     "recovery.post_classify",

@@ -15,11 +15,12 @@ from tests.model.bounds import (
     ONE_OF_BOTH,
     OVERLAPPING,
     READ_BOTH,
+    SAME_FOR_THREE,
     SAME_TABLE,
 )
 from tests.model.forks import ForkScope
 from tests.model.mutants import Mutant
-from tests.model.scope import Scope
+from tests.model.scope import Scope, TableSets
 
 
 class Caught(NamedTuple):
@@ -37,6 +38,28 @@ def mutated(scope: Scope, mutant: Mutant) -> Scope:
 def in_lean_form(scope: Scope) -> Scope:
     """The same search with direct commit, publish by overwrite and parallel tables."""
     return replace(scope, direct_commit=True, overwrite_publish=True, parallel_tables=True)
+
+
+def combining(
+    *,
+    write_sets: TableSets,
+    read_sets: TableSets = (),
+    forbidden_pairs: tuple[tuple[int, int], ...] = (),
+    sweepers: int = 1,
+    foreign_writes: int = 0,
+) -> Scope:
+    """A search in which a writer may publish others with its own, with direct answers."""
+    return Scope(
+        write_sets=write_sets,
+        read_sets=read_sets,
+        forbidden_pairs=forbidden_pairs,
+        sweepers=sweepers,
+        foreign_writes=foreign_writes,
+        combine=True,
+        reuse_files=True,
+        in_flight=False,
+        attempts=1,
+    )
 
 
 MUTANT_BOUNDS: Final[dict[Mutant, Caught]] = {
@@ -243,6 +266,28 @@ MUTANT_BOUNDS: Final[dict[Mutant, Caught]] = {
         steps=13,
     ),
     "prune_no_watermark": Caught(Scope(write_sets=ONE, cleanup_runs=1, prunes=1), steps=18),
+    "combine_unarmed": Caught(combining(write_sets=SAME_TABLE, sweepers=0), steps=10),
+    "combine_conflicting": Caught(
+        combining(write_sets=SAME_TABLE, sweepers=0, forbidden_pairs=((0, 1),)), steps=11
+    ),
+    "combine_inexact": Caught(
+        combining(write_sets=SAME_TABLE, sweepers=0, foreign_writes=1), steps=12
+    ),
+    "combine_undecided": Caught(combining(write_sets=SAME_TABLE), steps=14),
+    "combine_no_row": Caught(combining(write_sets=SAME_TABLE, sweepers=0), steps=11),
+    "combine_stale": Caught(
+        combining(write_sets=SAME_FOR_THREE, sweepers=0, forbidden_pairs=((0, 2),)), steps=17
+    ),
+    "combine_no_read_set": Caught(
+        combining(
+            write_sets=((0,), (0,), (1,)),
+            read_sets=((0,), (0, 1), (1,)),
+            sweepers=0,
+            forbidden_pairs=((1, 2),),
+        ),
+        steps=12,
+    ),
+    "combine_hole": Caught(combining(write_sets=SAME_FOR_THREE), steps=19),
 }
 
 LEAN_MUTANT_BOUNDS: Final[dict[Mutant, Caught]] = {

@@ -62,6 +62,14 @@ Mutant = Literal[
     "merge_kept",
     "merge_unread",
     "merge_indexed",
+    "combine_unarmed",
+    "combine_stale",
+    "combine_conflicting",
+    "combine_inexact",
+    "combine_undecided",
+    "combine_hole",
+    "combine_no_read_set",
+    "combine_no_row",
 ]
 
 MUTANTS: Final[dict[Mutant, str]] = {
@@ -125,6 +133,15 @@ MUTANTS: Final[dict[Mutant, str]] = {
     # maintenance of several tables, each by itself
     "maintenance_blind_pins": "maintenance publishes a table whose pin has moved meanwhile",
     "maintenance_inexact": "maintenance publishes a table whose commit is not right above the pin",
+    # writers that take others along
+    "combine_unarmed": "a member is taken along before its data files are written",
+    "combine_stale": "a member is taken along though it was validated on other pins",
+    "combine_conflicting": "a member is taken along though its rows exclude those of another",
+    "combine_inexact": "a member's version is published that is not right above the one before it",
+    "combine_undecided": "a publish does not check that the members have no rows yet",
+    "combine_hole": "a publish skips a decided member and keeps those whose versions hold its rows",
+    "combine_no_read_set": "a publish does not expect the pins of what its members have read",
+    "combine_no_row": "a publish moves the pin over the rows of a member without a row for it",
 }
 """Every guard, by the mutant that removes it. Each one must be caught."""
 

@@ -30,7 +30,7 @@ def land_swap(scope: Scope, state: State, swap: Swap) -> list[Step]:
         or (scope.mutant == "mclean_no_ckpt" and cleaned)
     ):
         detail = f"W{swap.op}'s {swap.pins} applied at manifest v{swap.expected}"
-        manifest = state.manifest.successor(pins=swap.pins, decision=(swap.op, "committed"))
+        manifest = state.manifest.deciding(((swap.op, "committed"), *swap.others), swap.pins)
         steps = [step("publish.post_manifest", detail, STORE, published(scope, answered, manifest))]
     else:
         detail = f"W{swap.op} expected manifest v{swap.expected}, it is v{version}"

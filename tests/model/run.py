@@ -12,8 +12,8 @@ from collections.abc import Hashable, Iterable
 from dataclasses import replace
 from typing import TypeVar
 
-from tests.model.bounds import FORKS, QUICK, QUICK_LEAN, Bound, Counts
-from tests.model.bounds_full import FULL, FULL_LEAN
+from tests.model.bounds import FORKS, QUICK, QUICK_COMBINED, QUICK_LEAN, Bound, Counts
+from tests.model.bounds_full import FULL, FULL_COMBINED, FULL_LEAN
 from tests.model.branch_bounds import (
     BRANCH_MUTANT_BOUNDS,
     FINISHING_A_TORN_CREATION,
@@ -60,10 +60,11 @@ from tests.model.schema_bounds import (
 from tests.model.scope import Scope
 
 SETS: dict[str, tuple[Bound, ...]] = {
-    "quick": QUICK + QUICK_LEAN + QUICK_MAINTENANCE,
+    "quick": QUICK + QUICK_LEAN + QUICK_MAINTENANCE + QUICK_COMBINED,
+    "combined": QUICK_COMBINED + FULL_COMBINED,
     "lean": QUICK_LEAN + FULL_LEAN,
     "maintenance": QUICK_MAINTENANCE + FULL_MAINTENANCE,
-    "full": FULL_LEAN + FULL + FULL_MAINTENANCE,
+    "full": FULL_LEAN + FULL + FULL_MAINTENANCE + FULL_COMBINED,
     "branches": (),
     "retention": (),
     "schemas": (),

@@ -63,10 +63,14 @@ class Manifest(NamedTuple):
 
     def successor(self, *, pins: Pins | None = None, decision: Decision | None = None) -> Manifest:
         """The next version: these rows with new pins, or one more decision, or both."""
+        return self.deciding((), pins) if decision is None else self.deciding((decision,), pins)
+
+    def deciding(self, decisions: tuple[Decision, ...], pins: Pins | None) -> Manifest:
+        """The next version: these rows with some more decisions, and perhaps new pins."""
         return Manifest(
             self.version + 1,
             self.pins if pins is None else pins,
-            self.decisions if decision is None else (*self.decisions, decision),
+            (*self.decisions, *decisions),
             self.min_op,
         )
 
@@ -85,6 +89,7 @@ class Swap(NamedTuple):
     op: int
     expected: int
     pins: Pins
+    others: tuple[Decision, ...] = ()  # of the writers that are taken along
 
 
 Purpose = Literal["commit", "abort", "decide", "restore", "fold", "watermark"]
@@ -134,6 +139,14 @@ WriterPhase = Literal[
 ]
 
 
+class Member(NamedTuple):
+    """Another writer whose rows a leader publishes as well."""
+
+    op: int
+    pins: Pins  # of its sidecar when that was read
+    version: int  # that the leader made of its rows; 0: not yet
+
+
 class Writer(NamedTuple):
     """A writer; `tables` holds the table under way, or with parallel tables all of them."""
 
@@ -143,6 +156,8 @@ class Writer(NamedTuple):
     tables: tuple[TableStep, ...] = ()
     attempt: int = 0
     history_read: tuple[int, ...] | None = None  # only with a mutant that reads history first
+    members: tuple[Member, ...] = ()  # taken along, in the order of their versions
+    is_alone: bool = False  # it takes nobody along any more
 
 
 SweeperPhase = Literal[

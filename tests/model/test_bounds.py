@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.model.bounds import FORKS, QUICK, QUICK_LEAN, Bound, Counts
-from tests.model.bounds_full import FULL, FULL_LEAN
+from tests.model.bounds import FORKS, QUICK, QUICK_COMBINED, QUICK_LEAN, Bound, Counts
+from tests.model.bounds_full import FULL, FULL_COMBINED, FULL_LEAN
 from tests.model.branch_bounds import (
     FULL_BRANCHES,
     QUICK_BRANCHES,
@@ -59,7 +59,7 @@ def _assert_clean(result: SearchResult, expected: Counts) -> None:
     assert Counts(result.states, result.transitions, result.depth) == expected
 
 
-@pytest.mark.parametrize("bound", _by_name(QUICK + QUICK_LEAN + QUICK_MAINTENANCE))
+@pytest.mark.parametrize("bound", _by_name(QUICK + QUICK_LEAN + QUICK_MAINTENANCE + QUICK_COMBINED))
 def test_no_schedule_breaks_a_promise(bound: Bound) -> None:
     result = search(protocol(bound.scope))
 
@@ -124,7 +124,7 @@ def test_no_schedule_of_a_large_search_mixes_or_loses_branches(bound: BranchBoun
 
 @pytest.mark.nightly("large bounds of the same search; the gate has the small ones")
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("bound", _by_name(FULL + FULL_LEAN + FULL_MAINTENANCE))
+@pytest.mark.parametrize("bound", _by_name(FULL + FULL_LEAN + FULL_MAINTENANCE + FULL_COMBINED))
 def test_no_schedule_of_a_large_search_breaks_a_promise(bound: Bound) -> None:
     result = search(protocol(bound.scope))
 

@@ -62,6 +62,14 @@ WRITER_SCOPES: Final = (
         attempts=1,
     ),
     Scope(
+        write_sets=SAME_TABLE,
+        combine=True,
+        reuse_files=True,
+        in_flight=False,
+        sweepers=0,
+        attempts=1,
+    ),
+    Scope(
         write_sets=ONE,
         overwrite_publish=True,
         torn_reads=True,
@@ -172,6 +180,7 @@ PHASES: Final = (
     phases.stage,
     phases.arm,
     phases.move,
+    phases.take_along,
     phases.decide,
     driver._retry_after,
     phases.give_up,

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from tests.model.combine import combine_steps, with_members
 from tests.model.labels import RESOLVE_READ
 from tests.model.manifest import published, read_manifest, verdict_on, with_listing
 from tests.model.scope import Scope
@@ -41,6 +42,8 @@ def writer_steps(scope: Scope, state: State, op: int) -> list[Step]:
         return []
     turn = WriterTurn(scope, state, op, writer)
     steps = phase_steps(turn)
+    if scope.combine:
+        steps += _combine(turn)
     if scope.caller_deadline and _may_give_up(turn):
         steps.append(_meet_deadline(turn))
     return steps
@@ -129,7 +132,8 @@ def _publish(turn: WriterTurn) -> list[Step]:
     if pins is None:
         overtaken = turn.entering("abort" if scope.is_independent(op) else "retry")
         return [turn.step("publish.pre_manifest", "pins moved", overtaken, state)]
-    following = manifest.successor(pins=pins, decision=(op, "committed"))
+    pins, decisions = with_members(turn, manifest, pins)
+    following = manifest.deciding(decisions, pins)
     move = f"{manifest.pins}->{pins} for manifest v{following.version}"
     if not scope.in_flight:
         entered, applied = turn.entering("answered"), published(scope, state, following)
@@ -137,8 +141,22 @@ def _publish(turn: WriterTurn) -> list[Step]:
     if scope.overwrite_publish:
         sent = state._replace(puts=state.puts | {Put("commit", op, op, following)})
     else:
-        sent = state._replace(swaps=state.swaps | {Swap(op, manifest.version, pins)})
+        swap = Swap(op, manifest.version, pins, decisions[1:])
+        sent = state._replace(swaps=state.swaps | {swap})
     return [turn.step("publish.pre_manifest", f"send {move}", turn.entering("waiting"), sent)]
+
+
+def _combine(turn: WriterTurn) -> list[Step]:
+    """Take others along before the publish, or find while waiting that another has published it."""
+    writer = turn.writer
+    if writer.phase == "publish":
+        return combine_steps(turn)
+    if writer.phase != "tables" or not at_table_start(turn):
+        return []
+    resolved = _resolve(turn)
+    assert not isinstance(resolved, Step), "a search with torn reads combines nothing"
+    state, _, verdict = resolved
+    return _report(turn, state, verdict) if verdict else []
 
 
 def _pins_moved(turn: WriterTurn, manifest: Manifest) -> bool:

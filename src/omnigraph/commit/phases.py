@@ -25,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, Self, TypeAlias
 
 from omnigraph import errors, names
 from omnigraph.commit.effects import commit_of, pointed_rows
@@ -33,25 +33,31 @@ from omnigraph.commit.publish import Decided, Decision, pins_of, publish, requir
 from omnigraph.commit.schema_commit import follow_up_schema
 from omnigraph.commit.sidecar import (
     MergedFrom,
+    Offer,
     PlannedTable,
     PointedTable,
     Sidecar,
     SidecarState,
+    Touched,
     WriterKind,
     beating,
     delete_sidecar,
     pending_sidecars,
     put_sidecar,
+    read_sidecars,
     replace_sidecar,
     started_at,
     this_host,
     this_process,
 )
-from omnigraph.commit.table_moves import Contended, move_tables, see_heads
+from omnigraph.commit.table_moves import Contended, move_companions, move_tables, see_heads
 from omnigraph.failpoints import reach
 from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.manifest_rows import Operation, Outcome, TableVersion
+from omnigraph.storage.objects.location import Scheme
 from omnigraph.storage.refs.branches import is_living
+from omnigraph.storage.snapshot import Pin
+from omnigraph.storage.staging.changes import fragments_of_append
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -61,6 +67,8 @@ if TYPE_CHECKING:
     from omnigraph.storage.manifest.state import BranchRef, ManifestState
     from omnigraph.storage.objects.store import Objects
     from omnigraph.storage.staging.changes import StagedChange
+
+_COMPANIONS_MAX: Final = 63
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +83,9 @@ class Prepared:
     pointed: tuple[PointedTable, ...] = ()
     merged: MergedFrom | None = None
     schema_move: SchemaMove | None = None
+    inserted: frozenset[str] | None = None
+    """Digests of the ids that it inserts, if no other append can make it invalid but one of these.
+    """
     create_tables: Callable[[], None] | None = None
     """Makes the tables that come with a schema change, once the sidecar has named them."""
 
@@ -149,6 +160,10 @@ class Verb:
     prepare: Callable[[ManifestState], Prepared]
     look_ahead: Callable[[ManifestState], None] | None = None
     """Validates in advance, so that `prepare` on the same state need not; it only reads."""
+    may_be_offered: bool = False
+    """Whether it may be an append that an older writer can publish with its own."""
+    touched: Touched | None = None
+    """The tables that it may touch, as far as is known in advance; None is any. It is a hint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,8 +174,15 @@ class Started:
     sidecar: Sidecar
     pending: tuple[str, ...] | None
     """The existing sidecars, perhaps without our own; None if they could not be listed."""
+    touched: Touched | None
+    """The tables that the operation may touch, as far as is known; None is any."""
     failure: BaseException | None
     """Why the operation cannot run, as far as was seen while the sidecar was being written."""
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other writer was seen."""
+        return self.pending is not None and not set(self.pending) - {self.sidecar.path}
 
     def require_no_failure(self) -> None:
         if self.failure is not None:
@@ -190,6 +212,17 @@ class Moved:
 
     armed: Armed
     versions: tuple[TableVersion, ...]
+    companions: tuple[Companion, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Companion:
+    """Another operation whose table was moved with ours, and that one swap may publish as well."""
+
+    sidecar: Sidecar
+    version: TableVersion
+    below: Pin
+    """What it stands on: what is published before it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,6 +250,8 @@ class Race(StrEnum):
 
     STATE_CLEANED = "state_cleaned"
     """Remove the pinned versions before the sidecar protected them."""
+    OVERTAKEN = "overtaken"
+    """Publish a table while we waited for our turn."""
     HEAD_MOVED = "head_moved"
     PIN_MOVED = "pin_moved"
     SCHEMA_MOVED = "schema_moved"
@@ -237,7 +272,7 @@ def start(write: WriteRequest, verb: Verb, state: ManifestState) -> Started:
     Raises:
         OperationRunningError: another attempt of the same operation has a sidecar.
     """
-    sidecar = new_sidecar(state, write.clock, write.kind, write)
+    sidecar = _with_expected(verb.touched, new_sidecar(state, write.clock, write.kind, write))
     with ThreadPoolExecutor(2) as beside:
         put = beside.submit(put_sidecar, write.objects, sidecar)
         listed = beside.submit(pending_sidecars, write.objects)
@@ -247,6 +282,7 @@ def start(write: WriteRequest, verb: Verb, state: ManifestState) -> Started:
         state=state,
         sidecar=sidecar,
         pending=None if listed.exception() is not None else listed.result(),
+        touched=verb.touched,
         failure=failure,
     )
 
@@ -274,8 +310,10 @@ def stage(write: WriteRequest, verb: Verb, state: ManifestState, visible: Sideca
     return Staged(on=state, prepared=prepared)
 
 
-def plan_moves(write: WriteRequest, staged: Staged, visible: Sidecar) -> Sidecar:
-    """The sidecar that arms what is staged."""
+def plan_moves(
+    write: WriteRequest, staged: Staged, visible: Sidecar, *, is_offered: bool = False
+) -> Sidecar:
+    """The sidecar that arms what is staged, and may offer it to older writers of the table."""
     prepared = staged.prepared
     pins = pins_of(staged.on)
     written = {change.table_key for change in prepared.changes}
@@ -298,7 +336,19 @@ def plan_moves(write: WriteRequest, staged: Staged, visible: Sidecar) -> Sidecar
         merged=prepared.merged,
         schema_move=prepared.schema_move,
         beat_at=write.clock.timestamp(),
+        offer=_offer(prepared) if is_offered else None,
     )
+
+
+def _offer(prepared: Prepared) -> Offer | None:
+    """What another writer needs to publish the operation with its own; None if it cannot."""
+    if prepared.inserted is None or len(prepared.changes) != 1 or prepared.pointed:
+        return None
+    change = prepared.changes[0]
+    fragments = fragments_of_append(change)
+    if fragments is None:
+        return None
+    return Offer(rows=change.rows_inserted, fragments=fragments, ids=prepared.inserted)
 
 
 def arm(write: WriteRequest, staged: Staged, sidecar: Sidecar) -> Armed:
@@ -336,35 +386,114 @@ def move(write: WriteRequest, armed: Armed) -> Moved | Lost:
     return Moved(armed=armed, versions=versions)
 
 
-def decide(write: WriteRequest, moved: Moved) -> Decided | Lost:
+def take_along(write: WriteRequest, moved: Moved) -> Moved:
+    """Commit what younger writers of the table offer on top of our version.
+
+    Each must have been validated on the pins that we were, and insert other ids than those before
+    it. That they have no decision yet is checked by the swap.
+
+    Steps: combine.post_collect, combine.post_commit
+    """
+    own = moved.armed.sidecar
+    if own.offer is None:
+        return moved
+    paths = [
+        path
+        for path in pending_sidecars(write.objects)
+        if path != own.path and names.sidecar_owner(path)[1] == own.incarnation
+    ]
+    offers = [
+        sidecar
+        for sidecar in read_sidecars(write.objects, paths)
+        # On a file system our sync covers what this host wrote, and nothing else.
+        if write.objects.root.scheme is not Scheme.LOCAL or sidecar.host == own.host
+    ]
+    taken: list[Sidecar] = []
+    for sidecar in offers:
+        if len(taken) < _COMPANIONS_MAX and _may_join(sidecar, (own, *taken)):
+            taken.append(sidecar)
+    if not taken:
+        return moved
+    reach("combine.post_collect")
+    (version,) = moved.versions
+    (change,) = moved.armed.staged.prepared.changes
+    versions = move_companions(write.objects.root, change, version, taken)
+    return replace(
+        moved,
+        companions=tuple(
+            Companion(sidecar=sidecar, version=above, below=Pin(below.version, below.fork))
+            for sidecar, above, below in zip(taken, versions, (version, *versions), strict=False)
+        ),
+    )
+
+
+def _may_join(sidecar: Sidecar, others: tuple[Sidecar, ...]) -> bool:
+    """Whether an offer is valid together with others, the first of which is our own."""
+    own = others[0]
+    if sidecar.offer is None or sidecar.state is not SidecarState.ARMED:
+        return False
+    same = (
+        sidecar.tables == own.tables
+        and sidecar.schema_hash == own.schema_hash
+        and (sidecar.branch, sidecar.incarnation) == (own.branch, own.incarnation)
+    )
+    alone = sidecar.pointed or sidecar.merged is not None or sidecar.schema_move is not None
+    ids = sidecar.offer.ids
+    return (
+        same
+        and not alone
+        and all(other.offer is not None and not ids & other.offer.ids for other in others)
+    )
+
+
+def decide(write: WriteRequest, moved: Moved, *, is_contended: bool = False) -> Decided | Lost:
     """Publish by one swap of the manifest, and read it back.
+
+    If there are other writers, the state that was staged on is hardly the latest any more: a swap
+    on it would be written for nothing.
 
     Steps: publish.pre_manifest, publish.post_manifest, publish.refused, publish.ambiguous,
         publish.resolve
     """
     sidecar = moved.armed.sidecar
-    commit = commit_of(
-        sidecar, moved.versions, actor=sidecar.actor, created_at=write.clock.timestamp()
-    )
-    decision = Decision(
-        operation=operation_of(sidecar, Outcome.PUBLISHED, write.clock),
-        expected=sidecar.pins,
-        moved=(*moved.versions, *pointed_rows(sidecar)),
-        commit=commit,
-        schema_hash=sidecar.schema_hash,
-        schema_move=sidecar.schema_move,
-    )
     try:
         return publish(
             write.objects.root,
-            decision,
+            _decision(sidecar, moved.versions, sidecar.pins, write.clock),
             branch=write.branch,
-            believed=moved.armed.staged.on,
+            believed=None if is_contended else moved.armed.staged.on,
+            companions=[
+                _decision(
+                    companion.sidecar,
+                    (companion.version,),
+                    {**companion.sidecar.pins, companion.version.table_key: companion.below},
+                    write.clock,
+                )
+                for companion in moved.companions
+            ],
         )
     except errors.ExpectedVersionMismatchError:
         return Lost(to=Race.PIN_MOVED)
     except errors.SchemaChangedError:
         return Lost(to=Race.SCHEMA_MOVED)
+
+
+def _decision(
+    sidecar: Sidecar,
+    versions: tuple[TableVersion, ...],
+    expected: Mapping[str, Pin],
+    clock: Clock,
+) -> Decision:
+    """The decision that publishes an operation."""
+    commit = commit_of(sidecar, versions, actor=sidecar.actor, created_at=clock.timestamp())
+    return Decision(
+        operation=operation_of(sidecar, Outcome.PUBLISHED, clock),
+        expected=expected,
+        moved=(*versions, *pointed_rows(sidecar)),
+        commit=commit,
+        schema_hash=sidecar.schema_hash,
+        schema_move=sidecar.schema_move,
+    )
 
 
 def give_up(write: WriteRequest, visible: Sidecar) -> Decided | None:
@@ -472,6 +601,14 @@ def new_sidecar(
         host=this_host(),
         pid=this_process(),
         process_started=started_at(this_process()),
+    )
+
+
+def _with_expected(touched: Touched | None, sidecar: Sidecar) -> Sidecar:
+    """The sidecar with the tables that its writer expects to touch, for others to wait or not."""
+    expected = frozenset() if touched is None else touched.written | touched.read
+    return replace(
+        sidecar, read_set={key: pin for key, pin in sidecar.floor.items() if key in expected}
     )
 
 

@@ -75,6 +75,7 @@ def publish(
     branch: BranchRef | None,
     believed: ManifestState | None = None,
     before_swap: str = "publish.pre_manifest",
+    companions: Sequence[Decision] = (),
 ) -> Decided:
     """Decide the operation, or find out how it was decided.
 
@@ -84,6 +85,7 @@ def publish(
         branch: The incarnation of the branch it is published on; None is main.
         believed: A manifest state to try first; it need not be current.
         before_swap: The failpoint to reach before every swap.
+        companions: Others to publish by the same swap, each on what the one before it publishes.
 
     Raises:
         ExpectedVersionMismatchError: a pin moved; this decision can no longer be published.
@@ -107,9 +109,8 @@ def publish(
             require_schema(state, decision.schema_hash)
             _require_pins(state, decision)
             reach(before_swap)
-            answer = swap_manifest(
-                state, _next_rows(state, decision), operation_id=operation.operation_id
-            )
+            rows = _rows_of_all(root, state, decision, companions)
+            answer = swap_manifest(state, rows, operation_id=operation.operation_id)
             reach("publish.post_manifest")
             if answer is SwapAnswer.REFUSED:
                 reach("publish.refused")
@@ -241,6 +242,27 @@ def _require_pins(state: ManifestState, decision: Decision) -> None:
         actual = None if entry is None else entry.pin
         if actual != expected:
             raise errors.ExpectedVersionMismatchError(table_key, expected=expected, actual=actual)
+
+
+def _rows_of_all(
+    root: Root, state: ManifestState, decision: Decision, companions: Sequence[Decision]
+) -> Sequence[manifest_rows.ManifestRow]:
+    """The rows after a decision and the companions that hold, up to the first that does not.
+
+    What is published after it contains its rows, so it cannot be published either.
+    """
+    rows = _next_rows(state, decision)
+    for companion in companions:
+        if decision_in(root, state, companion.operation.operation_id) is not None:
+            break
+        after = replace(state, rows=tuple(rows))
+        try:
+            require_schema(after, companion.schema_hash)
+            _require_pins(after, companion)
+        except (errors.ExpectedVersionMismatchError, errors.SchemaChangedError):
+            break
+        rows = _next_rows(after, companion)
+    return rows
 
 
 def _next_rows(state: ManifestState, decision: Decision) -> Sequence[manifest_rows.ManifestRow]:

@@ -259,7 +259,9 @@ def _taken(objects: Objects, branch: str) -> ConflictError:
 def _fork_point(source: Resolved) -> ForkPoint:
     state, snapshot = source.state, source.snapshot
     commit_id = snapshot.commit_id or state.head.commit_id
+    # One swap may publish several commits: only the last of them left this version.
     at_head = snapshot.manifest_version == state.version and snapshot.branch == state.branch
+    at_head = at_head and commit_id == state.head.commit_id
     # A branch that has not written yet is in no manifest: a fork of it could not find what it was
     # itself forked from.
     at_head = at_head and state.head.sequence > 0

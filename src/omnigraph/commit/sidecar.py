@@ -32,17 +32,18 @@ from omnigraph.commit.schema_move import SchemaMove
 from omnigraph.errors import OmnigraphError, RecoveryRequiredError
 from omnigraph.storage.objects.documents import MALFORMED, moment, parsed, typed
 from omnigraph.storage.objects.location import stored_path
-from omnigraph.storage.objects.store import Objects, Put
+from omnigraph.storage.objects.store import Objects, Put, read_all
 from omnigraph.storage.snapshot import Pin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from datetime import datetime
 
     from omnigraph.clock import Clock
 
 
-SIDECAR_FORMAT: Final = 4
+SIDECAR_FORMAT: Final = 5
+_FORMAT_WITHOUT_OFFER: Final = 4
 _STALE_AFTER_SECONDS: Final = 60.0
 _BEGUN_KEPT: Final = 16
 
@@ -78,6 +79,20 @@ class SidecarState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Touched:
+    """The tables that an operation writes, and those that it relies on."""
+
+    written: frozenset[str]
+    read: frozenset[str]
+
+    def meets(self, other: Touched) -> bool:
+        """Whether one of the two writes what the other writes or relies on."""
+        return bool(
+            self.written & other.written or self.written & other.read or self.read & other.written
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedTable:
     """A table the operation moves: from the version `pin` of a fork, published as `expected`.
 
@@ -107,6 +122,19 @@ class PointedTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """Staged rows of an armed append that an older writer of the table may publish with its own.
+
+    `ids` are digests of the ids of its rows: an append that inserts none of them, and was validated
+    on the same pins, is valid together with this one.
+    """
+
+    rows: int
+    fragments: tuple[str, ...]
+    ids: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MergedFrom:
     """What a merge brings in: the commit of the other side, and how conflicts were resolved."""
 
@@ -128,6 +156,7 @@ class Sidecar:
     state: SidecarState
     floor: Mapping[str, Pin]
     read_set: Mapping[str, Pin]
+    """What it relies on but does not write; while staging, what it may touch, if that is known."""
     tables: tuple[PlannedTable, ...]
     pointed: tuple[PointedTable, ...]
     merged: MergedFrom | None
@@ -139,6 +168,7 @@ class Sidecar:
     host: str
     pid: int
     process_started: str
+    offer: Offer | None = None
 
     @property
     def path(self) -> str:
@@ -148,6 +178,17 @@ class Sidecar:
     def pins(self) -> dict[str, Pin]:
         """Every pin the decision depends on: what is written and what was read."""
         return {**self.read_set, **{table.table_key: table.expected for table in self.moved}}
+
+    @property
+    def touched(self) -> Touched | None:
+        """The tables that it writes and relies on; None if these may be any."""
+        if self.kind is WriterKind.SCHEMA:
+            return None
+        if self.state is SidecarState.ARMED:
+            written = frozenset(table.table_key for table in self.moved)
+            return Touched(written=written, read=frozenset(self.read_set))
+        expected = frozenset(self.read_set)
+        return Touched(written=expected, read=expected) if expected else None
 
     @property
     def moved(self) -> tuple[PlannedTable | PointedTable, ...]:
@@ -180,6 +221,18 @@ def read_sidecar(objects: Objects, path: str) -> Sidecar | None:
     """
     content = objects.read(path)
     return None if content is None else _decode(path, content)
+
+
+def read_sidecars(objects: Objects, paths: Sequence[str]) -> tuple[Sidecar, ...]:
+    """The sidecars at these paths that still exist.
+
+    Raises:
+        RecoveryRequiredError: one cannot be parsed; it is kept.
+    """
+    contents = read_all(objects, paths) if paths else {}
+    return tuple(
+        _decode(path, content) for path, content in contents.items() if content is not None
+    )
 
 
 def delete_sidecar(objects: Objects, path: str) -> None:
@@ -292,9 +345,14 @@ def _running(pid: int) -> str:
 
 
 def _encode(sidecar: Sidecar) -> bytes:
+    """The document; one without an offer is of a format that older programs read."""
     values = {name.name: getattr(sidecar, name.name) for name in fields(sidecar)}
+    version = SIDECAR_FORMAT
+    if sidecar.offer is None:
+        version = _FORMAT_WITHOUT_OFFER
+        del values["offer"]
     # A sidecar names every table of the graph, twice per write: encoded without a copy of it.
-    content = msgspec.json.encode({"format": SIDECAR_FORMAT, **values}, order="sorted")
+    content = msgspec.json.encode({"format": version, **values}, order="sorted")
     return msgspec.json.format(content, indent=1)
 
 
@@ -315,7 +373,15 @@ def _of_today(fields: Mapping[str, Any]) -> dict[str, Any]:
         ),
         "merged": None if merged is None else MergedFrom(**merged),
         "schema_move": None if move is None else SchemaMove.of_fields(move),
+        "offer": _offer(fields.get("offer")),
     }
+
+
+def _offer(fields: Mapping[str, Any] | None) -> Offer | None:
+    if fields is None:
+        return None
+    fragments, ids = tuple(fields["fragments"]), frozenset(fields["ids"])
+    return Offer(**{**fields, "fragments": fragments, "ids": ids})
 
 
 def _plan(fields: Mapping[str, Any]) -> PlannedTable:

@@ -12,21 +12,25 @@ move leaves no version behind; what comes in between the look and the commit is 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from omnigraph import errors
 from omnigraph.commit.publish import pins_of
-from omnigraph.errors import DriftNeedsRepairError
 from omnigraph.failpoints import reach
 from omnigraph.storage.lance.datasets import NewVersion, cleans_by_itself, open_dataset
 from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.manifest_rows import TableVersion
+from omnigraph.storage.objects.documents import MALFORMED
+from omnigraph.storage.snapshot import ChecksumRef
 from omnigraph.storage.staging import table_versions
+from omnigraph.storage.staging.changes import adopt_append
 from omnigraph.storage.staging.checksum_recording import record_change
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from omnigraph.commit.sidecar import Sidecar
     from omnigraph.names import OperationId
     from omnigraph.storage.manifest.state import BranchRef
     from omnigraph.storage.objects.location import Root
@@ -68,16 +72,7 @@ def move_tables(
         ).run(head=heads[change.table_key])
         if isinstance(new_version, Contended):
             return new_version
-        checksums = record_change(root, change, new_version)
-        return TableVersion(
-            table_key=change.table_key,
-            version=new_version.version,
-            branch=None if branch is None else branch.branch,
-            row_count=change.row_count,
-            fork=change.entry.fork,
-            made_at=new_version.made_at,
-            checksums=None if checksums is None else checksums.digest,
-        )
+        return _row(root, change, new_version, branch=None if branch is None else branch.branch)
 
     if len(staged) == 1:
         versions = [move(staged[0])]
@@ -92,6 +87,69 @@ def move_tables(
     return tuple(moved_versions)
 
 
+def move_companions(
+    root: Root, change: StagedChange, moved: TableVersion, companions: Sequence[Sidecar]
+) -> tuple[TableVersion, ...]:
+    """Commit what others offer right above a version that was just made, one above the other.
+
+    Fewer come back than were given if one does not end up exactly above the one before it. What
+    fails here is left to the writers that made the offers.
+    """
+    versions: list[TableVersion] = []
+    for companion in companions:
+        below = versions[-1] if versions else moved
+        try:
+            version = _move_companion(root, _entry_at(change.entry, below), companion)
+        except (errors.OmnigraphError, *MALFORMED):
+            break
+        reach("combine.post_commit")
+        if version is None or version.version != below.version + 1:
+            break
+        versions.append(version)
+    return tuple(versions)
+
+
+def _move_companion(root: Root, entry: TableEntry, companion: Sidecar) -> TableVersion | None:
+    offer = companion.offer
+    assert offer is not None
+    change = adopt_append(root, entry, fragments=offer.fragments, rows=offer.rows)
+    new_version = table_versions.commit_staged(
+        root, change, on_version=entry.version, operation_id=companion.operation_id
+    )
+    if new_version is None:
+        return None
+    return _row(root, change, new_version, branch=companion.branch)
+
+
+def _entry_at(entry: TableEntry, row: TableVersion) -> TableEntry:
+    """The entry of a table as it is once a version is published."""
+    assert row.made_at is not None
+    return replace(
+        entry,
+        version=row.version,
+        row_count=row.row_count,
+        made_at=row.made_at,
+        checksums=None
+        if row.checksums is None
+        else ChecksumRef(row.fork, row.version, row.made_at, row.checksums),
+    )
+
+
+def _row(
+    root: Root, change: StagedChange, new_version: NewVersion, *, branch: str | None
+) -> TableVersion:
+    checksums = record_change(root, change, new_version)
+    return TableVersion(
+        table_key=change.table_key,
+        version=new_version.version,
+        branch=branch,
+        row_count=change.row_count,
+        fork=change.entry.fork,
+        made_at=new_version.made_at,
+        checksums=None if checksums is None else checksums.digest,
+    )
+
+
 def see_heads(root: Root, staged: Sequence[StagedChange]) -> Mapping[str, int]:
     """HEAD of every table that changes were staged for, several at a time."""
     with ThreadPoolExecutor(min(_TABLES_AT_ONCE, max(1, len(staged)))) as pool:
@@ -104,7 +162,7 @@ def require_no_foreign(root: Root, entry: TableEntry, *, below: int, point: str)
     for record in table_versions.version_records(root, entry, above=entry.version, below=below):
         if record.is_foreign:
             reach(point)
-            raise DriftNeedsRepairError(
+            raise errors.DriftNeedsRepairError(
                 entry.table_key,
                 published=entry.version,
                 foreign=record.version,

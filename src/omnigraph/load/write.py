@@ -14,7 +14,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, assert_never
 
@@ -26,12 +26,14 @@ from omnigraph import names
 from omnigraph.commit.fork_on_write import writable_entry
 from omnigraph.commit.phases import Prepared, Unchanged, Verb, WriteRequest
 from omnigraph.commit.protocol import commit_write
+from omnigraph.commit.sidecar import Touched
 from omnigraph.display.pages import Displayed, Page, change_page
 from omnigraph.errors import InputTooLargeError, InvalidInputError, ValidationFailedError
 from omnigraph.load.fill import check_filled, fill
 from omnigraph.runner.memory import rows_bytes_max
-from omnigraph.schema.catalog import Catalog
+from omnigraph.schema.catalog import Catalog, EdgeType
 from omnigraph.schema.model import model_hash
+from omnigraph.storage.objects.documents import digest_of
 from omnigraph.storage.snapshot import Snapshot, TableEntry
 from omnigraph.storage.staging.changes import (
     StagedChange,
@@ -42,7 +44,7 @@ from omnigraph.storage.staging.changes import (
 )
 from omnigraph.storage.staging.edits import stage_upserts
 from omnigraph.storage.staging.tail_merge import merge_tail
-from omnigraph.validation.constraints import WriteMode, table_rules
+from omnigraph.validation.constraints import EndpointExists, WriteMode, rules_of, table_rules
 from omnigraph.validation.input.intake import (
     declared_types,
     id_source,
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
     from omnigraph.storage.manifest.state import BranchRef, ManifestState
     from omnigraph.storage.objects.store import Objects
 
+_OFFERED_ROWS_MAX: Final = 256
 _COPIES_OF_A_MERGE: Final = 3
 """Rows as they came, what published rows keep, and both together."""
 
@@ -304,9 +307,17 @@ class WriteResult(Displayed):
 def write_graph(objects: Objects, catalog: Catalog, write: Write, clock: Clock) -> WriteResult:
     """Run one write as one commit."""
     preparation = _Preparation(objects, catalog, write, clock)
+    touched = _tables_touched(write, catalog)
     finished = commit_write(
         WriteRequest.of(objects, clock, write.kind, write, schema_hash=model_hash(catalog)),
-        Verb(prepare=preparation.prepare, look_ahead=preparation.look_ahead),
+        Verb(
+            prepare=preparation.prepare,
+            look_ahead=preparation.look_ahead,
+            touched=touched,
+            may_be_offered=touched is not None
+            and write.mode is WriteMode.APPEND
+            and _depends_on_ids_alone(touched.written, catalog),
+        ),
     )
     if isinstance(finished, Unchanged):
         return WriteResult(operation_id=write.operation_id, commit_id=None, tables={})
@@ -315,6 +326,46 @@ def write_graph(objects: Objects, catalog: Catalog, write: Write, clock: Clock) 
         commit_id=finished.commit_id,
         tables={change.table_key: counts_of(change) for change in finished.changes},
     )
+
+
+def _depends_on_ids_alone(written: Collection[str], catalog: Catalog) -> bool:
+    """Whether nothing in the one table of an append can make it invalid but rows with its ids.
+
+    The nodes at the ends of edges are in other tables, and appends remove none.
+    """
+    declared = declared_types(catalog)
+    return len(written) == 1 and all(
+        isinstance(rule, EndpointExists)
+        for table_key in written
+        for rule in rules_of(declared[table_key]).keyed_rules
+    )
+
+
+def _digests_of_ids(validated: ValidatedWrite, catalog: Catalog) -> frozenset[str] | None:
+    """Digests of the ids of an append of few rows that depends on nothing else in its table."""
+    if validated.mode is not WriteMode.APPEND or validated.deletions:
+        return None
+    if not _depends_on_ids_alone(validated.tables.keys(), catalog):
+        return None
+    (rows,) = validated.tables.values()
+    if rows.num_rows > _OFFERED_ROWS_MAX:
+        return None
+    ids = rows.column(names.ID_COLUMN).to_pylist()
+    return frozenset(digest_of(text.encode()) for text in ids)
+
+
+def _tables_touched(write: Write, catalog: Catalog) -> Touched | None:
+    """The tables that a write touches by the types it names; None if deletions may reach others."""
+    if write.deleted or write.mode is WriteMode.OVERWRITE:
+        return None
+    try:
+        declared = [kind for kind, _ in resolved_types(write.inputs, catalog)]
+    except InvalidInputError:
+        return None  # the validation reports it
+    edges = [kind for kind in declared if isinstance(kind, EdgeType)]
+    ends = {names.node_table_key(name) for edge in edges for name in (edge.source, edge.target)}
+    written = frozenset(map(table_key_of, declared))
+    return Touched(written=written, read=frozenset(ends) - written)
 
 
 def preview_write(
@@ -371,7 +422,11 @@ class _Preparation:
             for table_key, ids in validated.deletions.items()
         ]
         changes += [deletion for deletion in deletions if deletion.rows_deleted]
-        return Prepared(changes=tuple(changes), read_set=validated.read_set)
+        return Prepared(
+            changes=tuple(changes),
+            read_set=validated.read_set,
+            inserted=_digests_of_ids(validated, self._catalog),
+        )
 
     def count(self, snapshot: Snapshot) -> dict[str, TableCounts]:
         """What the write would change, without staging it."""

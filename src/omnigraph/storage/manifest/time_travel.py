@@ -3,8 +3,9 @@
 The newest commits of a branch are in the manifests, older ones in the history.
 
 Invariant: what a commit left is read from the manifest version it made while that may be believed,
-and afterwards put together from the commits: of every table the newest move at or before it. Both
-give the same snapshot; what neither knows raises an error.
+less what later commits of the same swap moved, and afterwards put together from the commits: of
+every table the newest move at or before it. Both give the same snapshot; what neither knows raises
+an error.
 """
 
 from __future__ import annotations
@@ -147,7 +148,39 @@ def _kept(root: Root, state: ManifestState, commit: GraphCommit) -> Snapshot | N
         left = read_manifest_version(root, commit.manifest_version, branch=state.ref)
     except NotFoundError:
         return None
-    return left.snapshot() if left.head.commit_id == commit.commit_id else None
+    if left.head.commit_id == commit.commit_id:
+        return left.snapshot()
+    return _before_others(root, left, commit)
+
+
+def _before_others(root: Root, left: ManifestState, commit: GraphCommit) -> Snapshot | None:
+    """What a commit left that one swap published with later ones; None if that is not known.
+
+    Tables that the later ones moved are where the commit itself left them.
+    """
+    together = {
+        row.commit_id: row
+        for row in left.rows
+        if isinstance(row, GraphCommit) and row.manifest_version == left.version
+    }
+    moved_later: set[str] = set()
+    current = together.get(left.head.commit_id)
+    while current is not None and current.commit_id != commit.commit_id:
+        moved_later |= {table_key for table_key, _, _ in current.tables}
+        current = together.get(current.parent_id or "")
+    moves = {table_key: Pin(version, fork) for table_key, version, fork in commit.tables}
+    if current is None or not moved_later <= moves.keys():
+        return None
+    snapshot = left.snapshot()
+    tables = dict(snapshot.tables)
+    for table_key in moved_later:
+        pin = moves[table_key]
+        entry = replace(tables[table_key], version=pin.version, fork=pin.fork)
+        facts = facts_at(root, entry, pin.version)
+        if facts is None:
+            return None
+        tables[table_key] = _with_facts(entry, facts)
+    return replace(snapshot, head=None, tables=tables, commit_id=commit.commit_id)
 
 
 def _put_together(

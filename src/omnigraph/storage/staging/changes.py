@@ -6,12 +6,14 @@ Invariant: nothing here commits. A staged change is an opaque value that only
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
-from lance.fragment import write_fragments
+from lance import LanceOperation
+from lance.fragment import FragmentMetadata, write_fragments
 
 from omnigraph import names
 from omnigraph.storage.lance.dataset_cache import cached_dataset
@@ -19,7 +21,7 @@ from omnigraph.storage.lance.datasets import translated
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from lance import LanceDataset, LanceOperation
+    from lance import LanceDataset
 
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.snapshot import TableEntry
@@ -87,6 +89,46 @@ def stage_append(root: Root, entry: TableEntry, rows: pa.Table) -> StagedChange:
         rows_deleted=0,
         make_operation=lambda: transaction.operation,
         base=base,
+    )
+
+
+def fragments_of_append(staged: StagedChange) -> tuple[str, ...] | None:
+    """What another process needs to commit an append; None if this is not only appended files."""
+    operation = staged.operation
+    if not isinstance(operation, LanceOperation.Append):
+        return None
+    return tuple(json.dumps(fragment.to_json()) for fragment in operation.fragments)
+
+
+def adopt_append(
+    root: Root, entry: TableEntry, *, fragments: Sequence[str], rows: int
+) -> StagedChange:
+    """An append whose files another process has written, staged on the version of an entry.
+
+    Raises:
+        ValueError: the fragments are not those of an append to this table.
+    """
+    appended = [FragmentMetadata.from_json(text) for text in fragments]
+    if not all(_is_of_new_files(fragment) for fragment in appended):
+        raise ValueError(f"the fragments for {entry.table_key} are not those of an append")
+    if sum(fragment.physical_rows for fragment in appended) != rows:
+        raise ValueError(f"the fragments for {entry.table_key} do not have {rows} rows")
+    return StagedChange(
+        entry=entry,
+        change=Change.APPEND,
+        rows_inserted=rows,
+        rows_updated=0,
+        rows_deleted=0,
+        make_operation=lambda: LanceOperation.Append(appended),
+        base=cached_dataset(root, entry),
+    )
+
+
+def _is_of_new_files(fragment: FragmentMetadata) -> bool:
+    """Whether it has nothing but data files in the folder of the table."""
+    return fragment.deletion_file is None and all(
+        file.base_id is None and "/" not in file.path and not file.path.startswith(".")
+        for file in fragment.files
     )
 
 
