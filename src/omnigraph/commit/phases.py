@@ -69,6 +69,8 @@ if TYPE_CHECKING:
     from omnigraph.storage.staging.changes import StagedChange
 
 _COMPANIONS_MAX: Final = 63
+_LOOKS_MAX: Final = 4
+_LOOK_SECONDS: Final = 0.006
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -397,19 +399,8 @@ def take_along(write: WriteRequest, moved: Moved) -> Moved:
     own = moved.armed.sidecar
     if own.offer is None:
         return moved
-    paths = [
-        path
-        for path in pending_sidecars(write.objects)
-        if path != own.path and names.sidecar_owner(path)[1] == own.incarnation
-    ]
-    offers = [
-        sidecar
-        for sidecar in read_sidecars(write.objects, paths)
-        # On a file system our sync covers what this host wrote, and nothing else.
-        if write.objects.root.scheme is not Scheme.LOCAL or sidecar.host == own.host
-    ]
     taken: list[Sidecar] = []
-    for sidecar in offers:
+    for sidecar in _gather(write, own):
         if len(taken) < _COMPANIONS_MAX and _may_join(sidecar, (own, *taken)):
             taken.append(sidecar)
     if not taken:
@@ -424,6 +415,38 @@ def take_along(write: WriteRequest, moved: Moved) -> Moved:
             Companion(sidecar=sidecar, version=above, below=Pin(below.version, below.fork))
             for sidecar, above, below in zip(taken, versions, (version, *versions), strict=False)
         ),
+    )
+
+
+def _gather(write: WriteRequest, own: Sidecar) -> tuple[Sidecar, ...]:
+    """The sidecars of other writers, once those that are staging for the same table are armed.
+
+    These are waited for a little while: without us they would be staged again.
+    """
+    is_local = write.objects.root.scheme is Scheme.LOCAL
+    for _ in range(_LOOKS_MAX):
+        paths = [
+            path
+            for path in pending_sidecars(write.objects)
+            if path != own.path and names.sidecar_owner(path)[1] == own.incarnation
+        ]
+        sidecars = read_sidecars(write.objects, paths)
+        if not any(_is_about_to_offer(sidecar, own) for sidecar in sidecars):
+            break
+        if is_local:
+            write.clock.sleep(_LOOK_SECONDS)
+    # On a file system our sync covers what this host wrote, and nothing else.
+    return tuple(sidecar for sidecar in sidecars if not is_local or sidecar.host == own.host)
+
+
+def _is_about_to_offer(sidecar: Sidecar, own: Sidecar) -> bool:
+    """Whether a writer of the same table has begun and is not armed yet."""
+    written = frozenset(table.table_key for table in own.tables)
+    return (
+        sidecar.state is SidecarState.STAGING
+        and sidecar.kind is WriterKind.WRITE
+        and sidecar.touched is not None
+        and sidecar.touched.written == written
     )
 
 

@@ -44,7 +44,12 @@ _SCHEMA_CHANGE_SECONDS: Final = 30.0
 _SCHEMA_CHANGE_PAUSE_SECONDS: Final = 0.1
 _SHORTEST_PAUSE_SECONDS: Final = 0.002
 _PAUSE_PER_LISTING: Final = 2.0
-_POLLS_PER_LISTING: Final = 3
+_PAUSE_OF_MEMBER_SECONDS: Final = 0.008
+"""Longer than a look at the manifest takes: all members of a table look all the time."""
+_POLLS_PER_LISTING: Final = 4
+_MEMBER_SECONDS: Final = 6.0
+_FRESH_PER_LOOK: Final = 60.0
+"""A commit is so many requests in a row, several times: a distant store needs more patience."""
 
 
 def take_turn(write: WriteRequest, started: Started, attempt: int) -> ManifestState:
@@ -73,7 +78,7 @@ def await_lead(
     if started.is_alone and not attempt:
         return None
     queue = _Queue(objects=write.objects, own=own, touched=own.touched, known={})
-    deadline = clock.now() + timedelta(seconds=_FRESH_SECONDS)
+    deadline = clock.now() + timedelta(seconds=_MEMBER_SECONDS)
     state, polls = armed.staged.on, 0
     while clock.now() < deadline:
         asked_at = clock.now()
@@ -91,11 +96,13 @@ def await_lead(
             sidecars = queue.read(queue.older(pending_sidecars(write.objects)))
             if any(is_abandoned(sidecar, now=asked_at) for sidecar in sidecars):
                 sweep(write.objects, clock)
-            elif not queue.ahead(sidecars, asked_at):
+            looking = (clock.now() - asked_at).total_seconds()
+            fresh_seconds = max(_FRESH_SECONDS, _FRESH_PER_LOOK * looking)
+            if not queue.ahead(sidecars, asked_at, fresh_seconds=fresh_seconds):
                 return None
         polls += 1
         looking = (clock.now() - asked_at).total_seconds()
-        clock.sleep(max(_SHORTEST_PAUSE_SECONDS, looking) * (0.5 + clock.jitter()))
+        clock.sleep(max(_PAUSE_OF_MEMBER_SECONDS, looking) * (0.5 + clock.jitter()))
     return None
 
 
@@ -128,10 +135,13 @@ class _Queue:
                 self.known[sidecar.path] = sidecar
         return sidecars
 
-    def ahead(self, sidecars: Iterable[Sidecar], now: datetime) -> int:
+    def ahead(
+        self, sidecars: Iterable[Sidecar], now: datetime, *, fresh_seconds: float = _FRESH_SECONDS
+    ) -> int:
         """How many young writers among them are in the way."""
         return sum(
-            _is_fresh(sidecar, now) and _meet(self.touched, sidecar.touched) for sidecar in sidecars
+            _is_fresh(sidecar, now, fresh_seconds) and _meet(self.touched, sidecar.touched)
+            for sidecar in sidecars
         )
 
 
@@ -180,9 +190,9 @@ def _meet(own: Touched | None, other: Touched | None) -> bool:
     return own is None or other is None or own.meets(other)
 
 
-def _is_fresh(sidecar: Sidecar, now: datetime) -> bool:
+def _is_fresh(sidecar: Sidecar, now: datetime, seconds: float) -> bool:
     """Whether it began, or was armed last, a short time ago."""
     began = began_at(sidecar.operation_id)
     if began is not None and sidecar.offer is not None:
         began = max(began.astimezone(UTC), datetime.fromisoformat(sidecar.beat_at))
-    return began is not None and (now - began.astimezone(UTC)).total_seconds() < _FRESH_SECONDS
+    return began is not None and (now - began.astimezone(UTC)).total_seconds() < seconds
