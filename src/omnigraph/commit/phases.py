@@ -424,6 +424,7 @@ def _gather(write: WriteRequest, own: Sidecar) -> tuple[Sidecar, ...]:
     These are waited for a little while: without us they would be staged again.
     """
     is_local = write.objects.root.scheme is Scheme.LOCAL
+    sidecars: tuple[Sidecar, ...] = ()
     for _ in range(_LOOKS_MAX):
         paths = [
             path
