@@ -96,10 +96,7 @@ storm *args:
 model-full:
     python -m tests.model.run full
 
-# Print one benchmark: commit | durability | load | maintain | merge | open_cost | optimize | query | s3_cost | s3_load | schema_change | search | skew | startup | supernode | upserts | writers
-# Print one benchmark: algorithms | commit | durability | load | maintain | merge | open_cost | optimize | query | s3_cost | s3_load | schema_change | search | skew | startup | supernode
-# Print one benchmark: commit | durability | load | maintain | merge | open_cost | optimize | query | s3_cost | s3_load | schema_change | search | skew | spark_scan | startup | supernode
-# Print one benchmark: commit | durability | load | maintain | merge | open_cost | optimize | query | s3_cost | s3_load | schema_change | search | skew | spark_query | startup | supernode
+# Print one benchmark, such as `just bench query`; `ls benchmarks` names them
 bench name *args:
     python -m benchmarks.{{name}} {{args}}
 

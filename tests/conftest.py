@@ -29,6 +29,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     # No test but those under tests/power is about power cuts; the others need no syncs.
     os.environ.setdefault("OMNIGRAPH_DURABILITY", "os")
+    # No test depends on what earlier runs left in the cache directory of the user.
+    os.environ.setdefault("OMNIGRAPH_CACHE", "")
     budgets.register(config)
     seed_hypothesis()
 

@@ -11,7 +11,8 @@ import omnigraph
 from omnigraph.engine import query
 from omnigraph.engine.access import access_path
 from omnigraph.engine.access.access_path import Access, Choice, choose_access
-from omnigraph.engine.access.in_memory import shared_cache
+from omnigraph.engine.access.background import WORKER
+from omnigraph.engine.access.column_cache import shared_cache
 from omnigraph.engine.run import Run
 from omnigraph.graph import Graph
 from omnigraph.query.binding import bind
@@ -19,7 +20,7 @@ from omnigraph.query.compile import compile_queries
 from omnigraph.query.plan import Mutation
 from omnigraph.query.planning import plan_query
 from omnigraph.storage.objects.location import parse_root
-from tests.engine.small_graphs import rows
+from tests.engine.small_graphs import asked, rows, rows_of
 from tests.query.differential import LIMITS
 from tests.query.evaluator import EPOCH
 from tests.stores import root_at
@@ -140,36 +141,61 @@ def test_edges_that_are_in_memory_are_used(graph: Graph) -> None:
 
 
 @pytest.mark.usefixtures("large")
-def test_edges_of_an_older_version_are_not_in_memory(graph: Graph) -> None:
+@pytest.mark.parametrize(("overlay", "access"), [("on", Access.RESIDENT), ("off", Access.PROBE)])
+def test_edges_in_memory_survive_a_commit(
+    graph: Graph, overlay: str, access: Access, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMNIGRAPH_OVERLAY", overlay)
     assert rows(graph, NAMED, access="resident") == [("2",)]
 
     graph.write({"edge:Knows": [{"src": "1", "dst": "9"}]})
 
-    assert chosen(graph, NAMED).access is Access.PROBE
+    assert chosen(graph, NAMED).access is access
     assert sorted(rows(graph, NAMED)) == [("2",), ("9",)]
 
 
 @pytest.mark.usefixtures("large")
-def test_lookups_that_took_as_long_as_reading_are_enough(graph: Graph) -> None:
+def test_lookups_that_took_as_long_as_reading_are_enough(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Never more than twice what the better way would have taken."""
+    monkeypatch.setenv("OMNIGRAPH_BACKGROUND", "off")
     choice = chosen(graph, NAMED)
 
-    access_path.SPENT.add(choice.pins, 0.04)
+    access_path.SPENT.add(choice.spender, 0.04)
     assert chosen(graph, NAMED).access is Access.PROBE
 
-    access_path.SPENT.add(choice.pins, 0.04)
+    access_path.SPENT.add(choice.spender, 0.04)
     assert chosen(graph, NAMED).access is Access.RESIDENT
     assert "lookups would cost as much" in chosen(graph, NAMED).why
 
 
 @pytest.mark.usefixtures("large")
+@pytest.mark.parametrize("text", [NAMED, 'match { $a: P { k: "1" } } return { $a.k }'])
+def test_tables_are_read_in_the_background_while_queries_look_up(graph: Graph, text: str) -> None:
+    access_path.SPENT.add(chosen(graph, text).spender, 10)
+    shared_cache().clear()
+    first = asked(graph, text)
+
+    expected = rows_of(first)
+
+    assert first.choice is not None
+    assert (first.choice.access, first.choice.prepares) == (Access.PROBE, True)
+    assert WORKER.wait(60)
+    second = asked(graph, text)
+    assert rows_of(second) == expected
+    assert second.choice is not None
+    assert (second.choice.access, second.choice.prepares) == (Access.RESIDENT, False)
+
+
+@pytest.mark.usefixtures("large")
 def test_the_time_of_lookups_is_remembered(graph: Graph) -> None:
-    pins = chosen(graph, NAMED).pins
-    assert access_path.SPENT.of(pins) == 0
+    spender = chosen(graph, NAMED).spender
+    assert access_path.SPENT.of(spender) == 0
 
     assert rows(graph, NAMED) == [("2",)]
 
-    assert access_path.SPENT.of(pins) > 0
+    assert access_path.SPENT.of(spender) > 0
 
 
 @pytest.mark.usefixtures("large")
@@ -185,9 +211,10 @@ def test_the_time_of_lookups_is_remembered(graph: Graph) -> None:
     ids=["edges", "nodes"],
 )
 def test_lookups_in_one_table_do_not_count_against_another(
-    graph: Graph, one: str, other: str
+    graph: Graph, one: str, other: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    access_path.SPENT.add(chosen(graph, one).pins, 10)
+    monkeypatch.setenv("OMNIGRAPH_BACKGROUND", "off")
+    access_path.SPENT.add(chosen(graph, one).spender, 10)
 
     assert chosen(graph, one).access is Access.RESIDENT
     assert chosen(graph, other).access is Access.PROBE
@@ -200,7 +227,7 @@ def test_lookups_in_one_graph_do_not_count_against_another(
 ) -> None:
     other = graph_at(tmp_path / "other")
 
-    access_path.SPENT.add(chosen(graph, text).pins, 10)
+    access_path.SPENT.add(chosen(graph, text).spender, 10)
 
     assert chosen(other, text).access is Access.PROBE
 
@@ -233,9 +260,9 @@ def test_a_run_that_meets_too_much_gives_the_whole_answer_once(
 ) -> None:
     monkeypatch.setattr(query, "MET_MOST", most)
     assert chosen(graph, text).access is Access.PROBE
-    pins = chosen(graph, text).pins
+    spender = chosen(graph, text).spender
 
     found = rows(graph, text)
 
-    assert access_path.SPENT.of(pins) > 0, "it was not looked up"
+    assert access_path.SPENT.of(spender) > 0, "it was not looked up"
     assert sorted(found, key=repr) == sorted(rows(graph, text, access="resident"), key=repr)

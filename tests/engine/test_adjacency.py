@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from omnigraph.engine.access.access import Adjacency, adjacency_of, sorted_steps
+from omnigraph.engine.access.adjacency import Adjacency, adjacency_of, sorted_steps
 from omnigraph.engine.run import Limits, Run
 from omnigraph.errors import QueryCancelledError
 from omnigraph.query.binding import BoundParameters
@@ -80,7 +80,7 @@ def test_every_step_is_there_once(seed: str, direction: EdgeDirection) -> None:
     owners, reached, places = adjacency.steps(nodes)
 
     found = list(
-        zip(owners.tolist(), reached.tolist(), adjacency.edges[places].tolist(), strict=True)
+        zip(owners.tolist(), reached.tolist(), adjacency.edges_at(places).tolist(), strict=True)
     )
     assert sorted(found) == sorted(plain_steps(edges, direction))
     assert [each[:2] for each in found] == sorted(each[:2] for each in found)
@@ -100,7 +100,7 @@ def test_distinct_ends_count_once_by_one_of_their_edges(
 
     pairs = list(zip(owners.tolist(), reached.tolist(), strict=True))
     assert pairs == sorted({(start, end) for start, end, _ in steps})
-    by = adjacency.edges[places].tolist()
+    by = adjacency.edges_at(places).tolist()
     assert {(*pair, edge) for pair, edge in zip(pairs, by, strict=True)} <= steps
 
 
@@ -139,7 +139,7 @@ def test_positions_beyond_32_bits_are_kept() -> None:
     adjacency = adjacency_of(start, end, edge, nodes=1, distinct=False)
 
     _, reached, places = adjacency.steps(np.array([0]))
-    assert (reached.tolist(), adjacency.edges[places].tolist()) == ([2**33], [2**34])
+    assert (reached.tolist(), adjacency.edges_at(places).tolist()) == ([2**33], [2**34])
 
 
 @pytest.mark.random

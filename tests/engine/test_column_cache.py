@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from omnigraph.engine.access.in_memory import (
+from omnigraph.engine.access.column_cache import (
     CACHE_VARIABLE,
     Arrays,
     ColumnCache,
@@ -273,7 +273,7 @@ def test_files_leave_with_the_process(tmp_path: Path) -> None:
 import time
 from pathlib import Path
 import pyarrow as pa
-from omnigraph.engine.access.in_memory import ColumnCache
+from omnigraph.engine.access.column_cache import ColumnCache
 
 def make():
     time.sleep({SLOW_SECONDS})

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from omnigraph.engine.access import in_memory
-from omnigraph.engine.access.in_memory import ColumnCache, place_of
+from omnigraph.engine.access import column_cache
+from omnigraph.engine.access.background import WORKER
+from omnigraph.engine.access.column_cache import ColumnCache, place_of
 from tests.drawing import seeds
 
 pytestmark = pytest.mark.unit
@@ -19,10 +20,11 @@ KEY = ("column", "of", "a test")
 
 
 @pytest.fixture(autouse=True)
-def _nothing_spent() -> Iterator[None]:
-    in_memory.SPENT.__init__()  # type: ignore[misc]
+def _nothing_spent(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("OMNIGRAPH_BACKGROUND", "off")
+    column_cache.SPENT.__init__()  # type: ignore[misc]
     yield
-    in_memory.SPENT.__init__()  # type: ignore[misc]
+    column_cache.SPENT.__init__()  # type: ignore[misc]
 
 
 def shuffled(seed: str) -> list[str]:
@@ -40,7 +42,7 @@ def test_every_id_is_found_where_it_stands(seed: str, spent: float, chunks: int)
     parts = [ids[at::chunks] for at in range(chunks)]
     column = pa.chunked_array([pa.array(each, pa.string()) for each in parts])
     held = [each for part in parts for each in part]
-    in_memory.SPENT.add(("order", *KEY), spent)
+    column_cache.SPENT.add(("order", *KEY), spent)
 
     found = {each: place_of(each, column, KEY, ColumnCache(1 << 20)) for each in [*ids, "no", "~"]}
 
@@ -49,7 +51,7 @@ def test_every_id_is_found_where_it_stands(seed: str, spent: float, chunks: int)
 
 @pytest.mark.parametrize("spent", [0.0, 1.0])
 def test_nothing_is_found_in_an_empty_column(spent: float) -> None:
-    in_memory.SPENT.add(("order", *KEY), spent)
+    column_cache.SPENT.add(("order", *KEY), spent)
 
     assert place_of("a", pa.array([], pa.string()), KEY, ColumnCache(1 << 20)) is None
 
@@ -67,3 +69,18 @@ def test_a_column_is_sorted_once_looking_through_it_took_as_long() -> None:
 
     assert ("order", *KEY) in cache
     assert cache.memory_bytes == 4 * len(column)
+
+
+def test_no_lookup_waits_for_the_sorting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMNIGRAPH_BACKGROUND")
+    column = pa.array([f"{each:07}" for each in range(1000)])
+    cache = ColumnCache(1 << 24)
+    key = ("a column that is sorted in the background",)
+    column_cache.SPENT.add(("order", *key), 1.0)
+
+    assert place_of("0000999", column, key, cache) == 999
+
+    assert WORKER.wait(60)
+    assert ("order", *key) in cache
+    assert place_of("0000998", column, key, cache) == 998
+    assert place_of("0000999 ", column, key, cache) is None

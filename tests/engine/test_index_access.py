@@ -9,7 +9,7 @@ import pytest
 
 from omnigraph.engine import query
 from omnigraph.engine.access import access_path
-from omnigraph.engine.access.in_memory import shared_cache
+from omnigraph.engine.access.column_cache import shared_cache
 from omnigraph.graph import Graph
 from tests.engine.small_graphs import as_bag, numbered_graph, random_pairs, rows
 from tests.query.differential import LIMITS, NARROW

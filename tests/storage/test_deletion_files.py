@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from omnigraph.storage.lance import deletion_files
+from omnigraph.storage.lance.deletion_files import read_deletions, read_roaring
 from omnigraph.storage.objects.location import Root, parse_root
-from omnigraph.storage.staging import row_changes
-from omnigraph.storage.staging.row_changes import read_deletions, read_roaring
 from tests.gate.seeds import run_seed
 
 pytestmark = pytest.mark.unit
@@ -103,4 +103,4 @@ def test_containers_of_runs_are_read() -> None:
 def test_what_is_no_bitmap_is_refused() -> None:
     with pytest.raises(ValueError, match="cookie"):
         list(read_roaring(b"\x00" * 16))
-    assert row_changes._decode("other", b"") is None
+    assert deletion_files._decode("other", b"") is None

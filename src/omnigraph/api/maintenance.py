@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from omnigraph.runner.progress import Progress
     from omnigraph.validation.check import CheckReport
 
+_DERIVED_ROWS_LEAST: Final = 100_000
 _RATE_LEAST: Final = 1000
 """With fewer bytes per second a scrub would never end."""
 
@@ -129,7 +130,9 @@ class Maintenance:
         self._handle.require_writable("optimize")
         options = OptimizeOptions(target_rows_per_fragment=target_rows_per_fragment)
         with self._working(spark, progress) as (workers, _):
-            return optimize_graph(self._handle.objects, workers, SYSTEM_CLOCK, options=options)
+            report = optimize_graph(self._handle.objects, workers, SYSTEM_CLOCK, options=options)
+        self._keep_adjacency()
+        return report
 
     def reconcile(self, *, dry_run: bool = True, also_foreign: bool = False) -> ReconcileReport:
         """Delete unreferenced forks of tables.
@@ -257,7 +260,7 @@ class Maintenance:
                 next_step="Make one with `omnigraph.parse_policy(text)`.",
             )
         with self._working(spark, progress) as (workers, session):
-            return maintain_graph(
+            report = maintain_graph(
                 self._handle.objects,
                 self._handle.view()[1].catalog,
                 policy or Policy(),
@@ -265,6 +268,18 @@ class Maintenance:
                 SYSTEM_CLOCK,
                 spark=session,
             )
+        self._keep_adjacency()
+        return report
+
+    def _keep_adjacency(self) -> None:
+        """Prepare queries of later processes: compaction moved the rows they would have shared."""
+        snapshot, contract = self._handle.view()
+        entries = snapshot.tables.values()
+        if any(entry.row_count >= _DERIVED_ROWS_LEAST for entry in entries):
+            # A process that only reads or writes does not pay for the import.
+            from omnigraph.engine.access.in_memory import keep_adjacency
+
+            keep_adjacency(self._handle.objects.root, snapshot, contract.catalog)
 
     @contextmanager
     def _working(

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import os
 import signal
 import sys
 from contextlib import contextmanager
@@ -578,6 +579,8 @@ tell_everywhere(app)
 def main() -> NoReturn:
     """Run the command line; every Omnigraph error becomes a message and an exit code."""
     gc.set_threshold(COLLECT_AFTER)
+    # A process that ends with its command would only pay for what a background thread prepares.
+    os.environ.setdefault("OMNIGRAPH_BACKGROUND", "off")
     listen()
     output.begin(as_json=_wants_json(sys.argv[1:]))
     code = _run()

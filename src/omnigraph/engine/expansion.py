@@ -24,12 +24,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph import names
 from omnigraph.engine import frames
-from omnigraph.engine.access.access import Adjacency, GraphAccess, runs_of
+from omnigraph.engine.access.access import GraphAccess
+from omnigraph.engine.access.adjacency import Adjacency, runs_of
 
 if TYPE_CHECKING:
     from omnigraph.engine.expressions.values import Filters
@@ -100,7 +100,7 @@ def one_hop(
         yield _count(plan, frame, wanted, adjacency, filters)
         return
     if _only_where_to(plan, frame, wanted):
-        if _is_everything(frame, starts, adjacency):
+        if frame.weights is None and adjacency.starts_everywhere(starts):
             yield _arrived(plan, adjacency, filters)
             return
         if not wanted.weighed:
@@ -152,16 +152,10 @@ def _only_where_to(plan: Expand, frame: frames.Frame, wanted: frames.RequiredCol
     )
 
 
-def _is_everything(frame: frames.Frame, starts: frames.Positions, adjacency: Adjacency) -> bool:
-    nodes = len(adjacency.offsets) - 1
-    every = frame.weights is None and len(starts) == nodes and adjacency.arrivals is not None
-    return every and np.array_equal(starts, np.arange(nodes))
-
-
 def _arrived(plan: Expand, adjacency: Adjacency, filters: Filters) -> frames.Frame:
     """All steps of an edge type at once: its nodes by how many steps lead to them."""
-    assert adjacency.arrivals is not None
-    often = adjacency.arrivals
+    often = adjacency.arrival_counts
+    assert often is not None
     if plan.predicate is not None:
         often = often * filters.of_table(plan.predicate, names.node_table_key(plan.end_type))
     reached = np.flatnonzero(often)
@@ -184,8 +178,7 @@ def _portions(
     adjacency: Adjacency, starts: frames.Positions, most: int
 ) -> Iterator[tuple[frames.Positions, frames.Positions]]:
     """All steps as pairs of row and place in the adjacency, at most so many at a time."""
-    first = adjacency.offsets[starts]
-    lengths = adjacency.offsets[starts + 1] - first
+    first, lengths = adjacency.extents(starts)
     cumulative_steps = np.cumsum(lengths)
     total = int(cumulative_steps[-1]) if len(cumulative_steps) else 0
     for begin in range(0, total, most):
@@ -210,13 +203,13 @@ def _reached(  # noqa: PLR0913, PLR0917 - the parts of a hop
     wanted: frames.RequiredColumns,
     filters: Filters,
 ) -> Iterator[frames.Frame]:
-    ends = ends_at(plan, adjacency.ends[places].astype(np.int64, copy=False))
+    ends = ends_at(plan, adjacency.ends_at(places))
     keep = allowed(plan, frame, rows, ends, filters)
     edges = None
     if plan.edge_variable is not None:
         edges = frames.EntityColumn(
             tables=(names.edge_table_key(plan.edge),),
-            positions=adjacency.edges[places].astype(np.int64, copy=False),
+            positions=adjacency.edges_at(places),
         )
         if plan.edge_predicate is not None:
             meeting = filters.of_entities(plan.edge_predicate, plan.edge_variable, edges)
@@ -332,7 +325,7 @@ class PathTracker:
     def _order_of(self, table: str, positions: frames.Positions) -> frames.Positions:
         """The places of entities in the order of their ids."""
         unique, inverse = np.unique(positions, return_inverse=True)
-        ids = self._access.column(table, names.ID_COLUMN).take(pa.array(unique))
+        ids = self._access.values(table, names.ID_COLUMN, unique)
         ranks = np.empty(len(unique), dtype=np.int64)
         ranks[np.asarray(pc.sort_indices(ids).to_numpy())] = np.arange(len(unique), dtype=np.int64)
         return ranks[inverse]
@@ -540,7 +533,7 @@ class _Search:
             if depth == 1 and self._chains:
                 fresh |= ends == starts[owners]
             fresh_rows = np.flatnonzero(fresh)
-            edges = adjacency.edges[places[fresh_rows]].astype(np.int64, copy=False)
+            edges = adjacency.edges_at(places[fresh_rows])
             candidates = Level(
                 owners=owners[fresh_rows],
                 nodes=ends[fresh_rows],

@@ -260,8 +260,7 @@ class Patterns:
         if candidates is None:
             candidates = self.access.candidates(table, plan.predicate, columns)
         if plan.predicate is None:
-            size = self.access.size(table)
-            return np.arange(size, dtype=np.int64) if candidates is None else candidates.positions
+            return self.access.positions(table) if candidates is None else candidates.positions
         if candidates is None:
             return np.flatnonzero(self.filters.of_table(plan.predicate, table))
         if candidates.exact:

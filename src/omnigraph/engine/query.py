@@ -13,7 +13,7 @@ Invariants:
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from enum import StrEnum
@@ -30,8 +30,11 @@ from omnigraph.engine.access.access_path import (
     Estimates,
     choose_access,
     keys_as_ids,
+    prepare,
 )
-from omnigraph.engine.access.in_memory import InMemoryAccess, shared_cache
+from omnigraph.engine.access.background import WORKER
+from omnigraph.engine.access.column_cache import shared_cache
+from omnigraph.engine.access.in_memory import InMemoryAccess
 from omnigraph.engine.access.index_access import IndexAccess, ProbeLimitExceeded
 from omnigraph.engine.expressions.scores import Scores
 from omnigraph.engine.expressions.statements import Statements
@@ -281,6 +284,8 @@ class InProcessAnswer:
     def _chosen(self) -> Iterator[pa.RecordBatch]:
         choice = choose_access(self.plan, self._run, self._root, self._snapshot, shared_cache())
         self.choice = choice
+        if choice.prepares:
+            self._prepare(choice)
         looked_up = self._look_up(choice) if choice.access is Access.PROBE else None
         if looked_up is None:
             yield from self._results(self._resident()).batches()
@@ -299,7 +304,16 @@ class InProcessAnswer:
                 self.profile = Profile()
             return None
         finally:
-            SPENT.add(choice.pins, time.perf_counter() - began)
+            SPENT.add(choice.spender, time.perf_counter() - began)
+
+    def _prepare(self, choice: Choice) -> None:
+        """Read the tables in the background."""
+        plan, root, snapshot, run = self.plan, self._root, self._snapshot, self._run
+
+        def job(check: Callable[[], None]) -> None:
+            prepare(plan, InMemoryAccess(run, root, snapshot, shared_cache(), check=check))
+
+        WORKER.submit(choice.spender, job)
 
     def _resident(self) -> InMemoryAccess:
         return InMemoryAccess(self._run, self._root, self._snapshot, shared_cache())

@@ -16,9 +16,13 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, assert_never
 
+import numpy as np
+
 from omnigraph import names
+from omnigraph.engine.access.background import WORKER
+from omnigraph.engine.access.column_cache import ColumnCache, CostMeter
 from omnigraph.engine.access.conditions import by_id
-from omnigraph.engine.access.in_memory import ColumnCache, CostMeter, edge_pins, version_of
+from omnigraph.engine.access.in_memory import InMemoryAccess, edges_are_in_memory, ids_are_in_memory
 from omnigraph.ids import key_properties
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan as lp
@@ -183,7 +187,10 @@ class Choice:
 
     access: Access
     why: str
-    pins: Hashable
+    spender: Hashable
+    """The tables that lookups are charged to; versions of a table share what is in memory."""
+    prepares: bool = False
+    """Whether the tables should be read into memory beside the query."""
 
 
 SPENT: Final = CostMeter()
@@ -200,12 +207,11 @@ def choose_access(  # noqa: PLR0911 - one per reason
     tables = {names.edge_table_key(edge) for edge in edges}
     tables |= {names.node_table_key(type_name) for scan in scans for type_name in scan.types}
     rows = sum(snapshot.tables[table].row_count for table in tables if table in snapshot.tables)
-    joins = [edge_pins(root, snapshot, run, edge) for edge in edges]
     entries = (snapshot.tables[table] for table in sorted(tables) if table in snapshot.tables)
-    pins = (root.uri, *(version_of(entry) for entry in entries))
+    spender = (root.uri, *(entry.location for entry in entries))
 
     def chosen(access: Access, why: str) -> Choice:
-        return Choice(access=access, why=why, pins=pins)
+        return Choice(access=access, why=why, spender=spender)
 
     if rows <= _SMALL_ROWS:
         return chosen(Access.RESIDENT, f"the tables have {rows:,} rows together")
@@ -216,16 +222,63 @@ def choose_access(  # noqa: PLR0911 - one per reason
         return chosen(Access.RESIDENT, "a ranking reads all entities")
     if not all(_is_named(scan) for scan in scans):
         return chosen(Access.RESIDENT, "no index applies to its start")
-    if joins and all(("ends", *join) in cache for join in joins):
+    if edges and is_prepared(plan, run, root, snapshot, cache):
         return chosen(Access.RESIDENT, "the edges are already in memory")
     reading = max(_SECONDS_AT_LEAST, rows * _SECONDS_PER_ROW)
-    if SPENT.of(pins) > reading:
+    if SPENT.of(spender) > reading:
+        if WORKER.is_allowed and (edges or not is_prepared(plan, run, root, snapshot, cache)):
+            why = "starts from indexed values while the tables are read in the background"
+            return Choice(access=Access.PROBE, why=why, spender=spender, prepares=True)
         return chosen(Access.RESIDENT, "lookups would cost as much as reading the tables")
     sizes = {key: entry.row_count for key, entry in snapshot.tables.items()}
     met = Estimates(run.catalog, sizes).met(plan)
     if met * _SECONDS_PER_LOOKUP > reading:
         return chosen(Access.RESIDENT, f"it would look up about {met:,.0f} edges")
     return chosen(Access.PROBE, "starts from indexed values")
+
+
+def is_prepared(
+    plan: lp.Plan, run: Run, root: Root, snapshot: Snapshot, cache: ColumnCache
+) -> bool:
+    """Whether `prepare` would find all it reads in memory."""
+    nodes = tuple(nodes_of(plan))
+    return all(
+        edges_are_in_memory(run, root, snapshot, cache, node.edge)
+        for node in nodes
+        if isinstance(node, lp.Expand)
+    ) and all(
+        ids_are_in_memory(run, root, snapshot, cache, names.node_table_key(type_name))
+        for node in nodes
+        if isinstance(node, lp.Scan)
+        for type_name in node.types
+    )
+
+
+def prepare(plan: lp.Plan, access: InMemoryAccess) -> None:
+    """Read what a plan needs whole tables for: ids, columns of conditions, and adjacency."""
+    nothing = np.zeros(0, dtype=np.int64)
+    for node in nodes_of(plan):
+        match node:
+            case lp.Scan():
+                tables = [names.node_table_key(type_name) for type_name in node.types]
+                columns = {names.ID_COLUMN, *(node.columns or ())}
+                columns |= _properties(node.predicate)
+            case lp.Expand():
+                distinct = node.edge_variable is None and node.path_variable is None
+                access.adjacency(node.edge, node.direction, distinct=distinct, frontier=nothing)
+                tables = [names.node_table_key(node.end_type)]
+                columns = _properties(node.predicate)
+            case _:
+                continue
+        for table in tables:
+            for column in sorted(columns):
+                access.column(table, column)
+            access.find_ids(table)
+
+
+def _properties(predicate: ex.Expression | None) -> set[str]:
+    parts = () if predicate is None else ex.walk(predicate)
+    return {part.name for part in parts if isinstance(part, ex.PropertyOf)}
 
 
 def nodes_of(plan: lp.Plan) -> Iterator[lp.Plan]:

@@ -22,9 +22,11 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph import names
-from omnigraph.engine.access.access import Adjacency, Candidates, adjacency_of, sorted_steps
+from omnigraph.engine.access.access import Candidates, taken
+from omnigraph.engine.access.adjacency import Adjacency, adjacency_of, sorted_steps
+from omnigraph.engine.access.column_cache import shared_cache
 from omnigraph.engine.access.conditions import exact_filter, find_ids, lance_filter, one_of
-from omnigraph.engine.access.in_memory import end_tables, shared_cache, text_counts
+from omnigraph.engine.access.in_memory import end_tables, text_counts
 from omnigraph.engine.access.text_ranking import SearchedTable, best_texts, index_corpus
 from omnigraph.engine.frames import Column, Positions, different, whole
 from omnigraph.engine.search import (
@@ -300,6 +302,12 @@ class IndexAccess:
 
     def size(self, table: str) -> int:
         return len(self._of(table).ids)
+
+    def positions(self, table: str) -> Positions:
+        return np.arange(self.size(table), dtype=np.int64)
+
+    def values(self, table: str, name: str, positions: Positions) -> Column:
+        return taken(self.column(table, name), positions)
 
     def column(self, table: str, name: str) -> Column:
         met = self._of(table)

@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.access.conditions import exact_filter, one_of
-from omnigraph.engine.access.in_memory import version_of
+from omnigraph.engine.access.resident_tables import version_of
 from omnigraph.engine.search import (
     K1,
     B,

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph import names
-from omnigraph.engine.access.access import GraphAccess, gathered, taken
+from omnigraph.engine.access.access import GraphAccess, gathered
 from omnigraph.engine.access.conditions import Leaf, simple_condition
 from omnigraph.engine.expressions.sql import sql_of
 from omnigraph.engine.expressions.statements import Statements
@@ -61,9 +61,10 @@ class Values:
         return self._true(predicate, lambda expression: self.leaf(expression, frame), frame.rows)
 
     def holds_in_table(self, predicate: ex.Expression, table: str) -> Mask:
-        """The entities of a table for which a condition about one variable is true."""
-        rows = self._access.size(table)
-        all_entities = EntityColumn(tables=(table,), positions=np.arange(rows, dtype=np.int64))
+        """The positions of a table for which a condition about one variable is true."""
+        positions = self._access.positions(table)
+        rows = len(positions)
+        all_entities = EntityColumn(tables=(table,), positions=positions)
 
         def leaf(expression: ex.Expression) -> Column:
             if isinstance(expression, ex.PropertyOf):
@@ -76,7 +77,13 @@ class Values:
             )
             return self.leaf(expression, Frame(rows=rows, entities={variable: all_entities}))
 
-        return self._true(predicate, leaf, rows)
+        meeting = self._true(predicate, leaf, rows)
+        size = self._access.size(table)
+        if rows == size:
+            return meeting
+        by_position = np.zeros(size, dtype=np.bool_)
+        by_position[positions[meeting]] = True
+        return by_position
 
     def column(self, expression: ex.Expression, frame: Frame) -> Column:
         """The values of an expression, one per row."""
@@ -157,7 +164,7 @@ class Values:
         if part_of_path.part is ex.PathPart.NODES:
             ids, lengths = self._node_ids(path), np.where(absent, 0, path.lengths + 1)
         else:
-            ids = taken(self._access.column(path.edge_table, names.ID_COLUMN), path.edges)
+            ids = self._access.values(path.edge_table, names.ID_COLUMN, path.edges)
             lengths = np.maximum(path.lengths, 0)
         offsets = np.zeros(len(lengths) + 1, dtype=np.int32)
         np.cumsum(lengths, out=offsets[1:])
@@ -166,12 +173,13 @@ class Values:
         )
 
     def _node_ids(self, path: PathColumn) -> Column:
-        rest = self._access.column(path.node_table, names.ID_COLUMN)
         if path.first_table == path.node_table:
-            return taken(rest, path.nodes)
+            return self._access.values(path.node_table, names.ID_COLUMN, path.nodes)
         # Between two types a path is one edge long: first, last, first, last.
-        first = self._access.column(path.first_table, names.ID_COLUMN)
-        ids = [taken(first, path.nodes[0::2]), taken(rest, path.nodes[1::2])]
+        ids = [
+            self._access.values(path.first_table, names.ID_COLUMN, path.nodes[0::2]),
+            self._access.values(path.node_table, names.ID_COLUMN, path.nodes[1::2]),
+        ]
         half = len(path.nodes) // 2
         order = np.arange(2 * half).reshape(2, half).T.reshape(-1)
         return pa.chunked_array([whole(part) for part in ids]).take(pa.array(order))

@@ -35,6 +35,7 @@ _METADATA_BYTES_KEPT: Final = 16 << 20
 _TABLES_KEPT: Final = 24
 
 
+_SCANNED: Final = "scanned"
 _KEPT: Final[LruCache[LanceDataset]] = LruCache(_TABLES_KEPT)
 
 
@@ -55,6 +56,19 @@ def cached_dataset(root: Root, entry: TableEntry) -> LanceDataset:
     if dataset is None:
         dataset = _open(root, entry)
         _KEPT.keep(key, dataset)
+    return dataset
+
+
+def dataset_for_scan(root: Root, entry: TableEntry) -> LanceDataset:
+    """The same for a scan without a filter, to which a damaged index does not matter."""
+    use_storage()
+    if entry.made_at is None:
+        return open_pinned(root, entry)
+    key = _key(root, entry, entry.version, entry.made_at)
+    dataset = _KEPT.get(key) or _KEPT.get((_SCANNED, key))
+    if dataset is None:
+        dataset = open_pinned(root, entry)
+        _KEPT.keep((_SCANNED, key), dataset)
     return dataset
 
 

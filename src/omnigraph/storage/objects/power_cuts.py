@@ -225,7 +225,7 @@ def _torn_files(root: Path) -> Iterator[Path]:
     for folder, folders, files in os.walk(root):
         folders[:] = [name for name in folders if name not in _NOT_WALKED]
         if Path(folder) == root:
-            own = (names.QUARANTINE_DIR, names.STAGING_DIR, names.BOOTS_DIR)
+            own = (names.QUARANTINE_DIR, names.STAGING_DIR, names.BOOTS_DIR, names.DERIVED_DIR)
             folders[:] = [name for name in folders if name not in own]
         for name in files:
             path = Path(folder, name)

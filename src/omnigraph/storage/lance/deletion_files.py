@@ -1,0 +1,105 @@
+"""Reads which rows of a fragment are deleted from its deletion file.
+
+Lance itself tells that only by what a scan of the whole fragment leaves out.
+
+Invariant: a file that does not hold as many rows as its version says is not used.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.storage.lance.base_paths import places_of_files
+from omnigraph.storage.objects.store import stored_objects
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
+    from omnigraph.storage.objects.location import Root
+
+# Lance's bitmaps of deleted rows have the portable format of Roaring
+# (https://github.com/RoaringBitmap/RoaringFormatSpec).
+_RUNS_COOKIE: Final = 12_347
+_PLAIN_COOKIE: Final = 12_346
+_NO_OFFSETS_BELOW: Final = 4
+_ARRAY_MAX: Final = 4_096
+_BITMAP_BYTES: Final = 8_192
+
+
+def read_deletions(
+    root: Root, dataset: LanceDataset, fragment_ids: Collection[int]
+) -> np.ndarray | None:
+    """The row addresses of deleted rows, ascending; None if a deletion file cannot be read here."""
+    places = places_of_files(root, dataset)
+    parts = [np.empty(0, np.uint64)]
+    for number in sorted(fragment_ids):
+        fragment = dataset.get_fragment(number)
+        assert fragment is not None
+        file = fragment.metadata.deletion_file
+        if file is None:
+            continue
+        content = stored_objects(root).read(f"{places[file.base_id]}/{file.path(number)}")
+        offsets = None if content is None else _decode(file.file_type, content)
+        if offsets is None or len(offsets) != file.num_deleted_rows:
+            return None
+        parts.append((np.uint64(number) << np.uint64(32)) | np.sort(offsets).astype(np.uint64))
+    return np.concatenate(parts)
+
+
+def _decode(file_type: str, content: bytes) -> np.ndarray | None:
+    try:
+        match file_type:
+            case "array":
+                (column,) = pa.ipc.open_file(content).read_all().columns
+                offsets: np.ndarray = column.to_numpy()
+                return offsets
+            case "bitmap":
+                return np.concatenate([np.empty(0, np.uint32), *read_roaring(content)])
+            case _:
+                return None
+    except (ValueError, IndexError, OSError, struct.error):
+        return None
+
+
+def read_roaring(content: bytes) -> Iterator[np.ndarray]:
+    """The members of a bitmap, container by container, ascending.
+
+    Raises:
+        ValueError: it is cut off, or no such bitmap.
+    """
+    (cookie,) = struct.unpack_from("<I", content)
+    if cookie & 0xFFFF == _RUNS_COOKIE:
+        size, at = (cookie >> 16) + 1, 4
+        flags = np.frombuffer(content, np.uint8, -(-size // 8), at)
+        is_run = np.unpackbits(flags, bitorder="little")[:size].astype(bool)
+        at += len(flags)
+    elif cookie == _PLAIN_COOKIE:
+        (size,) = struct.unpack_from("<I", content, 4)
+        is_run, at = np.zeros(size, bool), 8
+    else:
+        raise ValueError(f"cookie {cookie}")
+    heads = np.frombuffer(content, "<u2", 2 * size, at).reshape(size, 2).astype(np.uint32)
+    at += 4 * size
+    if cookie == _PLAIN_COOKIE or size >= _NO_OFFSETS_BELOW:
+        at += 4 * size
+    for (key, highest), run in zip(heads, is_run, strict=True):
+        low, at = _container(content, at, int(highest) + 1, is_run=bool(run))
+        yield (key << np.uint32(16)) | low.astype(np.uint32)
+
+
+def _container(content: bytes, at: int, members: int, *, is_run: bool) -> tuple[np.ndarray, int]:
+    """The lower halves of one container's members, and where the next one starts."""
+    if is_run:
+        (count,) = struct.unpack_from("<H", content, at)
+        runs: Any = np.frombuffer(content, "<u2", 2 * count, at + 2).reshape(count, 2)
+        ranges = [np.arange(start, start + more + 1) for start, more in runs.tolist()]
+        return np.concatenate([np.empty(0, np.int64), *ranges]), at + 2 + 4 * count
+    if members <= _ARRAY_MAX:
+        return np.frombuffer(content, "<u2", members, at), at + 2 * members
+    bits = np.frombuffer(content, np.uint8, _BITMAP_BYTES, at)
+    return np.flatnonzero(np.unpackbits(bits, bitorder="little")), at + _BITMAP_BYTES

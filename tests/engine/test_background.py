@@ -1,0 +1,71 @@
+"""Jobs of the background thread: each key once at a time, and never over and over."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from omnigraph.engine.access.background import Worker
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    made = Worker()
+    yield made
+    made.stop()
+
+
+def test_a_key_waits_once(worker: Worker) -> None:
+    gate, done = threading.Event(), list[str]()
+
+    def job(name: str) -> Callable[[Callable[[], None]], None]:
+        def run(_: Callable[[], None]) -> None:
+            assert gate.wait(60)
+            done.append(name)
+
+        return run
+
+    for name in ("a", "a", "b", "a", "b"):
+        worker.submit(name, job(name))
+    gate.set()
+
+    assert worker.wait(60)
+    assert done == ["a", "b"]
+
+
+def test_a_job_that_failed_is_not_tried_again_at_once(worker: Worker) -> None:
+    tries = list[int]()
+
+    def fail(_: Callable[[], None]) -> None:
+        tries.append(1)
+        raise ValueError
+
+    for _ in range(3):
+        worker.submit("key", fail)
+        assert worker.wait(60)
+
+    assert tries == [1]
+
+
+def test_a_stopped_worker_ends_its_job(worker: Worker) -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    def endless(check: Callable[[], None]) -> None:
+        begun.set()
+        try:
+            while True:
+                check()
+        finally:
+            ended.set()
+
+    worker.submit("key", endless)
+    assert begun.wait(60)
+
+    worker.stop()
+
+    assert ended.wait(60)
+    assert not worker.is_allowed
