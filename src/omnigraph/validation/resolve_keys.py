@@ -415,7 +415,7 @@ class _NodeIds:
         for number, (_, table_key, columns) in enumerate(self.spaces):
             if table_key in work.piece.rows:
                 rows = refused.get(table_key)
-                for batch, _ in _kept_rows(work.piece, rows, table_key, columns, task):
+                for batch, _ in _read_kept(work.piece, rows, table_key, columns, task):
                     yield number, hash_keys(batch.columns, self.seed)
 
     def _remaining(self, work: _SendPinned, task: Task) -> Iterator[tuple[int, KeyHashes]]:
@@ -424,7 +424,7 @@ class _NodeIds:
                 continue
             deleted = work.removed.get(keyed_bucket.DELETED, _NO_ADDRESSES)
             columns = [ID_COLUMN, ROW_ADDRESS] if len(deleted) else [ID_COLUMN]
-            for batch in _pinned_rows(self.pinned, work, columns, task):
+            for batch in _read_pinned_rows(self.pinned, work, columns, task):
                 ids = batch.column(ID_COLUMN)
                 if len(deleted):
                     is_deleted = np.isin(batch.column(ROW_ADDRESS).to_numpy(), deleted)
@@ -432,7 +432,7 @@ class _NodeIds:
                 yield self.spaces.index(space_of(role)), hash_keys([ids], self.seed)
 
 
-def _kept_rows(
+def _read_kept(
     piece: IncomingPiece,
     refused: np.ndarray | None,
     table_key: str,
@@ -448,7 +448,7 @@ def _kept_rows(
         yield without_refused(batch, numbers, refused)
 
 
-def _pinned_rows(
+def _read_pinned_rows(
     pinned: PinnedTables, work: _SendPinned, columns: Sequence[str], task: Task
 ) -> Iterator[pa.RecordBatch]:
     table_key = work.read.table_key
@@ -513,7 +513,7 @@ class _Sender:
             roles = self._incoming_roles(table_key, with_ids=bool(piece.given_ids.get(table_key)))
             if not roles.numbered:
                 continue
-            for rows, numbers in _kept_rows(
+            for rows, numbers in _read_kept(
                 piece, refused.get(table_key), table_key, roles.columns, task
             ):
                 self._add(buckets, roles, rows, numbers, piece.generated)
@@ -562,7 +562,7 @@ class _Sender:
         needed = [*columns, ROW_ADDRESS] if needs_addresses else columns
         only = self._matching(read)
         buckets = KeyBuckets(self._hashing)
-        for batch in _pinned_rows(self._pinned, work, needed, task):
+        for batch in _read_pinned_rows(self._pinned, work, needed, task):
             # Where rows are matters only if they may be removed, or shown.
             addresses = (
                 batch.column(ROW_ADDRESS).to_numpy()
