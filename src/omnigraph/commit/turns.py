@@ -62,8 +62,13 @@ def take_turn(write: WriteRequest, started: Started, attempt: int) -> ManifestSt
 
 
 def newest_state(write: WriteRequest, started: Started, attempt: int) -> ManifestState:
-    """The state to stage on without waiting."""
-    return read_manifest(write.objects.root, branch=write.branch) if attempt else started.state
+    """The state to stage on without waiting, except for a schema change that lost a race."""
+    has_waited = not started.is_alone and _let_schema_change_pass(
+        write.objects, started.sidecar, write.clock
+    )
+    if has_waited or attempt:
+        return read_manifest(write.objects.root, branch=write.branch)
+    return started.state
 
 
 def await_lead(
@@ -176,14 +181,17 @@ def _wait(queue: _Queue, clock: Clock, pending: tuple[str, ...] | None) -> bool:
     return True
 
 
-def _let_schema_change_pass(objects: Objects, own: Sidecar, clock: Clock) -> None:
-    """A schema change may have run for minutes; one that lost a race is waited for."""
+def _let_schema_change_pass(objects: Objects, own: Sidecar, clock: Clock) -> bool:
+    """Wait for a schema change that lost a race, and may have run for minutes; True if there is."""
     deadline = clock.now() + timedelta(seconds=_SCHEMA_CHANGE_SECONDS)
+    has_waited = False
     while clock.now() < deadline:
         lock = schema_change_under_way(objects, now=clock.now())
         if lock is None or not lock.is_impatient or lock.operation_id >= own.operation_id:
-            return
+            break
         clock.sleep(_SCHEMA_CHANGE_PAUSE_SECONDS)
+        has_waited = True
+    return has_waited
 
 
 def _meet(own: Touched | None, other: Touched | None) -> bool:

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
+from omnigraph.display.pages import Displayed
 from omnigraph.errors import OmnigraphError, StorageUnavailableError
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StageMetrics:
+class StageMetrics(Displayed):
     """What one stage of a verb cost, all its runs together.
 
     `read_bytes` are those of input files, `written_bytes` those of files of tables. Messages of

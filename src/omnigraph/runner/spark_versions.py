@@ -152,10 +152,13 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     """
     from pyspark.sql.pandas.types import to_arrow_type  # pandas
 
+    convert: Callable[..., pa.DataType] = to_arrow_type
+    # Before Spark 4.2 a point in time is in UTC without being asked for it.
+    zone = {"timezone": "UTC"} if "timezone" in signature(convert).parameters else {}
     columns: list[pa.Field] = []
     for column in schema.fields:
         try:
-            columns.append(pa.field(column.name, to_arrow_type(column.dataType)))
+            columns.append(pa.field(column.name, convert(column.dataType, **zone)))
         except TypeError as error:
             raise InvalidInputError(
                 f"the frame has a column {column.name!r:.80} of the type "
