@@ -29,7 +29,7 @@ BOUNDS: Final[Mapping[str, Bound]] = {
     "branch create": Bound(19, 19),
     "first commit on a branch": Bound(60, 53),
     "merge, fast-forward": Bound(32, 31),
-    "merge, three-way": Bound(47, 46),
+    "merge, three-way": Bound(61, 58),
     "optimize, nothing to do": Bound(72, 50),
     "cleanup, preview": Bound(320, 200),
     "check": Bound(460, 370),

@@ -15,12 +15,16 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.storage.lance.base_paths import places_of_files
+from omnigraph.storage.objects.lru_cache import LruCache
 from omnigraph.storage.objects.store import stored_objects
 
 if TYPE_CHECKING:
     from lance import LanceDataset
 
     from omnigraph.storage.objects.location import Root
+
+_KEPT_ROWS_MAX: Final = 65_536
+_READ: Final[LruCache[np.ndarray]] = LruCache(64)
 
 # Lance's bitmaps of deleted rows have the portable format of Roaring
 # (https://github.com/RoaringBitmap/RoaringFormatSpec).
@@ -43,12 +47,23 @@ def read_deletions(
         file = fragment.metadata.deletion_file
         if file is None:
             continue
-        content = stored_objects(root).read(f"{places[file.base_id]}/{file.path(number)}")
-        offsets = None if content is None else _decode(file.file_type, content)
+        path = f"{places[file.base_id]}/{file.path(number)}"
+        offsets = _read_offsets(root, path, file.file_type)
         if offsets is None or len(offsets) != file.num_deleted_rows:
             return None
         parts.append((np.uint64(number) << np.uint64(32)) | np.sort(offsets).astype(np.uint64))
     return np.concatenate(parts)
+
+
+def _read_offsets(root: Root, path: str, file_type: str) -> np.ndarray | None:
+    """What a deletion file lists; a version names another file for other content."""
+    offsets = _READ.get((root.uri, path))
+    if offsets is None:
+        content = stored_objects(root).read(path)
+        offsets = None if content is None else _decode(file_type, content)
+        if offsets is not None and len(offsets) <= _KEPT_ROWS_MAX:
+            _READ.keep((root.uri, path), offsets)
+    return offsets
 
 
 def _decode(file_type: str, content: bytes) -> np.ndarray | None:
