@@ -200,6 +200,13 @@ def pauses_of_write(graph: Graph, rows: dict[str, object], older: phases.Started
 ACCOUNT, NOTE, PAID = "node:Account", "node:Note", "edge:Paid"
 
 
+@pytest.fixture
+def combining(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writers wait as on a distant store."""
+    monkeypatch.setenv("OMNIGRAPH_COMBINE", "always")
+
+
+@pytest.mark.usefixtures("combining")
 @pytest.mark.parametrize(
     ("touched", "waits"),
     [
@@ -221,8 +228,15 @@ def test_a_write_waits_only_for_older_writers_of_its_tables(
     assert accounts(graph) == {"a": 1}
 
 
+@pytest.mark.usefixtures("combining")
 def test_an_edge_waits_for_an_older_writer_of_its_endpoints(graph: Graph) -> None:
     graph.write({"Account": [account("a", 1)]})
     older = older_writer(graph, Touched(written=frozenset({ACCOUNT}), read=frozenset()))
 
     assert pauses_of_write(graph, {"Paid": [pay("a", "a", 1)]}, older)
+
+
+def test_on_a_disk_a_write_waits_for_every_older_writer(graph: Graph) -> None:
+    older = older_writer(graph, Touched(written=frozenset({NOTE}), read=frozenset()))
+
+    assert pauses_of_write(graph, {"Account": [account("a", 1)]}, older)

@@ -10,6 +10,7 @@ logs what it began and what it was told; some of its rows have the id of a row o
 from __future__ import annotations
 
 import json
+import os
 import random
 import sys
 from pathlib import Path
@@ -22,6 +23,7 @@ from tests.commit.small_graphs import account
 
 
 def main(verb: str, root: str, *arguments: str) -> None:
+    os.environ["OMNIGRAPH_COMBINE"] = "always"  # on a disk, too
     if verb == "storm":
         name, log = arguments
         storm(root, name, Path(log))

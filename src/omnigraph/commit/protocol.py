@@ -34,7 +34,7 @@ from omnigraph.commit.phases import (
 )
 from omnigraph.commit.publish import Decided, decision_in, require_schema
 from omnigraph.commit.sidecar import active_operation, read_sidecar
-from omnigraph.commit.turns import await_lead, newest_state, take_turn
+from omnigraph.commit.turns import await_lead, gains_from_company, newest_state, take_turn
 from omnigraph.failpoints import reach
 from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.manifest_rows import Outcome
@@ -76,10 +76,11 @@ def commit_write(write: WriteRequest, verb: Verb) -> Finished:
 def _drive(write: WriteRequest, verb: Verb, started: Started) -> Finished:
     """Attempt a started operation until it is finished."""
     visible = started.sidecar
+    is_combining = gains_from_company(write.objects.root)
     try:
         started.require_no_failure()
         for attempt in range(_ATTEMPTS_MAX):
-            is_offered = verb.may_be_offered and attempt < _OFFERS_MAX
+            is_offered = verb.may_be_offered and attempt < _OFFERS_MAX and is_combining
             if is_offered:
                 state = newest_state(write, started, attempt)
             else:

@@ -10,6 +10,7 @@ is wrong about the tables of another, costs time and never data.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
@@ -30,6 +31,7 @@ from omnigraph.commit.sidecar import (
 )
 from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.objects.durability import make_durable
+from omnigraph.storage.objects.location import Scheme
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,8 +39,10 @@ if TYPE_CHECKING:
     from omnigraph.clock import Clock
     from omnigraph.commit.phases import Armed, Started, WriteRequest
     from omnigraph.storage.manifest.state import ManifestState
+    from omnigraph.storage.objects.location import Root
     from omnigraph.storage.objects.store import Objects
 
+_VARIABLE: Final = "OMNIGRAPH_COMBINE"
 _FRESH_SECONDS: Final = 2.0
 _SCHEMA_CHANGE_SECONDS: Final = 30.0
 _SCHEMA_CHANGE_PAUSE_SECONDS: Final = 0.1
@@ -52,9 +56,20 @@ _FRESH_PER_LOOK: Final = 60.0
 """A commit is so many requests in a row, several times: a distant store needs more patience."""
 
 
+def gains_from_company(root: Root) -> bool:
+    """Whether writers that wait are published together.
+
+    That saves requests in a row, which take time on a distant store. On a disk a commit takes CPU
+    time, of which writers that look after each other need more.
+    """
+    return root.scheme is not Scheme.LOCAL or os.environ.get(_VARIABLE) == "always"
+
+
 def take_turn(write: WriteRequest, started: Started, attempt: int) -> ManifestState:
     """Let older writers of the same tables go first; the state to stage on."""
-    queue = _Queue(objects=write.objects, own=started.sidecar, touched=started.touched, known={})
+    # On a disk, writers of other tables would only lose swaps of the manifest to each other.
+    touched = started.touched if gains_from_company(write.objects.root) else None
+    queue = _Queue(objects=write.objects, own=started.sidecar, touched=touched, known={})
     has_waited = _wait(queue, write.clock, None if attempt else started.pending)
     if has_waited or attempt:
         return read_manifest(write.objects.root, branch=write.branch)
