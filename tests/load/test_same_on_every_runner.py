@@ -28,7 +28,7 @@ from tests.runner.random_runner import RandomRunner
 pytestmark = [pytest.mark.random, pytest.mark.timeout(0)]
 
 
-@pytest.mark.cost("20 random inputs, each loaded and checked on three runners", 16)
+@pytest.mark.cost("12 random inputs, each loaded and checked on three runners", 10)
 def test_random_loads_end_alike_on_every_runner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -44,7 +44,7 @@ def test_random_loads_end_alike_on_every_runner(
 
         return prepare
 
-    @drawn(14)
+    @drawn(12)
     @given(case=loads(records=any_records()), seed=st.integers(0, 10_000))
     def check(case: Case, seed: int) -> None:
         ways = {
