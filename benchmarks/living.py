@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import shutil
 import statistics
@@ -63,6 +62,16 @@ class Spent:
 
     cpu: float
     wall: float
+
+
+# A child's peak is never below the memory of its parent: a small process in between starts it.
+MEASURED: Final = """
+import resource, subprocess, sys, time
+began = time.perf_counter()
+subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)
+usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(time.perf_counter() - began, usage.ru_utime + usage.ru_stime, usage.ru_maxrss)
+"""
 
 
 def main() -> None:
@@ -214,17 +223,13 @@ def cold_from_shell(place: Path, what: str) -> dict[str, Any]:
     """A process of the shell that answers once; the page cache is warm."""
     spent, peaks = [], []
     for _ in range(3):
-        began = time.perf_counter()
-        process = subprocess.Popen(
-            [COMMAND, "query", str(place), "-e", TWO_HOPS, "--format", "jsonl"],
-            stdout=subprocess.DEVNULL,
+        command = [COMMAND, "query", str(place), "-e", TWO_HOPS, "--format", "jsonl"]
+        answer = subprocess.run(
+            [sys.executable, "-S", "-c", MEASURED, *command], check=True, capture_output=True
         )
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        assert process.returncode == 0
-        wall = time.perf_counter() - began
-        spent.append(Spent(cpu=usage.ru_utime + usage.ru_stime, wall=wall))
-        peaks.append(usage.ru_maxrss * 1024)
+        wall, cpu, peak = map(float, answer.stdout.split())
+        spent.append(Spent(cpu=cpu, wall=wall))
+        peaks.append(int(peak) * 1024)
     figures: dict[str, Any] = shown(f"{what} from the shell", spent)
     print(f"{'':34} most memory {max(peaks) / 1e6:,.0f} MB")
     return figures | {f"{what} peak": max(peaks)}
