@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from omnigraph.engine.access.background import Worker
+from tests.forking.programs import run_code
 
 pytestmark = pytest.mark.unit
 
@@ -69,3 +70,26 @@ def test_a_stopped_worker_ends_its_job(worker: Worker) -> None:
 
     assert ended.wait(60)
     assert not worker.is_allowed
+
+
+FORKING = """
+import os, threading
+from omnigraph.engine.access.background import WORKER
+
+running, ended = threading.Event(), threading.Event()
+WORKER.submit("parent", lambda _: (running.set(), ended.wait()))
+running.wait()
+with WORKER._changed:  # as if another thread were submitting
+    child = os.fork()
+    if not child:
+        done = threading.Event()
+        WORKER.submit("child", lambda _: done.set())
+        os._exit(0 if done.wait(20) and WORKER.wait(20) else 1)
+ended.set()
+_, status = os.waitpid(child, 0)
+raise SystemExit(os.waitstatus_to_exitcode(status))
+"""
+
+
+def test_a_forked_process_has_a_worker_of_its_own() -> None:
+    assert run_code(FORKING, env={"OMNIGRAPH_BACKGROUND": "on"}).returncode == 0

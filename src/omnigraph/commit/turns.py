@@ -1,4 +1,7 @@
-"""How writers of one graph take turns: by age, and only where one may undo the other's work.
+"""How writers of one graph take turns, by age.
+
+On an object store a writer waits only for those that are in its way, and appends that wait are
+published together. On a disk all writers queue, see `gains_from_company`.
 
 Two writers are in each other's way if one writes a table that the other writes or relies on. Which
 tables these are is a guess until a writer is armed, made from the types that it names; one that

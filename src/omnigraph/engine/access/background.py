@@ -5,9 +5,9 @@ Invariants:
   nothing, and the query that needs the tables reports the error by itself.
 - A job of one key takes at most a tenth of the time, and one that failed is not tried again for a
   minute: what does not fit into a cache is not prepared over and over.
-- One thread at a lower priority, ended with the process. `OMNIGRAPH_BACKGROUND=off` starts none:
-  queries then prepare what they need themselves. The command line sets it, as its processes end
-  with their query.
+- One thread at a lower priority, ended with the process; a forked process starts its own.
+  `OMNIGRAPH_BACKGROUND=off` starts none: queries then prepare what they need themselves. The
+  command line sets it, as its processes end with their query.
 """
 
 from __future__ import annotations
@@ -41,6 +41,10 @@ class Worker:
     """A thread that is started by its first job; thread-safe."""
 
     def __init__(self) -> None:
+        self.start_anew()
+
+    def start_anew(self) -> None:
+        """Be without a thread and jobs: a forked process has neither, nor who held the lock."""
         self._changed = threading.Condition()
         self._jobs: OrderedDict[Hashable, Job] = OrderedDict()
         self._running: Hashable | None = None
@@ -115,3 +119,5 @@ class Worker:
 
 WORKER: Final = Worker()
 """The worker of this process."""
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=WORKER.start_anew)
