@@ -90,6 +90,8 @@ SOURCE_COLUMN: Final = "src"
 TARGET_COLUMN: Final = "dst"
 SYSTEM_COLUMNS: Final = (ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN)
 ROW_ADDRESS: Final = "_rowaddr"
+ADDRESS_BITS: Final = 32
+"""The bits of a row address that are the offset in a fragment; the fragment is in the others."""
 LANCE_COLUMNS: Final = (
     "_rowid",
     ROW_ADDRESS,

@@ -353,7 +353,7 @@ def _gone_files(scratch: Scratch, table: TableToWrite, addresses: np.ndarray) ->
     writer = BucketWriter(scratch, table=table.number, role=_GONE, buckets=len(table.groups))
     # The upper half of a row address is the fragment. Replaced rows are removed, too: their new
     # contents are written elsewhere under the same row ids.
-    fragments = addresses >> np.uint64(32)
+    fragments = addresses >> np.uint64(names.ADDRESS_BITS)
     # By group and not by bucket: one task has to shrink a fragment, with its rows of all buckets.
     for fragment in np.unique(fragments).tolist():
         rows = pa.array(addresses[fragments == fragment], pa.uint64())

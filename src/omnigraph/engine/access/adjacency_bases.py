@@ -69,7 +69,6 @@ _BYTES_PER_EDGE: Final = 48
 _SAME: Final = "same"
 FOLD_LEAST: Final = 1 << 16
 _FOLD_SHARE: Final = 100
-_ADDRESS_BITS: Final = 32
 STORED_LEAST: Final = 100_000
 """An adjacency of fewer edges is built faster than it is worth a file."""
 _ONE_WAY: Final = (EdgeDirection.FORWARD, EdgeDirection.BACKWARD)
@@ -625,7 +624,7 @@ def _ids_of_ends(table: NumberedTable, places: Positions, check: Check) -> list[
     for fragment in table.pinned.fragments:
         start, rows = table.slots.layout.extent_of(fragment.files)
         inside = (places >= start) & (places < start + rows)
-        first = fragment.fragment_id << _ADDRESS_BITS
+        first = fragment.fragment_id << names.ADDRESS_BITS
         addresses[inside] = places[inside] - start + first
     rows_in_order = rows_at(table.pinned.root, table.pinned.entry, addresses, columns=_ENDS)
     order = pa.array(np.argsort(np.argsort(addresses)))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from omnigraph.names import ADDRESS_BITS
 from omnigraph.storage.lance.base_paths import places_of_files
 from omnigraph.storage.objects.lru_cache import LruCache
 from omnigraph.storage.objects.store import stored_objects
@@ -51,7 +52,9 @@ def read_deletions(
         offsets = _read_offsets(root, path, file.file_type)
         if offsets is None or len(offsets) != file.num_deleted_rows:
             return None
-        parts.append((np.uint64(number) << np.uint64(32)) | np.sort(offsets).astype(np.uint64))
+        parts.append(
+            (np.uint64(number) << np.uint64(ADDRESS_BITS)) | np.sort(offsets).astype(np.uint64)
+        )
     return np.concatenate(parts)
 
 

@@ -230,7 +230,7 @@ def _shrink_at(root: Root, entry: TableEntry, addresses: np.ndarray) -> tuple[bu
 
 def by_fragment(addresses: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     """The fragments that hold these rows, with their offsets."""
-    fragments = addresses >> np.uint64(32)
+    fragments = addresses >> np.uint64(names.ADDRESS_BITS)
     for fragment in np.unique(fragments).tolist():
         yield int(fragment), np.sort(addresses[fragments == fragment] & np.uint64(0xFFFFFFFF))
 

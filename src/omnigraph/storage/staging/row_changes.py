@@ -44,7 +44,6 @@ ROWS_PER_PART: Final = 1 << 20
 """Rows in the fragments of one part, unless a single fragment holds more."""
 
 _ROW_ID, _ADDRESS, _, _, _STAMP = names.LANCE_COLUMNS
-_ADDRESS_BITS: Final = 32
 _BATCH_ROWS: Final = 8_192
 _BATCH_BYTES: Final = 8 << 20
 _TAKEN_ROWS: Final = 4_096
