@@ -23,6 +23,8 @@ from pathlib import Path
 CHECKOUT = Path(__file__).parent.parent.parent
 OLDER_SPARK = {"3.5": "3.5.9", "4.0": "4.0.5", "4.1": "4.1.4"}
 """The releases of PySpark that tests run on, beside the one of constraints.txt."""
+OLDEST_LIBRARIES = {"3.5": ("pyarrow==19.0.1", "numpy==2.0.2")}
+"""The oldest releases that pyproject.toml allows, which the tests of the oldest Spark run with."""
 OLDER_SPARK_WARNINGS = (
     *("-W", "ignore::ResourceWarning"),
     *("-W", "ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -73,21 +75,22 @@ def build_environment() -> str:
 
 
 def build_older_spark(version: str, python: str = sys.executable) -> str:
-    """Unpack a release of PySpark, and the Py4J it needs, unless the cache has it; says which."""
+    """Unpack a release of PySpark with what it needs unless the cache has it; says which."""
     folder = older_spark_folder(version)
     with locked(folder.name):
         if (folder / "complete").exists():
             return "from the cache"
         shutil.rmtree(folder, ignore_errors=True)
         pip = [python, "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
-        release = f"pyspark=={OLDER_SPARK[version]}"
-        subprocess.run([*pip, "--no-compile", "--target", str(folder), release], check=True)
+        releases = [f"pyspark=={OLDER_SPARK[version]}", *OLDEST_LIBRARIES.get(version, ())]
+        subprocess.run([*pip, "--no-compile", "--target", str(folder), *releases], check=True)
         (folder / "complete").touch()
     return "built"
 
 
 def older_spark_folder(version: str) -> Path:
-    return cache_folder() / f"pyspark-{OLDER_SPARK[version]}"
+    names = [f"pyspark-{OLDER_SPARK[version]}", *OLDEST_LIBRARIES.get(version, ())]
+    return cache_folder() / "-".join(names).replace("==", "-")
 
 
 def build_s3_servers() -> str:

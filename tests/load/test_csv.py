@@ -186,6 +186,19 @@ def test_marks_and_ends_of_lines_are_no_part_of_a_cell(tmp_path: Path, content: 
     assert parsed(tmp_path, content).rows["node:All"][1]["text"] == "x"
 
 
+@pytest.mark.parametrize("content", ['"id","text"\na,01', 'id,text\r\na,"01"', "id,text\ra,01\r"])
+def test_every_column_is_read_as_text(tmp_path: Path, content: str) -> None:
+    assert parsed(tmp_path, content).rows["node:All"][1]["text"] == "01"
+
+
+@pytest.mark.parametrize(("header", "name"), [('id,"te\nxt"', r"te\\nxt"), ('id,te"xt', 'te"xt')])
+def test_a_name_in_the_header_may_contain_newlines_and_quotes(
+    tmp_path: Path, header: str, name: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=f"has a column for '{name}'"):
+        parsed(tmp_path, header + "\na,01\nb\n")
+
+
 def test_a_quote_that_is_not_closed_refuses_the_file(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"a\.csv cannot be read as CSV: a quote is not"):
         parsed(tmp_path, 'id,text\na,x\nb,"y\nc,z\n')

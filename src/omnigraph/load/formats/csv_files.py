@@ -202,13 +202,28 @@ class _WholeLines:
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
         self._last = b""
+        self._peeked = b""
         self.quote_is_open = False
 
     @property
     def is_empty(self) -> bool:
         return not self._last
 
+    def peek_record(self, size: int) -> bytes:
+        """The first record, which is read again later; at most so many bytes.
+
+        More than the record is returned where a quote belongs to a value, or lines end in CR.
+        """
+        self._peeked = self.read(size)
+        end = self._peeked.find(b"\n")
+        while end >= 0 and self._peeked.count(b'"', 0, end) % 2:
+            end = self._peeked.find(b"\n", end + 1)
+        return self._peeked if end < 0 else self._peeked[: end + 1]
+
     def read(self, size: int) -> bytes:
+        if self._peeked:
+            data, self._peeked = self._peeked[:size], self._peeked[size:]
+            return data
         pieces: list[bytes] = []
         missing = size
         while missing and (piece := self._stream.read(missing)):
@@ -262,8 +277,17 @@ class _CsvReader:
             self._lines = int(places[-1]) + 1
         return places.astype(np.uint32)
 
+    def _column_names(self) -> list[str]:
+        """The names in the header, as Arrow reads them: every column is asked for as text."""
+        header = self._stream.peek_record(RECORD_BYTES_MAX)
+        options = csv.ParseOptions(newlines_in_values=True, invalid_row_handler=lambda _: "skip")
+        reader = csv.open_csv(pa.BufferReader(header), parse_options=options)
+        names: list[str] = reader.schema.names
+        return names
+
     def _opened(self) -> csv.CSVStreamingReader | None:
         try:
+            names = self._column_names()
             return csv.open_csv(
                 self._stream,
                 read_options=csv.ReadOptions(use_threads=False, block_size=RECORD_BYTES_MAX),
@@ -273,7 +297,7 @@ class _CsvReader:
                     invalid_row_handler=self._set_aside,
                 ),
                 convert_options=csv.ConvertOptions(
-                    default_column_type=pa.string(),
+                    column_types=dict.fromkeys(names, pa.string()),
                     null_values=[""],
                     strings_can_be_null=True,
                     quoted_strings_can_be_null=False,
