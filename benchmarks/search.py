@@ -1,7 +1,8 @@
 """Full text, vectors and keys, beside the bare call of Lance: `just bench search`.
 
 Texts have few common and many rare words. Each question is asked as a query and as a bare call of
-Lance, in turns; some answers are compared with those of a look at every text. Vectors are in
+Lance, in turns; some answers are compared with those of a look at every text, and some questions
+are asked right after a commit of one row. Vectors are in
 clusters, and spread evenly, which no index likes; Lance is asked with its defaults, and with the
 fewest probes that find as much as we did. Last, a node and its neighbours are found by key and by
 id in a graph that is in memory. Medians of wall and CPU milliseconds after the first questions.
@@ -20,6 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from typing import Any, Final
 
+import lance
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -31,6 +33,7 @@ from omnigraph.engine.query_result import QueryResult
 from omnigraph.engine.search import Corpus, count_holders, count_texts, scores
 from omnigraph.graph import Graph
 from omnigraph.storage.lance.dataset_cache import cached_dataset
+from omnigraph.storage.lance.datasets import dataset_uri
 from omnigraph.storage.objects.location import parse_root
 
 Vectors = npt.NDArray[np.float32]
@@ -66,6 +69,10 @@ class Measured:
     def ratio(self) -> float:
         return self.ours.wall_ms / self.lance.wall_ms
 
+    @property
+    def cpu_ratio(self) -> float:
+        return self.ours.cpu_ms / self.lance.cpu_ms
+
 
 def main() -> None:
     options = _options()
@@ -84,7 +91,14 @@ def main() -> None:
                 "name": "search",
                 "rows": options.rows,
                 "size": options.size,
-                "measured": [{**asdict(each), "ratio": round(each.ratio, 2)} for each in found],
+                "measured": [
+                    {
+                        **asdict(each),
+                        "ratio": round(each.ratio, 2),
+                        "cpu_ratio": round(each.cpu_ratio, 2),
+                    }
+                    for each in found
+                ],
                 "keys_ms": keys,
                 "load": round(os.getloadavg()[0], 1),
                 "versions": {name: version(name) for name in ("duckdb", "pylance", "numpy")},
@@ -98,7 +112,7 @@ def show(each: Measured) -> None:
         f"{each.question:34}"
         f"omnigraph {each.ours.wall_ms:8.2f} ms, CPU {each.ours.cpu_ms:8.2f}, {each.ours.right:.3f}"
         f"   Lance {each.lance.wall_ms:8.2f} ms, CPU {each.lance.cpu_ms:8.2f},"
-        f" {each.lance.right:.3f}   ratio {each.ratio:5.2f}",
+        f" {each.lance.right:.3f}   ratio {each.ratio:5.2f}, CPU {each.cpu_ratio:5.2f}",
         flush=True,
     )
 
@@ -202,7 +216,76 @@ def measure_texts(root: str, options: argparse.Namespace) -> list[Measured]:
     found += [ask_texts(graph, kind, generator, options) for kind in newer]
     graph.write({"Doc": docs(generator, 0, 100).drop(["n"])}, mode="merge")
     updated = [replace(kind, name=f"{kind.name}, 100 updated") for kind in (common, rare)]
-    return found + [ask_texts(graph, kind, generator, options) for kind in updated]
+    found += [ask_texts(graph, kind, generator, options) for kind in updated]
+    return found + ask_after_commits(graph, (common, rare), generator, options)
+
+
+COMMITS: Final = 100
+
+
+def ask_after_commits(
+    graph: Graph,
+    kinds: Sequence[TextKind],
+    generator: np.random.Generator,
+    options: argparse.Namespace,
+) -> list[Measured]:
+    """The first and the second question after each of many commits of one row."""
+    root, entry = parse_root(graph.root), graph.snapshot().tables["node:Doc"]
+    dataset = lance.dataset(dataset_uri(root, entry.location, entry.fork), version=entry.version)
+    text = _best_query("")
+    times: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
+    for number in range(COMMITS):
+        graph.write({"Doc": docs(generator, options.rows + 1_000 + number, 1)})
+        for place in ("first", "second"):
+            for kind in kinds:
+                words = " ".join(f"w{generator.integers(*kind.first)}" for _ in range(2))
+
+                def by_lance(words: str = words) -> Ids:
+                    nonlocal dataset
+                    version = graph.snapshot().tables["node:Doc"].version
+                    if dataset.version != version:
+                        dataset = dataset.checkout_version(version)
+                    return best_by_lance(dataset, MatchQuery(words, "text"), None)
+
+                def by_query(words: str = words) -> Ids:
+                    return ids_of(graph, text, {"w": words})
+
+                for side, ask in (("ours", by_query), ("lance", by_lance)):
+                    wall, cpu = time.perf_counter(), time.process_time()
+                    ask()
+                    took = (time.perf_counter() - wall, time.process_time() - cpu)
+                    times.setdefault((kind.name, place, side), []).append(took)
+    measured: list[Measured] = []
+    for kind in kinds:
+        for place in ("first", "second"):
+            ours, bare = (_side(times[kind.name, place, side]) for side in ("ours", "lance"))
+            question = f"{kind.name}, {place} after a commit"
+            measured.append(Measured(question=question, ours=ours, lance=bare))
+            show(measured[-1])
+    return measured
+
+
+def _side(times: Sequence[tuple[float, float]]) -> Side:
+    wall, cpu = (round(1000 * statistics.median(part), 3) for part in zip(*times, strict=True))
+    return Side(wall_ms=wall, cpu_ms=cpu, right=1.0)
+
+
+def _best_query(conditions: str) -> str:
+    return (
+        f"query best($w: String) {{ match {{ $d: Doc {conditions} }} return {{ $d.id as id }}"
+        f" order {{ bm25($d.text, $w) }} limit {BEST} }}"
+    )
+
+
+def best_by_lance(dataset: LanceDataset, query: MatchQuery | PhraseQuery, where: str | None) -> Ids:
+    scanner = dataset.scanner(
+        columns=["id", "_score"],
+        full_text_query=query,
+        limit=BEST,
+        filter=where,
+        prefilter=True,
+    )
+    return list(scanner.to_table().column("id").to_pylist())
 
 
 def ask_texts(
@@ -214,34 +297,24 @@ def ask_texts(
     where = None if kind.most is None else f"n < {kind.most}"
     conditions = "" if kind.most is None else f"$d.n < {kind.most}"
     conditions += " match_text($d.text, $w)" if kind.is_phrase else ""
-    text = (
-        f"query best($w: String) {{ match {{ $d: Doc {conditions} }} return {{ $d.id as id }}"
-        f" order {{ bm25($d.text, $w) }} limit {BEST} }}"
-    )
+    text = _best_query(conditions)
     root, entry = parse_root(graph.root), graph.snapshot().tables["node:Doc"]
     dataset = cached_dataset(root, entry)
     query = PhraseQuery if kind.is_phrase else MatchQuery
 
     def by_lance(words: str) -> Ids:
-        scanner = dataset.scanner(
-            columns=["id", "_score"],
-            full_text_query=query(words, "text"),
-            limit=BEST,
-            filter=where,
-            prefilter=True,
-        )
-        return list(scanner.to_table().column("id").to_pylist())
+        return best_by_lance(dataset, query(words, "text"), where)
 
     sides = in_turns(
         [lambda words: ids_of(graph, text, {"w": words}), by_lance], questions, warm_up=WARM_UP
     )
     truths = true_texts(dataset, questions[WARM_UP:], kind)
-    ours, lance = (
+    ours, bare = (
         Side(wall_ms=wall, cpu_ms=cpu, right=share(answers[: len(truths)], truths))
         for answers, wall, cpu in sides
     )
     assert ours.right == 1.0, f"{kind.name}: an answer is not that of a look at every text"
-    measured = Measured(question=kind.name, ours=ours, lance=lance)
+    measured = Measured(question=kind.name, ours=ours, lance=bare)
     show(measured)
     return measured
 

@@ -32,6 +32,7 @@ GAPS: Final = [" ", " ", ", ", "-", "\n"]
 CONDITIONS: Final = [
     *("", "", "", "$d.n < 40", "$d.n in [1, 5, 9, 70]", '$d.key = "n7"'),
     *('match_text($d.text, "a b")', 'match_text($d.text, "b a")  $d.n < 60'),
+    *("match_text($d.text, $w)", "match_text($d.text, $w)  $d.n < 60"),
     *('search($d.text, "c")', 'fuzzy($d.text, "rarer", 1)', "$d.n % 2 = 0", "$d.text is not null"),
 ]
 

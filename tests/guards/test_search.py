@@ -6,7 +6,7 @@ import json
 import math
 import random
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ from lance import LanceDataset
 from lance.file import LanceFileReader
 from lance.query import MatchQuery, PhraseQuery
 
-from omnigraph.storage.indexes import segments
+from omnigraph.storage.indexes import index_files, segments
 from omnigraph.storage.indexes.segments import PARAMETERS, TRUSTED_MAX
+from omnigraph.storage.objects.location import parse_root
 from tests.query import text_search
 
 pytestmark = pytest.mark.unit
@@ -256,6 +257,50 @@ def test_an_index_says_how_many_tokens_each_text_has(tmp_path: Path) -> None:
     }
     pairs = zip(lengths["_rowid"].to_pylist(), lengths["_num_tokens"].to_pylist(), strict=True)
     assert dict(pairs) == counted
+
+
+def test_an_index_says_how_many_texts_hold_each_token(tmp_path: Path) -> None:
+    """Relied on by: texts that hold a word are not counted (storage/indexes/index_files.py)."""
+    generator = random.Random(8)
+    letters = "abcdefghijklmnopqrstuvwxyz0123456789éßæøñüāčłœ日本語κόδ"
+
+    def word() -> str:
+        return "".join(generator.choice(letters) for _ in range(generator.choice([1, 1, 2, 3, 9])))
+
+    held = [" ".join(word() for _ in range(generator.randrange(9))) for _ in range(1500)]
+    texts(tmp_path / "texts", held)
+    dataset = with_text_index(lance.dataset(tmp_path / "texts"))
+    dataset.delete("n < 300")
+    (index,) = dataset.describe_indices()
+    folder = str(tmp_path / "texts" / "_indices" / str(index.segments[0].uuid))
+
+    holders = index_files.token_holders(parse_root(str(tmp_path)), [folder])
+
+    assert holders is not None
+    expected = Counter(token for text in held for token in set(text_search.tokens(text)))
+    assert {token: holders.count(token) for token in expected} == dict(expected)
+    absent = {word() + word() for _ in range(500)} - expected.keys()
+    assert not any(holders.count(token) for token in absent)
+    assert holders.count("") == 0
+
+
+def test_a_phrase_without_repeats_is_scored_as_its_words(tmp_path: Path) -> None:
+    """Relied on by: best texts with a phrase (engine/access/text_ranking.py)."""
+    held = random_texts(5, 600)
+    dataset = with_text_index(texts(tmp_path / "texts", held))
+
+    for words in (["w0", "w1"], ["w3", "w0"], ["w2", "w0", "w1"]):
+        query = PhraseQuery(" ".join(words), "text")
+        found, few = (
+            dataset.scanner(
+                columns=["text", "_score"], full_text_query=query, fast_search=True, limit=limit
+            ).to_table()
+            for limit in (None, 5)
+        )
+        for text, score in zip(found["text"].to_pylist(), found["_score"].to_pylist(), strict=True):
+            assert score == pytest.approx(bm25(held, held.index(text), words), rel=1e-6)
+        best = sorted(found["_score"].to_pylist(), reverse=True)
+        assert few["_score"].to_pylist() == best[:5]
 
 
 def test_no_other_character_becomes_a_trusted_token(characters: LanceDataset) -> None:

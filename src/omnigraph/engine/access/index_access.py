@@ -27,13 +27,13 @@ from omnigraph.engine.access.adjacency import Adjacency, adjacency_of, sorted_st
 from omnigraph.engine.access.column_cache import shared_cache
 from omnigraph.engine.access.conditions import exact_filter, find_ids, lance_filter, one_of
 from omnigraph.engine.access.in_memory import end_tables, text_counts
-from omnigraph.engine.access.text_ranking import SearchedTable, best_texts, index_corpus
+from omnigraph.engine.access.text_ranking import best_texts, index_corpus
+from omnigraph.engine.access.text_statistics import SearchedTable
 from omnigraph.engine.frames import Column, Positions, different, whole
 from omnigraph.engine.search import (
     Corpus,
     count_holders,
     count_texts,
-    distances,
     having,
     matches,
     tokens,
@@ -45,15 +45,13 @@ from omnigraph.query.binding import known_value, known_vector
 from omnigraph.query.plan import vector_arm_depth
 from omnigraph.query.typed import EdgeDirection
 from omnigraph.schema.arrow import table_schema
-from omnigraph.schema.catalog import VectorMetric
 from omnigraph.storage.indexes.search import (
     TextQuestion,
-    VectorQuestion,
     WordOrder,
-    nearest,
     rows_of_fragments,
     text_hits,
 )
+from omnigraph.storage.indexes.vector_search import VectorQuestion, nearest
 from omnigraph.storage.lance.dataset_cache import look_up
 from omnigraph.storage.lance.tables import find_entry
 from omnigraph.validation.lookups import PROBE_VALUES_MAX
@@ -65,8 +63,6 @@ if TYPE_CHECKING:
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.snapshot import Snapshot, TableEntry
 
-
-DISTANCE: Final = "distance"
 
 _TEXT_ROWS_MIN: Final = 5_000
 _TEXT_SHARE: Final = 10
@@ -134,22 +130,14 @@ def _text_question(
 
 
 def nearest_candidates(root: Root, entry: TableEntry, question: VectorQuestion) -> pa.Table | None:
-    """`id`, `_rowid`, columns and `distance` of near rows, nearest first, at least those asked for.
+    """`_rowid` and columns of near rows, at least those asked for.
 
     None if every row must be read: no index, no benefit, or too few rows were found.
     """
     numbers = entry.row_count * len(question.query)
     if numbers < _VECTOR_NUMBERS_MIN or question.count * 2 > entry.row_count:
         return None
-    near_rows = nearest(root, entry, question)
-    if near_rows is None:
-        return None
-    vectors, metric = near_rows.column(question.column), VectorMetric(question.metric)
-    measured_rows = near_rows.append_column(DISTANCE, distances(vectors, question.query, metric))
-    ranked_rows = measured_rows.filter(measured_rows.column(DISTANCE).is_valid())
-    if len(ranked_rows) < question.count:
-        return None
-    return ranked_rows.sort_by([(DISTANCE, "ascending"), (ID_COLUMN, "ascending")])
+    return nearest(root, entry, question)
 
 
 _VERIFIED_MAX: Final = 4 * PROBE_VALUES_MAX
@@ -201,12 +189,9 @@ def _nearest(
         metric=by.metric.value,
         count=rows,
         where=where,
-        columns=tuple(columns),
+        columns=tuple(dict.fromkeys((ID_COLUMN, by.field.name, *columns))),
     )
-    near_rows = nearest_candidates(table.root, table.entry, question)
-    if near_rows is None:
-        return None
-    return near_rows.select(list(dict.fromkeys((ID_COLUMN, by.field.name, *columns))))
+    return nearest_candidates(table.root, table.entry, question)
 
 
 def _matching(table: SearchedTable, by: ex.TextScore) -> list[str] | None:

@@ -1,33 +1,27 @@
-"""Queries the search indexes of one pinned table, and counts the rows that its indexes do not find.
+"""Queries the text indexes of one pinned table, and counts the rows that its indexes do not find.
 
-Invariant: a search returns candidates. Of a text search they are at least all rows that match, or
-the answer is that the index cannot be asked; rows that the index does not know are named as such.
-Of a vector search they are near, probably the nearest, never deleted and never outside of the
-filter, and rows that the index does not know are among them. A ranked text search returns the rows
-that the index scores highest, by statistics of the index: those of every text that it was built
-from, deleted ones included.
+Invariant: a search returns candidates. They are at least all rows that match, or the answer is that
+the index cannot be asked; rows that the index does not know are named as such. A ranked search
+returns the rows that the index scores highest, by statistics of the index: those of every text that
+it was built from, deleted ones included.
 """
 
 from __future__ import annotations
 
-import json
-import threading
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
 import numpy as np
 import pyarrow as pa
-from lance.file import LanceFileReader
 from lance.query import FullTextOperator, MatchQuery, PhraseQuery
 
-from omnigraph.names import ID_COLUMN
+from omnigraph.names import ADDRESS_BITS, ID_COLUMN
 from omnigraph.storage.indexes import segments
 from omnigraph.storage.lance.base_paths import places_of_files
 from omnigraph.storage.lance.dataset_cache import cached_dataset
 from omnigraph.storage.lance.datasets import translated
-from omnigraph.storage.objects.lru_cache import LruCache
-from omnigraph.storage.objects.s3_options import for_one_request
+from omnigraph.storage.lance.deletion_files import read_deletions
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -44,18 +38,11 @@ ROW_ID: Final = "_rowid"
 SCORE: Final = "_score"
 
 _TEXT_KIND: Final = "Inverted"
-_VECTOR_KIND: Final = "IVF_FLAT"
 _WORDS_MAX: Final = 100
 _FUZZY_LETTERS_MIN: Final = 3
 _FUZZY_LETTERS_MAX: Final = 32
 """Per edit, and in all: with fewer letters almost every word is near, more are refused by Lance."""
 _ALL_EXPANSIONS: Final = 2**31
-_DEPTHS: Final = (10, 100, 1_000)
-_COMPLETE_MIN: Final = 32
-"""With 32 answers of ten rows and nothing missed, recall is above 0.99 with 96 % confidence."""
-_AUDIT_EVERY: Final = 64
-_SLACK: Final = 16
-"""More neighbours than asked for: Lance compares in 32 bits, and ties are decided elsewhere."""
 
 
 class WordOrder(StrEnum):
@@ -95,7 +82,7 @@ def text_hits(
         return None
     dataset = cached_dataset(root, entry)
     with translated(root, f"search {question.column} of {entry.table_key}"):
-        index = _index_of(dataset, question.column, _TEXT_KIND)
+        index = find_index(dataset, question.column, _TEXT_KIND)
         if index is None or not segments.is_built_for_tokens(index.details):
             return None
         known = {fragment_id for segment in index.segments for fragment_id in segment.fragment_ids}
@@ -184,7 +171,7 @@ def look_up_index(root: Root, entry: TableEntry, column: str) -> IndexedTexts | 
     """What the index of a text column knows; None without an index that finds our tokens."""
     dataset = cached_dataset(root, entry)
     with translated(root, f"look at the index of {column} of {entry.table_key}"):
-        index = _index_of(dataset, column, _TEXT_KIND)
+        index = find_index(dataset, column, _TEXT_KIND)
         if index is None or not segments.is_built_for_tokens(index.details):
             return None
         places = places_of_files(root, dataset)
@@ -213,35 +200,6 @@ def _state_of(fragment: LanceFragment) -> FragmentState:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DocumentLengths:
-    """The texts with a token that an index was built from: their row ids and numbers of tokens."""
-
-    row_ids: npt.NDArray[np.uint64]
-    lengths: npt.NDArray[np.uint32]
-
-
-def document_lengths(root: Root, indexed: IndexedTexts) -> DocumentLengths | None:
-    """What an index says about its texts; None if its files are not laid out as we know them."""
-    options = for_one_request(root.storage_options) or None
-    tables: list[pa.Table] = []
-    try:
-        for folder in indexed.folders:
-            about = LanceFileReader(f"{folder}/metadata.lance", storage_options=options).metadata()
-            for partition in json.loads(about.schema.metadata[b"partitions"]):
-                reader = LanceFileReader(
-                    f"{folder}/part_{int(partition)}_docs.lance", storage_options=options
-                )
-                tables.append(reader.read_all().to_table().select([ROW_ID, "_num_tokens"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    lengths = pa.concat_tables(tables) if tables else None
-    if lengths is None or lengths.schema.types != [pa.uint64(), pa.uint32()]:
-        return None
-    row_ids, counts = (column.to_numpy() for column in lengths.columns)
-    return DocumentLengths(row_ids=row_ids, lengths=counts)
-
-
 def row_ids_of(
     root: Root, entry: TableEntry, fragments: Sequence[FragmentState]
 ) -> npt.NDArray[np.uint64]:
@@ -249,6 +207,44 @@ def row_ids_of(
     batches = rows_of_fragments(root, entry, [], [fragment.number for fragment in fragments])
     chunks = [batch.column(ROW_ID).to_numpy() for batch in batches]
     return np.concatenate(chunks) if chunks else np.zeros(0, dtype=np.uint64)
+
+
+def deleted_rows(
+    root: Root, entry: TableEntry, fragments: Sequence[FragmentState]
+) -> npt.NDArray[np.uint64] | None:
+    """The addresses of the deleted rows of some fragments, ascending; None if unreadable."""
+    dataset = cached_dataset(root, entry)
+    with translated(root, f"read the deletions of {entry.table_key}"):
+        return read_deletions(root, dataset, [fragment.number for fragment in fragments])
+
+
+def values_at(
+    root: Root,
+    entry: TableEntry,
+    column: str,
+    addresses: npt.NDArray[np.uint64],
+    *,
+    deleted: npt.NDArray[np.uint64],
+) -> pa.ChunkedArray:
+    """The values of living rows, in any order; `deleted` are the others of their fragments."""
+    dataset = cached_dataset(root, entry)
+    with translated(root, f"read {column} of {entry.table_key}"):
+        starts, rows = {}, 0
+        for fragment in dataset.get_fragments():
+            starts[int(fragment.fragment_id)] = rows
+            rows += int(fragment.metadata.num_rows)
+        numbers = addresses >> np.uint64(ADDRESS_BITS)
+        firsts = numbers << np.uint64(ADDRESS_BITS)
+        dead_before = np.searchsorted(deleted, addresses) - np.searchsorted(deleted, firsts)
+        positions = [
+            starts[number] + offset
+            for number, offset in zip(
+                numbers.tolist(),
+                ((addresses - firsts).astype(np.int64) - dead_before).tolist(),
+                strict=True,
+            )
+        ]
+        return dataset.take(positions, columns=[column]).column(column)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,144 +300,12 @@ def rows_of_fragments(
         yield from scanner.to_batches()
 
 
-def _index_of(dataset: LanceDataset, column: str, kind: str) -> IndexDescription | None:
+def find_index(dataset: LanceDataset, column: str, kind: str) -> IndexDescription | None:
+    """The index of a column of this kind, in Lance's words."""
     for index in dataset.describe_indices():
         if index.index_type == kind and index.field_names == [column]:
             return index
     return None
-
-
-_DESCRIBED: Final[LruCache[tuple[IndexDescription | None]]] = LruCache(64)
-
-
-def _describe_index(
-    root: Root, entry: TableEntry, dataset: LanceDataset, column: str
-) -> IndexDescription | None:
-    """The vector index of a column of a version, looked up once."""
-    key = (root.uri, entry.location, entry.fork, entry.version, entry.made_at, column)
-    kept = None if entry.made_at is None else _DESCRIBED.get(key)
-    if kept is None:
-        kept = (_index_of(dataset, column, _VECTOR_KIND),)
-        _DESCRIBED.keep(key, kept)
-    return kept[0]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VectorQuestion:
-    """The `count` vectors nearest to a query, among the rows that meet a condition in SQL."""
-
-    column: str
-    query: tuple[float, ...]
-    metric: str
-    count: int
-    where: str | None = None
-    columns: tuple[str, ...] = ()
-
-
-def nearest(root: Root, entry: TableEntry, question: VectorQuestion) -> pa.Table | None:
-    """`id`, `_rowid`, the vector and columns of near rows, some more than asked for.
-
-    None without an index, and if fewer than asked for were found, which only a look at every row
-    can explain.
-    """
-    dataset = cached_dataset(root, entry)
-    columns = tuple(dict.fromkeys((ID_COLUMN, question.column, *question.columns)))
-    with translated(root, f"search {question.column} of {entry.table_key}"):
-        index = _describe_index(root, entry, dataset, question.column)
-        if index is None or str(index.details.get("metric_type", "")).lower() != question.metric:
-            return None
-        calibration = _calibration(index, question, entry.row_count)
-        is_compared = calibration.begin()
-        neighbours = None
-        if not is_compared:
-            # With room for more probes Lance prepares for them, which costs more than the search.
-            few_parts = calibration.probes
-            neighbours = _neighbours(dataset, question, few_parts, most=few_parts, columns=columns)
-        if neighbours is None or len(neighbours) < question.count:
-            neighbours = _neighbours(dataset, question, segments.PARTITIONS_MAX, columns=columns)
-        if is_compared and calibration.probes < segments.PARTITIONS_MAX:
-            few = _neighbours(dataset, question, calibration.probes, most=calibration.probes)
-            missed = set(neighbours.column(ROW_ID).to_pylist()[: question.count])
-            calibration.record(missed.difference(few.column(ROW_ID).to_pylist()))
-        return neighbours if len(neighbours) >= question.count else None
-
-
-class _Calibration:
-    """How many parts of one index to look into, found by comparing answers.
-
-    The first questions search all parts, and a few parts as well. The number of parts is enough
-    once that misses nothing in many questions; it doubles with every one that misses something.
-    From then on, questions search that many parts, and now and then one is compared again.
-    """
-
-    def __init__(self, partitions: int) -> None:
-        self._partitions = partitions
-        self._lock = threading.Lock()
-        self._complete = 0
-        self._asked = 0
-        self.probes = 1
-        self._raise_to(1)
-
-    def begin(self) -> bool:
-        """Whether all parts are to be searched for this question."""
-        with self._lock:
-            self._asked += 1
-            return self._complete < _COMPLETE_MIN or self._asked % _AUDIT_EVERY == 0
-
-    def record(self, missed: set[int]) -> None:
-        """What too few parts did not find of an answer."""
-        with self._lock:
-            if missed:
-                self._raise_to(self.probes * 2)
-            else:
-                self._complete += 1
-
-    def _raise_to(self, probes: int) -> None:
-        is_whole = probes * 2 > self._partitions
-        self.probes = segments.PARTITIONS_MAX if is_whole else probes
-        self._complete = _COMPLETE_MIN if is_whole else 0
-
-
-_CALIBRATIONS: Final[LruCache[_Calibration]] = LruCache(64)
-
-
-def _calibration(index: IndexDescription, question: VectorQuestion, rows: int) -> _Calibration:
-    """That of an index and a number of neighbours; a filter makes it look into all parts."""
-    depth = next((depth for depth in _DEPTHS if question.count <= depth), question.count)
-    key = (tuple(str(segment.uuid) for segment in index.segments), depth)
-    if question.where is not None:
-        return _Calibration(1)
-    calibration = _CALIBRATIONS.get(key)
-    if calibration is None:
-        calibration = _Calibration(segments.partitions_of(rows))
-        _CALIBRATIONS.keep(key, calibration)
-    return calibration
-
-
-def _neighbours(
-    dataset: LanceDataset,
-    question: VectorQuestion,
-    probes: int,
-    *,
-    most: int = segments.PARTITIONS_MAX,
-    columns: Sequence[str] = (),
-) -> pa.Table:
-    scanner = dataset.scanner(
-        columns=[*columns, "_distance"],
-        nearest={
-            "column": question.column,
-            "q": pa.array(question.query, pa.float32()),
-            "k": question.count + _SLACK,
-            "metric": question.metric,
-            # With room above, a filter that few rows pass makes Lance look further.
-            "minimum_nprobes": probes,
-            "maximum_nprobes": most,
-        },
-        filter=question.where,
-        prefilter=True,
-        with_row_id=True,
-    )
-    return scanner.to_table().select([*columns, ROW_ID])
 
 
 _VALUES_AT_ONCE: Final = 500
