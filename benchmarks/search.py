@@ -124,7 +124,10 @@ def in_turns(
     answers: list[list[Ids]] = [[] for _ in sides]
     times: list[list[tuple[float, float]]] = [[] for _ in sides]
     for number, question in enumerate(questions):
-        for at, ask in enumerate(sides):
+        for turn in range(len(sides)):
+            # Who asks first reads what the others find in memory.
+            at = (number + turn) % len(sides)
+            ask = sides[at]
             wall, cpu = time.perf_counter(), time.process_time()
             ids = ask(question)
             took = (time.perf_counter() - wall, time.process_time() - cpu)

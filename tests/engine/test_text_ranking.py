@@ -6,7 +6,6 @@ import random
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
 import pytest
 
 import omnigraph
@@ -44,7 +43,7 @@ class Asked:
         self.by_index = 0
         self.asked = 0
 
-    def best_texts(self, *question: Any) -> pa.Table | None:
+    def best_texts(self, *question: Any) -> text_ranking.BestTexts | None:
         found = text_ranking.best_texts(*question)
         self.asked += 1
         self.by_index += found is not None

@@ -257,6 +257,8 @@ class Patterns:
             candidates = self.access.ranked_candidates(
                 table, plan.predicate, best.by, best.rows, columns
             )
+            if candidates is not None:
+                self.ranker.keep_scores(best.by, table, candidates)
         if candidates is None:
             candidates = self.access.candidates(table, plan.predicate, columns)
         if plan.predicate is None:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph import names
-from omnigraph.engine.access.access import GraphAccess, gathered
+from omnigraph.engine.access.access import Candidates, GraphAccess, gathered
 from omnigraph.engine.frames import (
     Best,
     Column,
@@ -28,7 +28,7 @@ from omnigraph.engine.frames import (
     whole,
 )
 from omnigraph.query.binding import known_count
-from omnigraph.query.expressions import Distance, Expression, Fusion, TextScore
+from omnigraph.query.expressions import Distance, Expression, Fusion, Ranking, TextScore
 from omnigraph.query.plan import Plan, Rank, Scan, vector_arm_depth
 
 if TYPE_CHECKING:
@@ -72,6 +72,11 @@ class Ranker:
                     yield prune(frame.take(_present(self._values.leaf(plan.by, frame))), wanted)
             case _:
                 assert_never(plan.by)
+
+    def keep_scores(self, by: Ranking, table: str, candidates: Candidates) -> None:
+        """Use the scores that candidates of a scan came with."""
+        if candidates.scores is not None and not isinstance(by, Fusion):
+            self._scores.keep(by, table, candidates)
 
     def _best_of(self, plan: Rank) -> Best | None:
         """What a scan right below may skip, because it cannot be among the best rows."""

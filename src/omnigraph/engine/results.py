@@ -331,18 +331,6 @@ class Results:
     def _ordered_rows(self) -> Iterator[pa.RecordBatch]:
         order = self._shape.order
         assert order is not None
-        keys: list[str] = []
-        if order.ranking is not None:
-            direction = _direction(descending=not isinstance(order.ranking, ex.Distance))
-            keys.append(f"{self._carried.column(order.ranking)} {direction}")
-        for key in order.keys:
-            text = self._sql(key.expression)
-            keys.append(f"{text} {_direction(descending=key.descending)}")
-        for tie in order.ties:
-            keys += self._tie(tie)
-        wanted = sorted(self._wanted())
-        selected = ", ".join(self._carried.variables(wanted)) or "none"
-        text = f"SELECT {selected} FROM {_INPUT} ORDER BY {', '.join(keys)}{self._limit_sql()}"  # noqa: S608
         frames = self._frames()
         first, second = next(frames, None), next(frames, None)
         if first is not None and second is None:
@@ -352,9 +340,23 @@ class Results:
                     yield self._project(in_order)
                 return
         others = frames if second is None else itertools.chain([second], frames)
-        for batch in self._answer(text, first, others):
+        wanted = sorted(self._wanted())
+        for batch in self._answer(self._order_sql(order, wanted), first, others):
             if batch.num_rows:
                 yield self._project(self._carried.frame_of(wanted, batch))
+
+    def _order_sql(self, order: Order, wanted: Sequence[str]) -> str:
+        keys: list[str] = []
+        if order.ranking is not None:
+            direction = _direction(descending=not isinstance(order.ranking, ex.Distance))
+            keys.append(f"{self._carried.column(order.ranking)} {direction}")
+        for key in order.keys:
+            text = self._sql(key.expression)
+            keys.append(f"{text} {_direction(descending=key.descending)}")
+        for tie in order.ties:
+            keys += self._tie(tie)
+        selected = ", ".join(self._carried.variables(wanted)) or "none"
+        return f"SELECT {selected} FROM {_INPUT} ORDER BY {', '.join(keys)}{self._limit_sql()}"  # noqa: S608
 
     def _sort_few(self, frame: Frame, order: Order) -> Frame | None:
         """The rows of a small frame in order; None if SQL is faster or knows more about a value.

@@ -46,6 +46,8 @@ _DOTTED: Final = "i\u0307"
 
 def tokens(text: str) -> list[str]:
     """The tokens of a text, in order."""
+    if text.isascii():
+        return _TOKEN.findall(text.lower())
     return [word.lower() for word in _TOKEN.findall(text)]
 
 

@@ -29,10 +29,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:
-    """Entities that may meet a condition; if it is `exact`, all of them do."""
+    """Entities that may meet a condition; if it is `exact`, all of them do.
+
+    Entities that were found by a ranking may have their scores by it.
+    """
 
     positions: frames.Positions
     exact: bool = False
+    scores: frames.Column | None = None
 
 
 class GraphAccess(Protocol):

@@ -336,13 +336,15 @@ class IndexAccess:
         columns: Sequence[str],
     ) -> Candidates | None:
         searched = SearchedTable(root=self._root, entry=self._entry(table), run=self._run)
-        best = None
         if isinstance(by, ex.TextScore) and rows and searched.entry.row_count >= _TEXT_ROWS_MIN:
             best = best_texts(searched, predicate, by, rows, columns)
+            if best is not None:
+                positions = self._meet_rows(table, best.rows)
+                return Candidates(positions=positions, exact=True, scores=best.scores)
         elif isinstance(by, ex.Distance) and rows:
-            best = _nearest(searched, predicate, by, rows, columns)
-        if best is not None:
-            return Candidates(positions=self._meet_rows(table, best), exact=True)
+            near_rows = _nearest(searched, predicate, by, rows, columns)
+            if near_rows is not None:
+                return Candidates(positions=self._meet_rows(table, near_rows), exact=True)
         ids = best_ids(searched, predicate, by, rows)
         if ids is None:
             if self._most is not None:

@@ -16,6 +16,7 @@ import heapq
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Final
 
 import pyarrow as pa
@@ -48,6 +49,8 @@ _FETCHED_MAX: Final = 1 << 13
 """Beyond this number of rows all matching texts are scored at once."""
 _PHRASE_ROWS_MAX: Final = 1 << 8
 """Fewer texts with a phrase are all scored; of more the best by their words are looked through."""
+_UNFILTERED_MAX: Final = 64
+"""More rows than asked for are left to be sorted with the others, up to this number."""
 _ROUNDING: Final = 2.0**-23
 """Lance computes the score of each word, and their sum, in 32 bits."""
 _STEPS_PER_WORD: Final = 8
@@ -79,16 +82,24 @@ class _Search:
     rows: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BestTexts:
+    """`id` and columns of rows that meet a condition, and their scores."""
+
+    rows: pa.Table
+    scores: pa.DoubleArray
+
+
 def best_texts(
     table: SearchedTable,
     predicate: ex.Expression | None,
     by: ex.TextScore,
     rows: int,
     columns: Sequence[str],
-) -> pa.Table | None:
-    """`id` and columns of all rows that score at least as high as the last of so many best.
+) -> BestTexts | None:
+    """At least all rows that score as high as the last of so many best.
 
-    The rows meet the condition. None if every row must be read.
+    None if every row must be read.
     """
     query = known_value(by.query, table.run.parameters)
     conditions = _conditions(table, predicate, by.field)
@@ -148,7 +159,7 @@ class _Ranking:
         self._indexed = [statistics.word(table, word) for word in search.words]
         self._scorer = Scorer(search.words, statistics.corpus(table, search.words))
 
-    def best(self) -> pa.Table | None:
+    def best(self) -> BestTexts | None:
         """The best rows; None if the index does not score as expected."""
         tail_scores = self._tail_scores()
         question, phrase = _question(self._search), self._phrase()
@@ -296,19 +307,25 @@ class _Ranking:
         fetched: pa.Table,
         scores: list[float | None] | None,
         tail_scores: Mapping[str, float],
-    ) -> pa.Table | None:
+    ) -> BestTexts | None:
         if scores is None:
             return None
         last = self._last_wanted(scores, tail_scores)
-        mask = [score is not None and (last is None or score >= last) for score in scores]
-        chosen = fetched.select(self._search.columns).filter(pa.array(mask, pa.bool_()))
+        rows = fetched.select(self._search.columns)
+        if len(rows) > _UNFILTERED_MAX or None in scores:
+            mask = [score is not None and (last is None or score >= last) for score in scores]
+            rows = rows.filter(pa.array(mask, pa.bool_()))
+            scores = list(compress(scores, mask))
         tail_ids = [
             entity_id for entity_id, score in tail_scores.items() if last is None or score >= last
         ]
-        if not tail_ids:
-            return chosen
-        where = one_of((ID_COLUMN,), pa.array(tail_ids, pa.string()))
-        if where is None:
-            return None
-        rows = look_up(self._table.root, self._table.entry, self._search.columns, where).read_all()
-        return pa.concat_tables([chosen, rows.select(self._search.columns)])
+        if tail_ids:
+            where = one_of((ID_COLUMN,), pa.array(tail_ids, pa.string()))
+            if where is None:
+                return None
+            newer = look_up(self._table.root, self._table.entry, self._search.columns, where)
+            newer_rows = newer.read_all().select(self._search.columns)
+            rows = pa.concat_tables([rows, newer_rows])
+            ids = newer_rows.column(ID_COLUMN).to_pylist()
+            scores = [*scores, *(tail_scores[entity_id] for entity_id in ids)]
+        return BestTexts(rows=rows, scores=pa.array(scores, pa.float64()))

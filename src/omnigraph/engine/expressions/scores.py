@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, assert_never
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.access.access import GraphAccess, gathered
+from omnigraph.engine.access.access import Candidates, GraphAccess, gathered
 from omnigraph.engine.frames import ABSENT, Column, EntityColumn, Positions
 from omnigraph.engine.search import Corpus, distances, matches, scores
 from omnigraph.query.binding import known_value, known_vector
@@ -79,6 +79,15 @@ class Scores:
                 assert_never(ranking)
         return pa.nulls(len(values), pa.float64())
 
+    def keep(self, ranking: Distance | TextScore, table: str, candidates: Candidates) -> None:
+        """Use the scores that came with entities of a table."""
+        assert candidates.scores is not None
+        order = np.argsort(candidates.positions)
+        self._last[table, ranking] = (
+            candidates.positions[order],
+            candidates.scores.take(pa.array(order)),
+        )
+
     def fused(self, ranking: Fusion, column: EntityColumn) -> Column:
         """The fused score of each entity, set by `fuse`; null without a rank."""
         table_ranks = self._fused.get(ranking, {})
@@ -106,6 +115,8 @@ class Scores:
         kind: pa.DataType,
     ) -> Column:
         """Computes values for the distinct entities of each table, and assigns them to rows."""
+        if column.which is None and _are_distinct(column.positions):
+            return compute(column)
         computed_columns: list[Column] = []
         places = np.full(len(column.positions), ABSENT, dtype=np.int64)
         before = 0
@@ -121,6 +132,12 @@ class Scores:
             chunk for computed_column in computed_columns for chunk in _chunks(computed_column)
         ]
         return pa.chunked_array(chunks, type=kind).take(pa.array(places, mask=places == ABSENT))
+
+
+def _are_distinct(positions: Positions) -> bool:
+    """Whether all rows have an entity, each another one, in order."""
+    is_there = len(positions) > 0 and positions[0] != ABSENT
+    return bool(is_there and (positions[1:] > positions[:-1]).all())
 
 
 def _places_in(ordered: Positions, wanted: Positions) -> Positions | None:
