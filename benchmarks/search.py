@@ -44,8 +44,8 @@ VOCABULARY: Final = 20_000
 WORDS_LEAST: Final = 4
 WORDS_MOST: Final = 40
 PROBES: Final = (1, 2, 4, 8, 16, 24, 32, 48, 64, 128, 256, 512, 1024)
-WARM_UP: Final = 40
-"""Questions before the clock: the first ones of an index compare how many probes are enough."""
+WARM_UP: Final = 110
+"""Questions before the clock: the first ones of an index search all of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,9 +34,9 @@ from omnigraph.storage.indexes.search import (
     RankedTexts,
     TextQuestion,
     WordOrder,
-    deleted_rows,
     look_up_index,
     rank_texts,
+    read_deleted_rows,
     row_ids_of,
     rows_of_fragments,
     values_at,
@@ -237,7 +237,7 @@ def _count_indexed(table: SearchedTable, field: str, indexed: IndexedTexts) -> _
     return _CountedTexts(
         entry=table.entry,
         fragments=indexed.known,
-        deleted=deleted_rows(table.root, table.entry, indexed.known),
+        deleted=read_deleted_rows(table.root, table.entry, indexed.known),
         counts=TextCounts(
             documents=len(living) - _null_count(table, field, indexed),
             tokens=int(lengths.lengths[is_living].sum()),
@@ -269,7 +269,7 @@ def _read_lost(
         (part.number, part.files) for part in counted.fragments
     ]:
         return None
-    deleted = deleted_rows(table.root, table.entry, indexed.known)
+    deleted = read_deleted_rows(table.root, table.entry, indexed.known)
     if deleted is None or counted.deleted is None:
         return None
     lost = np.setdiff1d(deleted, counted.deleted, assume_unique=True)

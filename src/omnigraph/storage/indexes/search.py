@@ -209,7 +209,7 @@ def row_ids_of(
     return np.concatenate(chunks) if chunks else np.zeros(0, dtype=np.uint64)
 
 
-def deleted_rows(
+def read_deleted_rows(
     root: Root, entry: TableEntry, fragments: Sequence[FragmentState]
 ) -> npt.NDArray[np.uint64] | None:
     """The addresses of the deleted rows of some fragments, ascending; None if unreadable."""
