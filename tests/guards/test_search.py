@@ -161,6 +161,24 @@ def test_a_fast_search_sees_exactly_the_rows_that_the_index_knows(tmp_path: Path
     assert set(index.segments[0].fragment_ids) == {0}
 
 
+def test_a_fast_search_misses_rows_that_the_index_of_a_condition_does_not_know(
+    tmp_path: Path,
+) -> None:
+    """Relied on by: whether texts are ranked with a condition (engine/access/text_ranking.py)."""
+    dataset = texts(tmp_path / "texts", ["word old"])
+    dataset.create_scalar_index("n", "BTREE")
+    dataset = with_text_index(texts(tmp_path / "texts", ["word new"], mode="append"))
+    query = MatchQuery("word", "text")
+
+    def hits(**more: Any) -> list[str]:
+        scanner = dataset.scanner(columns=["text", "_score"], full_text_query=query, **more)
+        return sorted(scanner.to_table()["text"].to_pylist())
+
+    assert hits(fast_search=True) == ["word new", "word old"]
+    assert hits(filter="n < 5", prefilter=True) == ["word new", "word old"]
+    assert hits(filter="n < 5", prefilter=True, fast_search=True) == ["word old"]
+
+
 # Scores
 
 

@@ -119,6 +119,8 @@ def best_texts(
     statistics = text_statistics(table, search.field)
     if statistics is None or not statistics.counts.tokens:
         return None
+    if where is not None and not statistics.takes_conditions:
+        return None
     return _Ranking(table, search, statistics).best()
 
 

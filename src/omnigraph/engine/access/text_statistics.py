@@ -128,6 +128,8 @@ class TextStatistics:
     counts: TextCounts
     tail: tuple[TailTexts, ...]
     unseen: tuple[FragmentState, ...]
+    takes_conditions: bool
+    """Whether the index finds all rows that it knows and that meet a condition."""
     _counted: _CountedTexts
     _lost: _LostTexts
 
@@ -213,6 +215,7 @@ def _count(table: SearchedTable, field: str) -> TextStatistics | None:
         ),
         tail=tail,
         unseen=indexed.unseen,
+        takes_conditions=indexed.is_known_to_others,
         _counted=counted,
         _lost=lost,
     )

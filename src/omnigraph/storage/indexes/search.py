@@ -85,7 +85,7 @@ def text_hits(
         index = find_index(dataset, question.column, _TEXT_KIND)
         if index is None or not segments.is_built_for_tokens(index.details):
             return None
-        known = {fragment_id for segment in index.segments for fragment_id in segment.fragment_ids}
+        known = fragments_known_to(index)
         unseen_fragments = [
             fragment for fragment in dataset.get_fragments() if fragment.fragment_id not in known
         ]
@@ -158,13 +158,18 @@ class FragmentState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexedTexts:
-    """The segments of a text index with their folders, and which fragments they know."""
+    """The segments of a text index with their folders, and which fragments they know.
+
+    Other indexes may know fewer fragments. Lance looks for conditions in these only if it is to
+    look for texts in known fragments only.
+    """
 
     field_id: int
     segments: tuple[str, ...]
     folders: tuple[str, ...]
     known: tuple[FragmentState, ...]
     unseen: tuple[FragmentState, ...]
+    is_known_to_others: bool
 
 
 def look_up_index(root: Root, entry: TableEntry, column: str) -> IndexedTexts | None:
@@ -175,7 +180,7 @@ def look_up_index(root: Root, entry: TableEntry, column: str) -> IndexedTexts | 
         if index is None or not segments.is_built_for_tokens(index.details):
             return None
         places = places_of_files(root, dataset)
-        known = {fragment_id for segment in index.segments for fragment_id in segment.fragment_ids}
+        known = fragments_known_to(index)
         states = [_state_of(fragment) for fragment in dataset.get_fragments()]
         return IndexedTexts(
             field_id=int(index.fields[0]),
@@ -186,7 +191,15 @@ def look_up_index(root: Root, entry: TableEntry, column: str) -> IndexedTexts | 
             ),
             known=tuple(state for state in states if state.number in known),
             unseen=tuple(state for state in states if state.number not in known),
+            is_known_to_others=all(
+                fragments_known_to(other) >= known for other in dataset.describe_indices()
+            ),
         )
+
+
+def fragments_known_to(index: IndexDescription) -> set[int]:
+    """The numbers of the fragments that an index was built over."""
+    return {fragment_id for segment in index.segments for fragment_id in segment.fragment_ids}
 
 
 def _state_of(fragment: LanceFragment) -> FragmentState:

@@ -17,14 +17,14 @@ Invariants:
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from omnigraph.storage.indexes import segments
-from omnigraph.storage.indexes.search import find_index
+from omnigraph.storage.indexes.search import find_index, fragments_known_to
 from omnigraph.storage.lance.dataset_cache import cached_dataset
 from omnigraph.storage.lance.datasets import translated
 from omnigraph.storage.objects.lru_cache import LruCache
@@ -63,6 +63,8 @@ class VectorQuestion:
     count: int
     where: str | None = None
     columns: tuple[str, ...] = ()
+    is_index_alone: bool = False
+    """Whether rows that the index does not know are not looked at."""
 
 
 def nearest(root: Root, entry: TableEntry, question: VectorQuestion) -> pa.Table | None:
@@ -74,8 +76,10 @@ def nearest(root: Root, entry: TableEntry, question: VectorQuestion) -> pa.Table
     dataset = cached_dataset(root, entry)
     with translated(root, f"search {question.column} of {entry.table_key}"):
         index = _describe_index(root, entry, dataset, question.column)
-        if index is None or str(index.details.get("metric_type", "")).lower() != question.metric:
+        if index is None or index.metric != question.metric:
             return None
+        # Without a condition and newer rows a search of the index alone finds the same, faster.
+        question = replace(question, is_index_alone=index.is_whole and question.where is None)
         calibration = _calibration(dataset, index, question)
         extent = calibration.begin()
         if extent.probes < segments.PARTITIONS_MAX:
@@ -105,6 +109,7 @@ def _neighbours(dataset: LanceDataset, question: VectorQuestion, probes: int) ->
         },
         filter=question.where,
         prefilter=True,
+        fast_search=question.is_index_alone,
     )
     neighbours = scanner.to_table()
     is_missing = np.isnan(neighbours.column(_DISTANCE).to_numpy())
@@ -113,19 +118,40 @@ def _neighbours(dataset: LanceDataset, question: VectorQuestion, probes: int) ->
     return neighbours.drop_columns([_DISTANCE])
 
 
-_DESCRIBED: Final[LruCache[tuple[IndexDescription | None]]] = LruCache(64)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _VectorIndex:
+    """An index of one version of a table; a `whole` one knows all rows."""
+
+    name: str
+    segments: tuple[str, ...]
+    metric: str
+    is_whole: bool
+
+
+_DESCRIBED: Final[LruCache[tuple[_VectorIndex | None]]] = LruCache(64)
 
 
 def _describe_index(
     root: Root, entry: TableEntry, dataset: LanceDataset, column: str
-) -> IndexDescription | None:
+) -> _VectorIndex | None:
     """The vector index of a column of a version, looked up once."""
     key = (root.uri, entry.location, entry.fork, entry.version, entry.made_at, column)
     kept = None if entry.made_at is None else _DESCRIBED.get(key)
     if kept is None:
-        kept = (find_index(dataset, column, _VECTOR_KIND),)
+        index = find_index(dataset, column, _VECTOR_KIND)
+        kept = (None if index is None else _describe(dataset, index),)
         _DESCRIBED.keep(key, kept)
     return kept[0]
+
+
+def _describe(dataset: LanceDataset, index: IndexDescription) -> _VectorIndex:
+    present = {fragment.fragment_id for fragment in dataset.get_fragments()}
+    return _VectorIndex(
+        name=index.name,
+        segments=tuple(str(segment.uuid) for segment in index.segments),
+        metric=str(index.details.get("metric_type", "")).lower(),
+        is_whole=present <= fragments_known_to(index),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,19 +218,19 @@ class Calibration:
         is_part = bool(is_enough.any()) and probes < len(means)
         return probes if is_part else segments.PARTITIONS_MAX
 
-    def _far(self, vectors: Vectors) -> npt.NDArray[np.float32]:
+    def _far(self, vectors: Vectors) -> Vectors:
         """How far vectors are from every centroid, in the order of the metric."""
         assert self._centroids is not None
-        products = vectors @ self._centroids.T
+        far: Vectors = -(vectors @ self._centroids.T)
         if self._metric == "l2":
-            lengths: npt.NDArray[np.float32] = (self._centroids**2).sum(axis=1)
-            return lengths - 2 * products
-        return -products
+            far = 2 * far + (self._centroids**2).sum(axis=1)
+        return far
 
 
 def _unit(vectors: Vectors) -> Vectors:
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return vectors / np.where(lengths == 0, 1, lengths)
+    lengths: Vectors = np.linalg.norm(vectors, axis=1, keepdims=True).astype(np.float32)
+    lengths[lengths == 0] = 1
+    return vectors / lengths
 
 
 def _numbers(vectors: pa.ChunkedArray, size: int) -> Vectors:
@@ -219,14 +245,14 @@ _CENTROIDS: Final[LruCache[tuple[Any]]] = LruCache(16)
 
 
 def _calibration(
-    dataset: LanceDataset, index: IndexDescription, question: VectorQuestion
+    dataset: LanceDataset, index: _VectorIndex, question: VectorQuestion
 ) -> Calibration:
     """That of an index, a number of neighbours and a condition."""
     where = question.where
     if where is not None and len(where) > _CONDITION_LETTERS_MAX:
         return Calibration(None, question.metric)
     depth = next((depth for depth in _DEPTHS if question.count <= depth), question.count)
-    key = (tuple(str(segment.uuid) for segment in index.segments), depth, where)
+    key = (index.segments, depth, where)
     calibration = _CALIBRATIONS.get(key)
     if calibration is None:
         calibration = Calibration(_read_centroids(dataset, index), question.metric)
@@ -234,14 +260,13 @@ def _calibration(
     return calibration
 
 
-def _read_centroids(dataset: LanceDataset, index: IndexDescription) -> Vectors | None:
+def _read_centroids(dataset: LanceDataset, index: _VectorIndex) -> Vectors | None:
     """The middles of the parts of an index; None if it does not have one list of them."""
-    key = tuple(str(segment.uuid) for segment in index.segments)
-    kept = _CENTROIDS.get(key)
+    kept = _CENTROIDS.get(index.segments)
     if kept is None:
         parts: list[dict[str, Any]] = dataset.stats.index_stats(index.name)["indices"]
         centroids = parts[0].get("centroids") if len(parts) == 1 else None
         kept = (None if not centroids else np.array(centroids, dtype=np.float32),)
-        _CENTROIDS.keep(key, kept)
+        _CENTROIDS.keep(index.segments, kept)
     vectors: Vectors | None = kept[0]
     return vectors
