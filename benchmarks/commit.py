@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import resource
 import statistics
 import subprocess
@@ -56,10 +57,16 @@ def main() -> None:
         ratio = compare_with_bare_lance(Path(folder, "bare"), rounds=arguments.rounds)
         appends = {
             durability: measure_appends(
-                Path(folder, f"appends-{durability}"), arguments.appends, durability
+                Path(folder, f"appends-{durability}"),
+                arguments.appends,
+                durability,
+                bare_commits=arguments.bare_appends,
             )
             for durability in arguments.durability
         }
+        if arguments.only_appends:
+            print(json.dumps({"name": "commit", "appends": appends}))
+            return
         types = {
             durability: measure_types(
                 Path(folder, f"types-{durability}"), arguments.rounds, durability
@@ -162,19 +169,26 @@ class _Timed:
         self.wall.append((time.perf_counter() - wall) * 1e3)
 
     def row(self) -> dict[str, float]:
-        ordered = sorted(self.wall)
         return {
-            "p50": statistics.median(ordered),
-            "p99": ordered[int(len(ordered) * 0.99) - (len(ordered) >= WINDOW)],
-            "max": ordered[-1],
+            "p50": statistics.median(self.wall),
+            "p99": _percentile(self.wall, 0.99),
+            "max": max(self.wall),
             "cpu": statistics.median(self.cpu),
         }
 
 
-def measure_appends(folder: Path, commits: int, durability: Mode) -> dict[str, float]:
+def _percentile(values: list[float], share: float) -> float:
+    """The smallest value that this share of the values does not exceed."""
+    return sorted(values)[math.ceil(len(values) * share) - 1]
+
+
+def measure_appends(
+    folder: Path, commits: int, durability: Mode, *, bare_commits: int
+) -> dict[str, float]:
     """One-row appends to an indexed table, with point and 1-hop reads after every hundred.
 
-    A bare Lance table gets the same appends in turns. Nothing is ever optimized or cleaned up.
+    A bare Lance table gets the first of them in turns: it becomes slower with every fragment, and
+    its versions fill the disk. Nothing is ever optimized or cleaned up.
     """
     graph = omnigraph.init(str(folder / "graph"), schema=PEOPLE_SCHEMA, durability=durability)
     graph.write({"Person": [{"name": f"p{number}"} for number in range(PEOPLE)]})
@@ -191,33 +205,45 @@ def measure_appends(folder: Path, commits: int, durability: Mode) -> dict[str, f
     print(f"\n{commits:,} one-row appends, durability {durability!r} (ms of wall; CPU)")
     print("commits          p50     p99     max     CPU   point   1 hop   bare p50     CPU")
     windows: list[dict[str, float]] = []
+    bare_windows: list[dict[str, float]] = []
+    all_ours = _Timed()
     for first in range(0, commits, WINDOW):
         ours, theirs, point, hop = _Timed(), _Timed(), _Timed(), _Timed()
         for number in range(first, first + WINDOW):
             ours.call(partial(graph.write, {"Person": [{"name": f"new{number}"}]}))
-            theirs.call(partial(append_bare, f"new{number}"))
+            if first < bare_commits:
+                theirs.call(partial(append_bare, f"new{number}"))
         for number in range(READS):
             name = f"p{(first + number * 37) % (PEOPLE - 1)}"
             point.call(partial(graph.query, POINT, {"n": name}))
             hop.call(partial(graph.query, ONE_HOP, {"n": name}))
-        window = ours.row() | {
-            "point": point.row()["p50"],
-            "hop": hop.row()["p50"],
-            "bare_p50": theirs.row()["p50"],
-            "bare_cpu": theirs.row()["cpu"],
-        }
+        window = ours.row() | {"point": point.row()["p50"], "hop": hop.row()["p50"]}
         windows.append(window)
+        if first >= WINDOW:
+            all_ours.wall += ours.wall
+            all_ours.cpu += ours.cpu
+        shown = list(window.values())
+        if theirs.wall:
+            bare_windows.append({"p50": theirs.row()["p50"], "cpu": theirs.row()["cpu"]})
+            shown += bare_windows[-1].values()
         if first % (10 * WINDOW) in {0, WINDOW} or first + WINDOW >= commits:
-            shown = "".join(f"{value:8.1f}" for value in window.values())
-            print(f"{first:6,}-{first + WINDOW:6,}{shown}")
-    early, last = windows[min(1, len(windows) - 1)], windows[-1]
-    ratios = {
-        f"ratio_{key}": last[key] / early[key]
-        for key in ("p50", "cpu", "point", "hop", "bare_p50", "bare_cpu")
+            print(f"{first:6,}-{first + WINDOW:6,}" + "".join(f"{value:8.1f}" for value in shown))
+    ratios = _growth(windows) | {
+        f"bare_{name}": ratio for name, ratio in _growth(bare_windows).items()
     }
-    ratios["p99_to_p50"] = max(window["p99"] for window in windows[1:]) / last["p50"]
+    ratios["p99_to_p50"] = _percentile(all_ours.wall, 0.99) / statistics.median(all_ours.wall)
+    ratios["p99_to_p50_cpu"] = _percentile(all_ours.cpu, 0.99) / statistics.median(all_ours.cpu)
     print("last hundred / commits 100-200: " + _listed(ratios))
     return ratios
+
+
+def _growth(windows: list[dict[str, float]]) -> dict[str, float]:
+    """The medians of the last hundred commits over those of the second hundred."""
+    if not windows:
+        return {}
+    early, last = windows[min(1, len(windows) - 1)], windows[-1]
+    medians = ("p50", "cpu", "point", "hop")
+    return {f"ratio_{key}": last[key] / early[key] for key in medians if key in last}
 
 
 def measure_types(folder: Path, rounds: int, durability: Mode) -> dict[str, float]:
@@ -371,6 +397,10 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=60, help="one-row commits to compare")
     parser.add_argument("--appends", type=int, default=10_000, help="appends without maintenance")
+    parser.add_argument(
+        "--bare-appends", type=int, default=1_000, help="how many of them bare Lance gets as well"
+    )
+    parser.add_argument("--only-appends", action="store_true", help="measure nothing else")
     parser.add_argument(
         "--durability", nargs="+", default=["commit", "os"], help="modes to measure"
     )

@@ -30,7 +30,7 @@ from omnigraph.commit.effects import (
     own_versions,
     roll_forward,
 )
-from omnigraph.commit.history_compaction import _without, compact_commits
+from omnigraph.commit.history_compaction import _without, move_to_history
 from omnigraph.commit.maintenance import _publish as publish_maintenance
 from omnigraph.commit.orphans import survey_forks
 from omnigraph.commit.phases import _may_join, _require_living_branch, give_up, stage
@@ -157,7 +157,7 @@ GUARDS: Final[Mapping[str, tuple[Edit, ...]]] = {
     "no_verify": (
         Edit(_read_whole, "handle.version <= latest - names.MANIFEST_VERSIONS_KEPT", "False"),
     ),
-    "fold_drop_first": (Edit(compact_commits, "record_commits(root, commits)", "pass"),),
+    "fold_drop_first": (Edit(move_to_history, "record_commits(root, commits)", "pass"),),
     "prune_no_watermark": (Edit(_without, ", *pruned]", "]"),),
     # Schemas.
     "copy_believed": (Edit(read_contract, "contract.model_hash == schema_hash", "True"),),

@@ -11,7 +11,6 @@ import omnigraph
 from omnigraph.engine import query
 from omnigraph.engine.access import access_path
 from omnigraph.engine.access.access_path import Access, Choice, choose_access
-from omnigraph.engine.access.background import WORKER
 from omnigraph.engine.access.column_cache import shared_cache
 from omnigraph.engine.run import Run
 from omnigraph.graph import Graph
@@ -19,6 +18,7 @@ from omnigraph.query.binding import bind
 from omnigraph.query.compile import compile_queries
 from omnigraph.query.plan import Mutation
 from omnigraph.query.planning import plan_query
+from omnigraph.storage.objects.background import WORKER
 from omnigraph.storage.objects.location import parse_root
 from tests.engine.small_graphs import asked, rows, rows_of
 from tests.query.differential import LIMITS

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from omnigraph.engine.access.background import Worker
+from omnigraph.storage.objects.background import Worker
 from tests.forking.programs import run_code
 
 pytestmark = pytest.mark.unit
@@ -74,7 +74,7 @@ def test_a_stopped_worker_ends_its_job(worker: Worker) -> None:
 
 FORKING = """
 import os, threading
-from omnigraph.engine.access.background import WORKER
+from omnigraph.storage.objects.background import WORKER
 
 running, ended = threading.Event(), threading.Event()
 WORKER.submit("parent", lambda _: (running.set(), ended.wait()))

@@ -17,7 +17,6 @@ import pytest
 
 import omnigraph
 from omnigraph.engine.access import adjacency_bases, resident_tables, slots
-from omnigraph.engine.access.background import WORKER
 from omnigraph.engine.access.column_cache import shared_cache
 from omnigraph.engine.query import run_query
 from omnigraph.errors import QueryFailedError
@@ -26,6 +25,7 @@ from omnigraph.query.binding import bind
 from omnigraph.query.compile import compile_queries
 from omnigraph.query.plan import Mutation
 from omnigraph.query.planning import plan_query
+from omnigraph.storage.objects.background import WORKER
 from omnigraph.storage.objects.location import parse_root
 from omnigraph.storage.snapshot import Snapshot
 from tests.drawing import seeds

@@ -19,6 +19,20 @@ from tests.model.scope import Scope
 
 FULL: Final[tuple[Bound, ...]] = (
     Bound(
+        "2 writers that put versions right above their pins, sweep, 1 cleanup, freed slots",
+        Scope(
+            write_sets=SAME_TABLE,
+            strict_commit=True,
+            direct_commit=True,
+            tail_merge=True,
+            cleanup_runs=1,
+            freed_slots=True,
+            in_flight=False,
+            staggered=True,
+        ),
+        Counts(states=285_546, transitions=890_074, depth=42),
+    ),
+    Bound(
         "2 writers that merge files, 1 sweep, 1 cleanup",
         Scope(
             write_sets=SAME_TABLE,

@@ -63,6 +63,9 @@ def combining(
 
 
 MUTANT_BOUNDS: Final[dict[Mutant, Caught]] = {
+    "strict_put_over": Caught(
+        Scope(write_sets=SAME_TABLE, direct_commit=True, strict_commit=True), steps=10
+    ),
     "merge_kept": Caught(Scope(write_sets=SAME_TABLE, tail_merge=True, in_flight=False), steps=17),
     "merge_unread": Caught(
         Scope(write_sets=SAME_TABLE, tail_merge=True, in_flight=False), steps=16
@@ -291,6 +294,9 @@ MUTANT_BOUNDS: Final[dict[Mutant, Caught]] = {
 }
 
 LEAN_MUTANT_BOUNDS: Final[dict[Mutant, Caught]] = {
+    "strict_put_over": Caught(
+        Scope(write_sets=SAME_TABLE, direct_commit=True, strict_commit=True), steps=10
+    ),
     "ack_on_answer": Caught(
         Scope(write_sets=ONE, manifest_cleanups=1, unrelated_publishes=2, sweepers=0, attempts=1),
         steps=10,

@@ -59,6 +59,7 @@ Mutant = Literal[
     "maintenance_blind_pins",
     "maintenance_inexact",
     "prune_no_watermark",
+    "strict_put_over",
     "merge_kept",
     "merge_unread",
     "merge_indexed",
@@ -126,6 +127,8 @@ MUTANTS: Final[dict[Mutant, str]] = {
     "opt_any_chain": "the newest maintenance version is the candidate, whatever lies below it",
     "opt_no_pins": "optimize is rolled forward without comparing the pins",
     "opt_any_file": "a candidate may name files that neither the pin nor this sidecar names",
+    # versions put right above their base
+    "strict_put_over": "a strict commit puts its version though the number is taken",
     # small files merged within a write
     "merge_kept": "a retry keeps the merged file of its first attempt, and what that removed",
     "merge_unread": "a retry puts the merged file of its first attempt in place of all files now",

@@ -54,6 +54,7 @@ class Scope:
     parallel_tables: bool = False  # L4: the tables of one writer commit in any interleaving
     optimize_forward: bool = False  # the sweep may publish an interrupted compaction
     independent_maintenance: bool = False  # compactions and indexes succeed or fail table by table
+    strict_commit: bool = False  # a commit of rows puts base + 1 if that is free, or nothing
     tail_merge: bool = False  # a first attempt also merges the files of its pin into one
     put_back: bool = False  # the sweep restores the tables that an independent maintenance left out
 

@@ -11,6 +11,9 @@ What the real engine does, and the guards in `tests/guards` hold it to:
 - A compaction makes two untagged versions, a reservation and a rewrite; an index makes one. All
   keep the content.
 - A commit does not look whether its data files still exist.
+
+A strict commit is made of its base alone: it puts base + 1 if that number is free, and looks at no
+other version.
 """
 
 from __future__ import annotations
@@ -101,7 +104,8 @@ def own_file(scope: Scope, writer: int, attempt: int) -> FileName:
 
 def with_version(state: State, table: int, version: Version) -> State:
     """The state after a version was put into a table."""
-    versions = tuple(sorted((*state.tables[table], version)))
+    others = (other for other in state.tables[table] if other.number != version.number)
+    versions = tuple(sorted((*others, version)))
     return state._replace(tables=replaced(state.tables, table, versions))
 
 
@@ -132,6 +136,8 @@ def commit(
 ) -> Version | None:
     """The version a commit that read `base` would put; None if it conflicts."""
     head, later = versions[-1], above(versions, base)
+    if scope.strict_commit and kind != "rewrite":
+        return _right_above(scope, versions, op, kind, base, file, merge=merge)
     if kind == "overwrite":
         return None if later else Version(base + 1, "own", op, base, 0, frozenset({file}))
     updated = kind == "update" and any(version.origin == "own" for version in later)
@@ -144,6 +150,27 @@ def commit(
         return None
     kept = head.files if merge is None else (head.files - merge.removed) | {merge.file}
     return Version(head.number + 1, "own", op, base, 0, kept | {file})
+
+
+def _right_above(
+    scope: Scope,
+    versions: Versions,
+    op: int,
+    kind: Kind,
+    base: int,
+    file: FileName,
+    *,
+    merge: TailMerge | None,
+) -> Version | None:
+    """The version that a strict commit puts; None if its number is taken."""
+    pinned = version_at(versions, base)
+    is_taken = version_at(versions, base + 1) is not None
+    if pinned is None or (is_taken and scope.mutant != "strict_put_over"):
+        return None
+    if kind == "overwrite":
+        return Version(base + 1, "own", op, base, 0, frozenset({file}))
+    kept = pinned.files if merge is None else (pinned.files - merge.removed) | {merge.file}
+    return Version(base + 1, "own", op, base, 0, kept | {file})
 
 
 def _replaces_content(scope: Scope, version: Version) -> bool:

@@ -2,7 +2,8 @@
 
 Invariant: a commit is in the history before it leaves the manifest, and exactly the rows that were
 added there leave, by an ordinary swap of the state they were read from. A process that looks for a
-decision looks in the manifest first, then in the history.
+decision looks in the manifest first, then in the history. Deleting manifest versions that no reader
+believes any more decides nothing, so that may happen later, or never if the process ends.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from omnigraph.storage.manifest.history import record_commits
 from omnigraph.storage.manifest.state import ManifestState
 from omnigraph.storage.manifest.swap import SwapAnswer, forget_old_versions, swap_manifest
 from omnigraph.storage.manifest_rows import GraphCommit, ManifestRow, Operation, Outcome
+from omnigraph.storage.objects.background import WORKER
 from omnigraph.storage.objects.durability import sync
 
 if TYPE_CHECKING:
+    from omnigraph.storage.manifest.state import BranchRef
     from omnigraph.storage.objects.location import Root
 
 FOLD_EVERY: Final = 100
@@ -26,9 +29,18 @@ _UNPUBLISHED_KEPT_MAX: Final = 500
 
 
 def fold_if_due(root: Root, state: ManifestState) -> None:
-    """Fold once enough commits have gathered."""
-    if sum(isinstance(row, GraphCommit) for row in state.rows) > FOLD_EVERY:
-        compact_commits(root, state)
+    """Fold once enough commits have gathered.
+
+    No writer waits until the old versions are deleted, unless nothing runs in the background.
+    """
+    if sum(isinstance(row, GraphCommit) for row in state.rows) <= FOLD_EVERY:
+        return
+    if not move_to_history(root, state):
+        return
+    if WORKER.is_allowed:
+        WORKER.submit(("forget", root.uri, state.branch), lambda _: _forget(root, state.ref))
+    else:
+        _forget(root, state.ref)
 
 
 def compact_commits(root: Root, state: ManifestState) -> bool:
@@ -36,6 +48,14 @@ def compact_commits(root: Root, state: ManifestState) -> bool:
 
     True if rows left the manifest.
     """
+    if not move_to_history(root, state):
+        return False
+    _forget(root, state.ref)
+    return True
+
+
+def move_to_history(root: Root, state: ManifestState) -> bool:
+    """Add the commits of this state to the history, and take them out; False if others swapped."""
     head = state.head
     commits = [
         row
@@ -49,11 +69,12 @@ def compact_commits(root: Root, state: ManifestState) -> bool:
     reach("fold.pre_drop")
     answer = swap_manifest(state, _without(state, commits), operation_id=f"fold:{head.sequence}")
     reach("fold.post_drop")
-    if answer is not SwapAnswer.ACCEPTED:
-        return False
-    forget_old_versions(root, branch=state.ref)
+    return answer is SwapAnswer.ACCEPTED
+
+
+def _forget(root: Root, branch: BranchRef | None) -> None:
+    forget_old_versions(root, branch=branch)
     reach("manifest.post_clean")
-    return True
 
 
 def _without(state: ManifestState, commits: list[GraphCommit]) -> list[ManifestRow]:

@@ -32,7 +32,6 @@ from omnigraph.engine.access.access_path import (
     keys_as_ids,
     prepare,
 )
-from omnigraph.engine.access.background import WORKER
 from omnigraph.engine.access.column_cache import shared_cache
 from omnigraph.engine.access.in_memory import InMemoryAccess
 from omnigraph.engine.access.index_access import IndexAccess, ProbeLimitExceeded
@@ -53,6 +52,7 @@ from omnigraph.query.plan import Aggregate, Distinct, Limit, Mutation, Order, Pl
 from omnigraph.query.plan_text import explain
 from omnigraph.query.rewrites import expressions_of, inputs_of
 from omnigraph.runner.memory import MEMORY_LEAST, bytes_in, half_of_this_machine
+from omnigraph.storage.objects.background import WORKER
 from omnigraph.storage.refs.kept import gone_if_removed, streamed_unless_removed
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Final, assert_never
 import numpy as np
 
 from omnigraph import names
-from omnigraph.engine.access.background import WORKER
 from omnigraph.engine.access.column_cache import ColumnCache, CostMeter
 from omnigraph.engine.access.conditions import by_id
 from omnigraph.engine.access.in_memory import InMemoryAccess, edges_are_in_memory, ids_are_in_memory
@@ -29,6 +28,7 @@ from omnigraph.query import plan as lp
 from omnigraph.query.ast import BinaryOperator
 from omnigraph.query.rewrites import expressions_of, inputs_of, map_inputs
 from omnigraph.query.typed import EdgeDirection
+from omnigraph.storage.objects.background import WORKER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -37,7 +37,6 @@ from omnigraph.engine.access.adjacency import (
     patch_of,
     sorted_steps,
 )
-from omnigraph.engine.access.background import WORKER
 from omnigraph.engine.access.slots import SlotChanges, TableSlots, changes_between
 from omnigraph.engine.access.stored_bases import (
     BaseDescription,
@@ -50,6 +49,7 @@ from omnigraph.engine.frames import ABSENT, Positions, different, ranges, whole
 from omnigraph.engine.run import too_large
 from omnigraph.query.typed import EdgeDirection
 from omnigraph.storage.lance.tables import rows_at
+from omnigraph.storage.objects.background import WORKER
 from omnigraph.storage.objects.lru_cache import LruCache
 
 if TYPE_CHECKING:

@@ -31,9 +31,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.engine.access.background import WORKER
 from omnigraph.engine.frames import Column, Positions, whole
 from omnigraph.errors import InvalidInputError
+from omnigraph.storage.objects.background import WORKER
 
 CACHE_VARIABLE: Final = "OMNIGRAPH_QUERY_CACHE"
 _DEFAULT_SHARE: Final = 4

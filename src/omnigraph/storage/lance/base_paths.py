@@ -43,11 +43,16 @@ def message_of(handle: LanceDataset) -> bytes:
 
 
 def handle_of(
-    dataset: LanceDataset, version: int, message: bytes, *, session: Any = None
+    dataset: LanceDataset,
+    version: int,
+    message: bytes,
+    *,
+    session: Any = None,
+    uri: str | None = None,
 ) -> LanceDataset:
-    """A handle at the address of another one, on the version that a message tells."""
+    """A handle at the address of another one, or elsewhere, on the version that a message tells."""
     return LanceDataset(
-        dataset.uri,
+        uri or dataset.uri,
         version=version,
         storage_options=dataset._storage_options,  # noqa: SLF001
         serialized_manifest=message,

@@ -5,8 +5,8 @@ only in Lance. Its readers are given the rows that the migration to stamp 4 woul
 are never stored: reading writes nothing, and the migration writes rows of its own.
 
 Invariant: the history is derived, and only ever added to. A commit arrives here from the manifest
-before it leaves the manifest; adding it twice changes nothing, and readers ignore what two writers
-added at once.
+before it leaves the manifest. Adding it twice adds nothing, unless two writers do so at once or the
+first time was long ago; readers ignore what is there twice.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from lance import LanceDataset
+from lance import LanceDataset, write_dataset
 
 from omnigraph import names
 from omnigraph.display.cells import Moment
@@ -79,6 +79,7 @@ _SHAPES: Final[Mapping[str, pa.Schema]] = {
 
 HISTORY: Final = tuple(_SHAPES)
 _FRAGMENTS_WORTH_COMPACTING: Final = 8
+_FILES_LOOKED_AT: Final = 8
 _VERSIONS_KEPT: Final = 100
 """An addition may be based on any of these; a decision about a later one would not be seen."""
 
@@ -145,7 +146,7 @@ def ensure_history(root: Root, *, operation_id: str) -> None:
 
 
 def record_commits(root: Root, commits: Sequence[manifest_rows.GraphCommit]) -> None:
-    """Add commits and their actors; those already there stay as they are."""
+    """Add commits and their actors; those already there stay as they are, see `_add`."""
     _add(
         root,
         names.COMMITS,
@@ -302,17 +303,27 @@ def newest_commit(root: Root, *, branch: str | None) -> str | None:
 
 
 def _add(root: Root, location: str, key: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Append the rows that the newest files do not have.
+
+    Whatever is added a second time was added shortly before, by a writer that ended or is still at
+    it. A look at all files would cost more with every commit.
+    """
     dataset = _existing(root, location)
     with datasets.translated(root, f"add to {location}"):
-        (
-            dataset.merge_insert(key)
-            .when_not_matched_insert_all()
-            .execute(
-                pa.Table.from_pylist(
-                    [{**row, _DIGEST.name: _digest(row)} for row in rows], schema=_SHAPES[location]
-                )
+        known = _newest_keys(dataset, key)
+        added = [{**row, _DIGEST.name: _digest(row)} for row in rows if row[key] not in known]
+        if added:
+            write_dataset(
+                pa.Table.from_pylist(added, schema=_SHAPES[location]), dataset, mode="append"
             )
-        )
+
+
+def _newest_keys(dataset: LanceDataset, key: str) -> frozenset[str]:
+    newest = dataset.get_fragments()[-_FILES_LOOKED_AT:]
+    if not newest:
+        return frozenset()
+    keys = dataset.scanner(columns=[key], fragments=newest).to_table().column(key)
+    return frozenset(keys.to_pylist())
 
 
 def _rows(root: Root, location: str, *, where: str | None = None) -> list[dict[str, Any]]:

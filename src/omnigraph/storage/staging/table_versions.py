@@ -17,7 +17,7 @@ as a heal that restores nothing: programs that do not know better put the pin ba
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -30,11 +30,12 @@ from omnigraph import names
 from omnigraph.failpoints import reach
 from omnigraph.storage.lance import datasets
 from omnigraph.storage.lance.dataset_cache import keep_next
+from omnigraph.storage.lance.next_version import commit_next, is_next_free
+from omnigraph.storage.objects.location import Root, Scheme
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from omnigraph.storage.objects.location import Root
     from omnigraph.storage.snapshot import TableEntry
     from omnigraph.storage.staging.changes import StagedChange
 
@@ -90,7 +91,13 @@ def head_version(root: Root, entry: TableEntry) -> int | None:
 
 
 def latest_version(root: Root, staged: StagedChange) -> int:
-    """HEAD of the line that a change was staged on, asked of the handle it was staged with."""
+    """HEAD of the line that a change was staged on, asked of the handle it was staged with.
+
+    On a disk the versions are not listed if there is none after the pin: only what is below a pin
+    is ever removed, so there is none at all above it.
+    """
+    if root.scheme is Scheme.LOCAL and is_next_free(root, staged.entry):
+        return staged.entry.version
     with datasets.translated(root, f"look at {staged.table_key}"):
         return int(staged.base.latest_version)
 
@@ -143,7 +150,9 @@ def commit_staged(
         handle = opened
     with datasets.translated(root, f"commit to {staged.table_key}"):
         if staged.columns is not None:
-            widened = _commit(
+            widened = _commit_next(
+                root,
+                staged.entry,
                 handle,
                 Transaction(
                     read_version=on_version,
@@ -155,7 +164,9 @@ def commit_staged(
                 return None
             reach("schema.post_columns")
             handle, on_version = widened, on_version + 1
-        dataset = _commit(
+        dataset = _commit_next(
+            root,
+            staged.entry,
             handle,
             Transaction(
                 read_version=on_version,
@@ -276,8 +287,19 @@ def _make(handle: LanceDataset) -> datasets.NewVersion:
 
 
 def _commit(handle: LanceDataset, transaction: Transaction) -> LanceDataset | None:
+    return _answer(lambda: LanceDataset.commit(handle, transaction, max_retries=0))
+
+
+def _commit_next(
+    root: Root, entry: TableEntry, handle: LanceDataset, transaction: Transaction
+) -> LanceDataset | None:
+    return _answer(lambda: commit_next(root, entry, handle, transaction))
+
+
+def _answer(commit: Callable[[], LanceDataset | None]) -> LanceDataset | None:
+    """What a commit made; None if it was refused, or if that is not known."""
     try:
-        return LanceDataset.commit(handle, transaction, max_retries=0)
+        return commit()
     except CommitConflictError:
         return None
     except OSError as error:

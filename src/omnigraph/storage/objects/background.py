@@ -1,13 +1,14 @@
-"""Prepares tables in a background thread, so that no query waits for what later ones profit from.
+"""Runs jobs in a background thread, so that no caller waits for what later ones profit from.
 
 Invariants:
-- A job only fills caches: a query never depends on whether, or when, it ends. A failed job leaves
-  nothing, and the query that needs the tables reports the error by itself.
+- A job fills caches, or deletes what nothing can refer to any more: no caller depends on whether,
+  or when, it ends. A failed job leaves nothing, and the query that needs the tables reports the
+  error by itself.
 - A job of one key takes at most a tenth of the time, and one that failed is not tried again for a
   minute: what does not fit into a cache is not prepared over and over.
 - One thread at a lower priority, ended with the process; a forked process starts its own.
-  `OMNIGRAPH_BACKGROUND=off` starts none: queries then prepare what they need themselves. The
-  command line sets it, as its processes end with their query.
+  `OMNIGRAPH_BACKGROUND=off` starts none: callers then do themselves what they need. The command
+  line sets it, as its processes end with their query.
 """
 
 from __future__ import annotations
