@@ -217,8 +217,10 @@ def measure_appends(
             name = f"p{(first + number * 37) % (PEOPLE - 1)}"
             point.call(partial(graph.query, POINT, {"n": name}))
             hop.call(partial(graph.query, ONE_HOP, {"n": name}))
-        window = ours.row() | {"point": point.row()["p50"], "hop": hop.row()["p50"]}
-        windows.append(window)
+        reads = {"point": point.row()["p50"], "hop": hop.row()["p50"]}
+        window = ours.row() | reads
+        reads_cpu = {"point_cpu": point.row()["cpu"], "hop_cpu": hop.row()["cpu"]}
+        windows.append(window | reads_cpu)
         if first >= WINDOW:
             all_ours.wall += ours.wall
             all_ours.cpu += ours.cpu
@@ -242,7 +244,7 @@ def _growth(windows: list[dict[str, float]]) -> dict[str, float]:
     if not windows:
         return {}
     early, last = windows[min(1, len(windows) - 1)], windows[-1]
-    medians = ("p50", "cpu", "point", "hop")
+    medians = ("p50", "cpu", "point", "point_cpu", "hop", "hop_cpu")
     return {f"ratio_{key}": last[key] / early[key] for key in medians if key in last}
 
 

@@ -24,7 +24,9 @@ from omnigraph.errors import (
 )
 from omnigraph.graph import Graph
 from omnigraph.storage.lance.tables import scan
+from omnigraph.storage.manifest.history import record_commits
 from omnigraph.storage.manifest_rows import GraphCommit, Operation, Outcome
+from omnigraph.storage.objects.background import WORKER
 from omnigraph.storage.objects.location import Root, parse_root
 from omnigraph.storage.objects.store import Objects
 from tests.commit.small_graphs import account, accounts, pay, small_graph
@@ -229,6 +231,39 @@ def test_an_operation_id_survives_the_fold_into_history(
     assert again.commit_id == first.commit_id
     assert len(graph.commits()) == 17
     assert len(state.rows) < 60
+    assert graph.maintenance.check().ok
+
+
+def test_a_fold_that_was_interrupted_adds_no_commit_twice(graph: Graph) -> None:
+    for number in range(4):
+        graph.write({"Note": [{"text": str(number)}]})
+    root, state = graph._objects.root, graph._handle.manifest()
+    commits = [row for row in state.rows if isinstance(row, GraphCommit)]
+    record_commits(root, commits[:3])
+
+    assert history_compaction.compact_commits(root, state)
+
+    for location in (names.COMMITS, names.COMMIT_ACTORS):
+        recorded = lance.dataset(f"{graph.root}/{location}").to_table().column("graph_commit_id")
+        assert sorted(recorded.to_pylist()) == sorted(row.commit_id for row in commits[:-1])
+    assert len(graph.commits()) == 5
+
+
+@pytest.mark.parametrize("background", ["on", "off"])
+def test_old_manifest_versions_are_deleted_behind_or_within_the_write_that_folds(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, background: str
+) -> None:
+    monkeypatch.setenv("OMNIGRAPH_BACKGROUND", background)
+    monkeypatch.setattr(history_compaction, "FOLD_EVERY", 3)
+    monkeypatch.setattr(names, "MANIFEST_VERSIONS_KEPT", 2)
+    for number in range(5):
+        graph.write({"Note": [{"text": str(number)}]})
+    if background == "on":
+        assert WORKER.wait(10)
+
+    versions = lance.dataset(f"{graph.root}/{names.MANIFEST}").version_refs()
+    assert len(versions) < 5
+    assert len(graph.commits()) == 6
     assert graph.maintenance.check().ok
 
 

@@ -24,6 +24,7 @@ from tests.commit.small_graphs import account
 
 def main(verb: str, root: str, *arguments: str) -> None:
     os.environ["OMNIGRAPH_COMBINE"] = "always"  # on a disk, too
+    os.environ["OMNIGRAPH_COMMIT_IN_PLACE"] = "on"  # as on the stores where writers combine
     if verb == "storm":
         name, log = arguments
         storm(root, name, Path(log))

@@ -47,6 +47,7 @@ from omnigraph.commit.table_moves import (
 )
 from omnigraph.maintenance.cleanup import cleanup_graph
 from omnigraph.maintenance.protection import _Manifests, read_protection
+from omnigraph.storage.lance.next_version import _put_if_absent, commit_next
 from omnigraph.storage.manifest.retention import raise_floors
 from omnigraph.storage.manifest.swap import _read_whole
 from omnigraph.storage.refs.branches import require_living
@@ -66,7 +67,14 @@ class Edit:
 
 GUARDS: Final[Mapping[str, tuple[Edit, ...]]] = {
     # A writer, and what it publishes.
-    "no_look": (Edit(_Move.run, "head != pin or ", ""),),
+    # Nobody looks at HEAD, and Lance commits in place: it rebases on what it finds there.
+    "no_look": (
+        Edit(_Move.run, "head != pin or ", ""),
+        Edit(commit_next, 'os.environ.get(_VARIABLE) != "on"', "False"),
+    ),
+    "strict_put_over": (
+        Edit(_put_if_absent, "os.link(unnamed, path)", "os.replace(unnamed, path)"),
+    ),
     "no_exact": (
         Edit(_Move.run, " and new_version.version == pin + self.change.versions_made", ""),
         Edit(

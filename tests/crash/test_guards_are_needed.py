@@ -19,7 +19,7 @@ from ulid import ULID
 import omnigraph
 from omnigraph.commit.history_compaction import compact_commits
 from omnigraph.commit.publish import OperationStatus
-from omnigraph.errors import DriftNeedsRepairError
+from omnigraph.errors import DamagedGraphError, DriftNeedsRepairError
 from omnigraph.graph import Graph
 from omnigraph.storage.lance.tables import scan
 from omnigraph.storage.manifest.swap import read_manifest
@@ -49,6 +49,34 @@ def test_a_commit_that_lance_rebased_is_not_published(worlds: Worlds, tmp_path: 
 
     assert rows_too_many(ON) == []
     assert rows_too_many("no_exact") == ["node:City +orphan-new", "node:Person +orphan-new"]
+
+
+def test_a_late_commit_does_not_put_its_version_over_a_published_one(
+    worlds: Worlds, tmp_path: Path
+) -> None:
+    def has_both(guard: str) -> bool:
+        root = root_at(tmp_path / f"graph-{guard}")
+        before = worlds.copy(World.PLAIN, root)
+        late = _job(Kind.APPEND)
+        rival = Job(kind=Kind.MERGE, operation_id=earlier_id(), mark="rival")
+        victim = start(
+            "write",
+            root,
+            late.encoded(),
+            failpoints="mutation.pre_direct_commit=stop",
+            without_guard=guard,
+        )
+        victim.wait_until_stopped()
+        carry_out(omnigraph.open(root), rival)
+        victim.wake()
+        has_succeeded = victim.end().said == "acknowledged"
+        try:
+            return has_succeeded and not _differences(root, after(after(before, rival), late))
+        except DamagedGraphError:
+            return False
+
+    assert has_both(ON)
+    assert not has_both("strict_put_over")
 
 
 def test_unpublished_versions_are_healed_before_a_table_is_moved(

@@ -342,7 +342,10 @@ def test_changed_rows_are_refused_and_published_by_force_alone(
     assert accounts(graph) == {**rows, "c": 3}
 
 
-def test_a_refused_write_stays_refused_when_the_rows_below_it_are_published(graph: Graph) -> None:
+def test_a_refused_write_stays_refused_when_the_rows_below_it_are_published(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMNIGRAPH_COMMIT_IN_PLACE", "on")  # as on an object store: Lance rebases
     with (
         meanwhile("mutation.pre_direct_commit", lambda: append(graph)),
         pytest.raises(DriftNeedsRepairError),
@@ -356,6 +359,18 @@ def test_a_refused_write_stays_refused_when_the_rows_below_it_are_published(grap
     assert accounts(graph) == {**PUBLISHED, "x": 9}
     graph.write({"Account": [account("late", 5)]})
     assert accounts(graph) == {**PUBLISHED, "x": 9, "late": 5}
+
+
+def test_a_write_that_foreign_rows_came_before_leaves_no_version(graph: Graph) -> None:
+    with (
+        meanwhile("mutation.pre_direct_commit", lambda: append(graph)),
+        pytest.raises(DriftNeedsRepairError),
+    ):
+        graph.write({"Account": [account("late", 5)]})
+
+    assert "late" not in table(graph).to_table().column("id").to_pylist()
+    graph.maintenance.repair(dry_run=False, force=True)
+    assert accounts(graph) == {**PUBLISHED, "x": 9}
 
 
 def test_undone_rows_below_foreign_ones_are_named(graph: Graph) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from lance import LanceDataset, LanceOperation, Transaction
 from lance.fragment import write_fragments
 
 from omnigraph import names
-from omnigraph.storage.lance.next_version import commit_next, is_next_free
+from omnigraph.storage.lance import next_version
+from omnigraph.storage.lance.next_version import commit_next, head_of
 from omnigraph.storage.objects.location import Root, parse_root
 from omnigraph.storage.snapshot import TableEntry
 
@@ -82,6 +84,7 @@ def _transaction(base: LanceDataset, operation: LanceOperation.BaseOperation) ->
 def _facts(dataset: LanceDataset) -> dict[str, Any]:
     columns = [*COLUMNS, LAST_WRITTEN]
     transaction = dataset.read_transaction(dataset.version)
+    assert transaction is not None
     return {
         "version": dataset.version,
         "rows": dataset.to_table(columns=columns).to_pylist(),
@@ -120,12 +123,12 @@ def test_a_version_is_the_one_that_lance_makes_in_place(
 def test_a_number_that_is_taken_is_left_alone(tmp_path: Path) -> None:
     root, entry, base = _table(tmp_path)
     transaction = _transaction(base, _append(base))
-    assert is_next_free(root, entry)
+    assert head_of(root, entry, base) == entry.version
     lance.write_dataset(_rows(9), base.uri, mode="append")
     versions = Path(base.uri, "_versions")
     before = {path.name: path.read_bytes() for path in versions.iterdir()}
 
-    assert not is_next_free(root, entry)
+    assert head_of(root, entry, base) == entry.version + 1
     assert commit_next(root, entry, base, transaction) is None
 
     assert {path.name: path.read_bytes() for path in versions.iterdir()} == before
@@ -156,3 +159,34 @@ def test_without_a_temporary_folder_lance_commits_in_place(
 
     assert made is not None
     assert made.version == base.version + 1
+
+
+def test_a_folder_that_was_tidied_up_is_made_again(tmp_path: Path) -> None:
+    root, entry, base = _table(tmp_path / "graph")
+    made = commit_next(root, entry, base, _transaction(base, _append(base)))
+    assert made is not None
+    view = next(iter(next_version._VIEWS._free.values()))
+    shutil.rmtree(view._folder)
+
+    again = commit_next(root, entry, made, _transaction(made, _append(made)))
+
+    assert again is not None
+    transaction = lance.dataset(base.uri).read_transaction(again.version)
+    assert transaction is not None
+    assert transaction.read_version == made.version
+
+
+def test_another_version_of_the_same_number_is_not_taken_for_the_one_made_before(
+    tmp_path: Path,
+) -> None:
+    root, entry, base = _table(tmp_path)
+    first = commit_next(root, entry, base, _transaction(base, _append(base)))
+    assert first is not None
+    Path(base.uri, names.lance_version(first.version)).unlink()
+    other = commit_next(root, entry, base, _transaction(base, _delete(base)))
+    assert other is not None
+
+    above = commit_next(root, entry, other, _transaction(other, _upsert(other)))
+
+    assert above is not None
+    assert sorted(above.to_table().column("id").to_pylist()) == [0, 2, 3, 50, 100]

@@ -58,8 +58,14 @@ ALLOWED = {
         "storage/staging/table_versions.py",
         "commit",
     ): "turns a staged change or a restore into a version",
-    ("storage/manifest/history.py", "execute"): "history is derived and only added to",
-    ("storage/manifest/history.py", "commit"): "switches off Lance's automatic cleanup; rows stay",
+    (
+        "storage/manifest/history.py",
+        "commit",
+    ): "adds rows, or switches off Lance's automatic cleanup; history is derived",
+    (
+        "storage/lance/next_version.py",
+        "commit",
+    ): "a staged change right above its base; where Lance may rebase, numbers are compared",
     ("storage/manifest/history.py", "add_columns"): "gives older history tables today's columns",
     ("validation/lookups.py", "execute"): "a DuckDB query, not a Lance call",
 }

@@ -27,6 +27,7 @@ from lance.optimize import Compaction, CompactionTask, RewriteResult
 from omnigraph.failpoints import reach
 from omnigraph.storage.lance import datasets
 from omnigraph.storage.lance.checksums import damaged_indexes
+from omnigraph.storage.lance.next_version import head_of
 from omnigraph.storage.lance.row_lineage import has_long_sequences, hide_rewritten
 from omnigraph.storage.lance.tables import open_pinned
 
@@ -230,7 +231,7 @@ def commit_rewrite(root: Root, staged: StagedRewrite) -> datasets.NewVersion | N
     """Commit on top of the pin; the version made, None if it landed elsewhere or was refused."""
     entry = staged.entry
     handle = datasets.open_dataset(root, entry.location, fork=entry.fork, version=entry.version)
-    if handle is None or handle.latest_version != entry.version:
+    if handle is None or head_of(root, entry, handle) != entry.version:
         return None
     reach("optimize.pre_reserve")
     with datasets.translated(root, f"commit the compaction of {entry.table_key}"):

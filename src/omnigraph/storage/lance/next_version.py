@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
+import lance
 from lance import LanceDataset
 
 from omnigraph import names
@@ -40,16 +41,24 @@ if TYPE_CHECKING:
 
     from omnigraph.storage.snapshot import TableEntry
 
+_VARIABLE: Final = "OMNIGRAPH_COMMIT_IN_PLACE"
+"""If it is "on", Lance commits in place on a disk as well: for comparison."""
 _TRANSACTIONS: Final = "_transactions"
 _SHARED: Final = (_TRANSACTIONS, "data", "_deletions", "_indices")
-_UNNAMED: Final = ".omnigraph-"
-"""How the name of a version's file begins until it has its own; it makes no version."""
 _VIEWS_KEPT: Final = 24
+_METADATA_BYTES_KEPT: Final = 1 << 20
 
 
-def is_next_free(root: Root, entry: TableEntry) -> bool:
-    """Whether there is no version right after an entry's, on a local disk."""
-    return not os.path.lexists(_version_file(_place(root, entry), entry.version + 1))
+def head_of(root: Root, entry: TableEntry, pinned: LanceDataset) -> int:
+    """The newest version on the line of a table, asked of a handle on an entry's version.
+
+    On a disk the versions are not listed if there is none right after that one: only what is below
+    a pin is ever removed, so there is none at all above it.
+    """
+    next_file = _version_file(_place(root, entry), entry.version + 1)
+    if root.scheme is Scheme.LOCAL and not os.path.lexists(next_file):
+        return entry.version
+    return int(pinned.latest_version)
 
 
 def commit_next(
@@ -57,18 +66,17 @@ def commit_next(
 ) -> LanceDataset | None:
     """Commit a transaction as the version after `base`, which it read; None if there is one.
 
-    An object store lists the newest versions first. There, and where no folder can be made, Lance
+    An object store lists the newest versions first. There, and where no folder can be used, Lance
     commits in place and may rebase: compare the numbers.
     """
     assert transaction.read_version == base.version
-    place = _place(root, entry)
-    view = _VIEWS.take(place, entry.fork) if root.scheme is Scheme.LOCAL else None
-    if view is None:
+    place, version = _place(root, entry), base.version + 1
+    is_strict = root.scheme is Scheme.LOCAL and os.environ.get(_VARIABLE) != "on"
+    view = _VIEWS.take(place, entry.fork) if is_strict else None
+    made = None if view is None else view.commit(base, transaction)
+    if view is None or made is None:
         return LanceDataset.commit(base, transaction, max_retries=0)
     try:
-        made = LanceDataset.commit(view.handle_on(base), transaction, max_retries=0)
-        version = base.version + 1
-        assert made.version == version, "there was nothing to rebase on"
         if not _put_if_absent(_version_file(place, version), view.content_of(version)):
             view.discard()
             return None
@@ -90,20 +98,51 @@ class _View:
         self._table = Path(place_of(f"{self._folder}/table", fork))
         self._made: LanceDataset | None = None
         self._base: LanceDataset | None = None
-        _version_file(self._table, 1).parent.mkdir(parents=True)
-        (place / _TRANSACTIONS).mkdir(exist_ok=True)
-        for name in _SHARED:
-            (self._table / name).symlink_to(place / name)
+        try:
+            _version_file(self._table, 1).parent.mkdir(parents=True)
+            (place / _TRANSACTIONS).mkdir(exist_ok=True)
+            for name in _SHARED:
+                (self._table / name).symlink_to(place / name)
+        except OSError:
+            self.discard()
+            raise
 
-    def handle_on(self, base: LanceDataset) -> LanceDataset:
+    def commit(self, base: LanceDataset, transaction: Transaction) -> LanceDataset | None:
+        """The version after `base`; None if it cannot be made here, as on a full disk."""
+        try:
+            made = LanceDataset.commit(self._handle_on(base), transaction, max_retries=0)
+        except OSError:
+            self.discard()
+            return None
+        except BaseException:
+            self.discard()
+            raise
+        assert made.version == base.version + 1, "there was nothing to rebase on"
+        return made
+
+    def _handle_on(self, base: LanceDataset) -> LanceDataset:
         """A handle on the version of `base`, which becomes the only one in the folder."""
         if self._made is not None and self._base is base:
             return self._made  # the commit before this one made it here
         self._remove_version()
         pinned = _version_file(self._table, base.version)
         pinned.symlink_to(_version_file(self.place, base.version))
-        self._made = handle_of(base, base.version, message_of(base), uri=str(self._table))
+        # A session of its own: Lance keys some of what it reads by numbers that versions share.
+        session = lance.Session(  # type: ignore[attr-defined]
+            index_cache_size_bytes=0, metadata_cache_size_bytes=_METADATA_BYTES_KEPT
+        )
+        self._made = handle_of(
+            base, base.version, message_of(base), session=session, uri=str(self._table)
+        )
         return self._made
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether nothing was taken away from the folder, as programs do that tidy up old files."""
+        paths = [self._table / name for name in _SHARED]
+        if self._made is not None:
+            paths.append(_version_file(self._table, self._made.version))
+        return all(map(os.path.lexists, paths))
 
     def content_of(self, version: int) -> bytes:
         return _version_file(self._table, version).read_bytes()
@@ -118,7 +157,7 @@ class _View:
 
     def _remove_version(self) -> None:
         if self._made is not None:
-            _version_file(self._table, self._made.version).unlink()
+            _version_file(self._table, self._made.version).unlink(missing_ok=True)
             self._made = self._base = None
 
 
@@ -138,8 +177,12 @@ class _Views:
         """A folder for a table; None if none can be made."""
         with self._lock:
             view = self._free.pop(place, None)
+        if view is not None and view.is_intact:
+            return view
+        if view is not None:
+            view.discard()
         try:
-            return view or _View(place, fork)
+            return _View(place, fork)
         except OSError:
             return None
 
@@ -168,7 +211,8 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 
 def _put_if_absent(path: Path, content: bytes) -> bool:
     """Give a whole file its name; False if another one has it."""
-    unnamed = path.with_name(f"{_UNNAMED}{uuid4().hex}")
+    # Names that end like this are those of Lance's own unfinished files: no listing shows them.
+    unnamed = path.with_name(f"{path.name}#{uuid4().int}")
     try:
         unnamed.write_bytes(content)
         os.link(unnamed, path)

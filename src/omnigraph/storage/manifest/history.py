@@ -18,7 +18,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from lance import LanceDataset, write_dataset
+from lance import LanceDataset
+from lance.fragment import write_fragments
 
 from omnigraph import names
 from omnigraph.display.cells import Moment
@@ -313,9 +314,8 @@ def _add(root: Root, location: str, key: str, rows: Sequence[Mapping[str, Any]])
         known = _newest_keys(dataset, key)
         added = [{**row, _DIGEST.name: _digest(row)} for row in rows if row[key] not in known]
         if added:
-            write_dataset(
-                pa.Table.from_pylist(added, schema=_SHAPES[location]), dataset, mode="append"
-            )
+            table = pa.Table.from_pylist(added, schema=_SHAPES[location])
+            LanceDataset.commit(dataset, write_fragments(table, dataset, return_transaction=True))
 
 
 def _newest_keys(dataset: LanceDataset, key: str) -> frozenset[str]:

@@ -30,12 +30,12 @@ from omnigraph import names
 from omnigraph.failpoints import reach
 from omnigraph.storage.lance import datasets
 from omnigraph.storage.lance.dataset_cache import keep_next
-from omnigraph.storage.lance.next_version import commit_next, is_next_free
-from omnigraph.storage.objects.location import Root, Scheme
+from omnigraph.storage.lance.next_version import commit_next, head_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from omnigraph.storage.objects.location import Root
     from omnigraph.storage.snapshot import TableEntry
     from omnigraph.storage.staging.changes import StagedChange
 
@@ -91,15 +91,9 @@ def head_version(root: Root, entry: TableEntry) -> int | None:
 
 
 def latest_version(root: Root, staged: StagedChange) -> int:
-    """HEAD of the line that a change was staged on, asked of the handle it was staged with.
-
-    On a disk the versions are not listed if there is none after the pin: only what is below a pin
-    is ever removed, so there is none at all above it.
-    """
-    if root.scheme is Scheme.LOCAL and is_next_free(root, staged.entry):
-        return staged.entry.version
+    """HEAD of the line that a change was staged on, asked of the handle it was staged with."""
     with datasets.translated(root, f"look at {staged.table_key}"):
-        return int(staged.base.latest_version)
+        return head_of(root, staged.entry, staged.base)
 
 
 def automatic_cleanup_at(root: Root, entry: TableEntry) -> Mapping[str, str]:
