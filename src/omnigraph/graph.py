@@ -7,17 +7,14 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-from omnigraph.api.branches import Branches
 from omnigraph.api.handle import Handle, newest_kept
-from omnigraph.api.holds import Holds
-from omnigraph.api.maintenance import Maintenance
 from omnigraph.api.options import LoadOptions, Mode, Resolve, Rows, Source, Spark
 from omnigraph.api.reads import Reads
 from omnigraph.api.schema import Schema, SchemaView
 from omnigraph.api.system_clock import SYSTEM_CLOCK, new_id
-from omnigraph.api.tags import Tags
 from omnigraph.arguments import (
     acting,
     flag,
@@ -26,14 +23,11 @@ from omnigraph.arguments import (
     plain_text,
     text_or_none,
 )
-from omnigraph.commit.publish import OperationStatus, operation_status
-from omnigraph.commit.sidecar import WriterKind
 from omnigraph.errors import InvalidInputError, NotFoundError
 from omnigraph.language.diagnostics import shown
 from omnigraph.storage.manifest.time_travel import list_commits
 from omnigraph.storage.objects.processes import use_storage
 from omnigraph.storage.refs.references import Reference, branch_ref
-from omnigraph.validation.constraints import WriteMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -44,7 +38,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from omnigraph.api.algorithms import Algorithms
+    from omnigraph.api.branches import Branches
+    from omnigraph.api.holds import Holds
+    from omnigraph.api.maintenance import Maintenance
     from omnigraph.api.spark_graph import SparkGraph
+    from omnigraph.api.tags import Tags
+    from omnigraph.commit.publish import OperationStatus
+    from omnigraph.commit.sidecar import WriterKind
     from omnigraph.diff.change_feed import Baseline, ChangeFeed
     from omnigraph.diff.diff import GraphDiff
     from omnigraph.display.pages import Listing
@@ -61,31 +61,16 @@ if TYPE_CHECKING:
     from omnigraph.storage.objects.store import Objects
     from omnigraph.storage.refs.holds import Holding, LiveHold
     from omnigraph.storage.snapshot import Snapshot, TableEntry
+    from omnigraph.validation.constraints import WriteMode
     from omnigraph.validation.schema_contract import SchemaContract
 
 
 class Graph(Reads):
-    """An open graph on one of its branches. Cheap to hold; every call reads the latest state.
-
-    Attributes:
-        branches: Create, list and delete branches.
-        tags: Create, list and delete tags.
-        maintenance: Compaction, cleanup, verification and repair.
-        holds: List and release the holds of readers.
-    """
-
-    branches: Branches[Graph]
-    tags: Tags
-    maintenance: Maintenance
-    holds: Holds
+    """An open graph on one of its branches. Cheap to hold; every call reads the latest state."""
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
         self._schema = Schema(handle)
-        self.branches = Branches(handle, self._on_branch)
-        self.tags = Tags(handle)
-        self.maintenance = Maintenance(handle)
-        self.holds = Holds(handle)
 
     def __enter__(self) -> Self:
         return self
@@ -107,6 +92,34 @@ class Graph(Reads):
     def schema(self) -> Schema:
         """Read, plan and change the schema."""
         return self._schema
+
+    @cached_property
+    def branches(self) -> Branches[Graph]:
+        """Create, list and delete branches."""
+        from omnigraph.api.branches import Branches  # a reader of rows needs none
+
+        return Branches(self._handle, self._on_branch)
+
+    @cached_property
+    def tags(self) -> Tags:
+        """Create, list and delete tags."""
+        from omnigraph.api.tags import Tags  # as above
+
+        return Tags(self._handle)
+
+    @cached_property
+    def maintenance(self) -> Maintenance:
+        """Compaction, cleanup, verification and repair."""
+        from omnigraph.api.maintenance import Maintenance  # as above
+
+        return Maintenance(self._handle)
+
+    @cached_property
+    def holds(self) -> Holds:
+        """List and release the holds of readers."""
+        from omnigraph.api.holds import Holds  # as above
+
+        return Holds(self._handle)
 
     @property
     def is_read_only(self) -> bool:
@@ -180,6 +193,10 @@ class Graph(Reads):
             ValidationFailedError: rows violate the schema; nothing was written.
             OutcomeUnknownError: call `outcome(error.operation_id)` later.
         """
+        # Readers need none.
+        from omnigraph.commit.sidecar import WriterKind
+        from omnigraph.validation.constraints import WriteMode
+
         checked = one_of(WriteMode, mode, argument="mode")
         return self._commit(
             WriterKind.WRITE, actor, operation_id, tables=tables, mode=checked, dry_run=dry_run
@@ -201,7 +218,18 @@ class Graph(Reads):
             actor: Author of the commit; the user of this process by default.
             operation_id: Any text that makes the call idempotent: the same one deletes only once.
         """
-        return self._commit(WriterKind.DELETE, actor, operation_id, deleted=ids, dry_run=dry_run)
+        # Readers need none.
+        from omnigraph.commit.sidecar import WriterKind
+        from omnigraph.validation.constraints import WriteMode
+
+        return self._commit(
+            WriterKind.DELETE,
+            actor,
+            operation_id,
+            deleted=ids,
+            mode=WriteMode.APPEND,
+            dry_run=dry_run,
+        )
 
     def load(  # noqa: PLR0913 - every word of a load is one
         self,
@@ -524,6 +552,8 @@ class Graph(Reads):
         Args:
             operation_id: That of a result or an error, or the text that was given to the call.
         """
+        from omnigraph.commit.publish import operation_status  # readers need none
+
         named = parse_operation_id(operation_id, now=SYSTEM_CLOCK.now())
         return operation_status(self._objects, named)
 
@@ -585,7 +615,7 @@ class Graph(Reads):
         *,
         tables: Mapping[str, object] | None = None,
         deleted: Mapping[str, object] | None = None,
-        mode: WriteMode = WriteMode.APPEND,
+        mode: WriteMode,
         dry_run: bool,
     ) -> WriteResult:
         from omnigraph.load.write import Write, preview_write, write_graph  # DuckDB

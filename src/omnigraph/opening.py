@@ -16,14 +16,12 @@ from omnigraph import names
 from omnigraph.api.handle import Handle, OpenMode
 from omnigraph.api.system_clock import SYSTEM_CLOCK, new_id
 from omnigraph.arguments import checked_actor, flag, text_or_none
-from omnigraph.commit.recovery import RecoveryReport, sweep
 from omnigraph.creation.initialise import (
     apply_initialise,
     existing_graph,
     plan_initialise,
     stored_at,
 )
-from omnigraph.creation.lost_manifest import require_newest
 from omnigraph.display.cells import Cell, counted
 from omnigraph.display.pages import Displayed, Page
 from omnigraph.errors import InvalidInputError
@@ -44,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from omnigraph.api.options import Durability, Verify
+    from omnigraph.commit.recovery import RecoveryReport
     from omnigraph.creation.copying import CopyKind, CopyReport
     from omnigraph.maintenance.rebuild.rebuild import RebuildReport
     from omnigraph.validation.check import Finding
@@ -204,6 +203,10 @@ def rebuild_manifest(
 def _made_writable(
     objects: Objects, state: ManifestState, set_aside: SetAside, *, force: bool = False
 ) -> RecoveryReport:
+    # Readers need none.
+    from omnigraph.commit.recovery import sweep
+    from omnigraph.creation.lost_manifest import require_newest
+
     require_newest(objects, state)
     _prepare_for_writing(objects, state)
     torn = _recorded(set_aside, objects)

@@ -26,6 +26,8 @@ FOR_GRAPHS = frozenset({"lance", "numpy", "obstore", "pandas", "pyarrow"})
 FOR_EXPRESSIONS = frozenset({"duckdb"})
 """A query that only follows edges and returns properties computes nothing."""
 FOR_TABLES_OF_TEXT = frozenset({"rich"})
+FOR_CONVERSIONS = frozenset({"pydantic"})
+"""Texts are taken as they are; the path that `load` is given is converted."""
 ONE_HOP = """
 query friends() {
     match { $p: Person { email: "p1@x" }  $p knows $f }
@@ -78,10 +80,61 @@ def test_commands_import_only_what_they_need(
 
     unused = NEVER_HERE | FOR_TABLES_OF_TEXT
     assert by_help & (unused | FOR_GRAPHS | FOR_EXPRESSIONS) == set()
-    assert by_status & (unused | FOR_EXPRESSIONS) == set()
+    assert by_status & (unused | FOR_EXPRESSIONS | FOR_CONVERSIONS) == set()
     assert by_load & (unused | FOR_EXPRESSIONS) == set()
     assert by_load >= FOR_GRAPHS
     assert by_query & (unused | FOR_EXPRESSIONS) == FOR_LANGUAGES
+
+
+END = """
+import atexit, sys, threading, time
+from omnigraph.cli.main import run_and_exit
+
+def work():
+    time.sleep(0.1)
+    print("thread", file=sys.stderr)
+
+atexit.register(lambda: print("atexit", file=sys.stderr))
+threading.Thread(target=work, daemon="daemon" in sys.argv).start()
+sys.argv = ["omnigraph", sys.argv[1]]
+run_and_exit()
+"""
+
+
+@pytest.mark.parametrize(
+    ("daemon", "expected"), [("", {"thread", "atexit"}), ("daemon", {"atexit"})]
+)
+def test_a_process_ends_when_nothing_is_left_to_do(daemon: str, expected: set[str]) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", END, "--version", daemon], capture_output=True, text=True, check=True
+    )
+
+    assert ended.stdout == f"omnigraph {__version__}\n"
+    assert set(ended.stderr.split()) == expected
+
+
+def test_a_process_ends_with_the_code_of_its_command() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", END, "--no-such-option", "daemon"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert ended.returncode == 2
+    assert "--no-such-option" in ended.stderr
+
+
+def test_output_that_cannot_be_written_is_no_success() -> None:
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-c", END, "--version", "daemon"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+
+    assert ended.returncode != 0
 
 
 @pytest.fixture

@@ -13,9 +13,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from omnigraph import errors, names
 from omnigraph.api.system_clock import SYSTEM_CLOCK, new_id
 from omnigraph.arguments import acting, parse_operation_id
-from omnigraph.commit.publish import operation_with_key
-from omnigraph.commit.recovery import sweep
-from omnigraph.commit.sidecar import pending_operations
 from omnigraph.storage.objects.processes import use_storage
 from omnigraph.storage.refs.holds import Holding, LiveHold, checked_time, hold_versions
 from omnigraph.storage.refs.references import Reference, Resolved, branch_ref, branch_state, resolve
@@ -113,6 +110,11 @@ class Handle:
         """
         if operation_id is None:
             return new_id()
+        # Only a write whose caller names it.
+        from omnigraph.commit.publish import operation_with_key
+        from omnigraph.commit.recovery import sweep
+        from omnigraph.commit.sidecar import pending_operations
+
         named = parse_operation_id(operation_id, now=SYSTEM_CLOCK.now())
         if not isinstance(named, names.OperationKey):
             return named

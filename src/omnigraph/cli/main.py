@@ -13,21 +13,23 @@ Invariants:
 
 from __future__ import annotations
 
+import atexit
 import gc
 import inspect
 import os
 import signal
 import sys
+import threading
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import asdict
-from functools import wraps
+from functools import partial, wraps
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, cast
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 import omnigraph
 from omnigraph.cli import (
@@ -125,6 +127,9 @@ EXAMPLES: Final = {
 class GroupedCommands(TyperGroup):
     """Lists its commands in sections."""
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        return convert_plainly(super().get_params(ctx))
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - as in click
         name_width = max(map(len, self.commands))
         for title, members in GROUPS.items():
@@ -137,6 +142,52 @@ class GroupedCommands(TyperGroup):
             ]
             with formatter.section(title):
                 formatter.write_dl(rows)
+
+
+class PlainCommand(TyperCommand):
+    """A command whose texts are taken as they are given."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return convert_plainly(super().get_params(ctx))
+
+
+def convert_plainly(parameters: list[Any]) -> list[Any]:
+    """Let parameters take texts as they are.
+
+    Typer converts every value with Pydantic, whose import takes a tenth of the start of a query;
+    texts, and options that are not given, need no conversion.
+    """
+    for parameter in parameters:
+        if "get_runtime_param" not in vars(parameter):
+            parameter.get_runtime_param = partial(_AsGiven, parameter.get_runtime_param)
+    return parameters
+
+
+class _AsGiven:
+    """Converts a value as Typer does; one that is a text already, or missing, without Typer."""
+
+    def __init__(self, conversion: Callable[[], Any]) -> None:
+        self._conversion = conversion
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        annotation = param.type_descriptor.annotation
+        is_list = param.multiple or param.nargs == -1
+        if value is None:
+            return () if is_list else None
+        if annotation is str and type(value) is str and not is_list:
+            return value
+        if annotation == list[str] and is_list and all(type(item) is str for item in value):
+            return list(value)
+        return self._conversion().coerce(value, param=param, ctx=ctx)
+
+
+def convert_plainly_everywhere(app: typer.Typer) -> None:
+    """Let every command of an app, and of the groups below it, take texts as they are."""
+    for command in app.registered_commands:
+        command.cls = PlainCommand
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            convert_plainly_everywhere(group.typer_instance)
 
 
 def show_everywhere(app: typer.Typer, group: str = "") -> None:
@@ -574,6 +625,7 @@ def recovery_run(
 show_everywhere(app)
 offer_everywhere(app)
 tell_everywhere(app)
+convert_plainly_everywhere(app)
 
 
 def main() -> NoReturn:
@@ -586,6 +638,34 @@ def main() -> NoReturn:
     code = _run()
     output.finish(code)
     sys.exit(code)
+
+
+def run_and_exit() -> NoReturn:
+    """Run the command line as the last thing that the process does."""
+    try:
+        main()
+    except SystemExit as ended:
+        if isinstance(ended.code, int):
+            _end_process(ended.code)
+        raise
+
+
+def _end_process(code: int) -> None:
+    """End the process without taking the interpreter apart: the system frees its memory anyway.
+
+    Returns where the usual end has something left to do: to wait for a thread, or to report that
+    standard output was not written.
+    """
+    others = set(threading.enumerate()) - {threading.main_thread()}
+    if not all(thread.daemon for thread in others):
+        return
+    atexit._run_exitfuncs()  # noqa: SLF001 - files of a run are removed there
+    try:
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            stream.flush()
+    except (OSError, ValueError):
+        return
+    os._exit(code)
 
 
 def _run() -> int:

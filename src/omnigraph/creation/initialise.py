@@ -10,11 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
-from omnigraph.creation.lost_manifest import (
-    manifest_after_all,
-    refuse_damage,
-    require_manifest,
-)
 from omnigraph.errors import (
     AlreadyInitialisedError,
     ConflictError,
@@ -104,6 +99,8 @@ def plan_initialise(
 
 def apply_initialise(plan: InitPlan, objects: Objects, *, force: bool) -> None:
     """Create the planned graph, or leave the root as it was found."""
+    from omnigraph.creation.lost_manifest import require_manifest  # readers need none
+
     _refuse_existing_graph(objects)
     require_manifest(objects)
     if force:
@@ -150,6 +147,8 @@ def _refuse_existing_graph(objects: Objects) -> None:
     try:
         exists = manifest_exists(objects.root)
     except (DamagedGraphError, StorageUnavailableError) as error:
+        from omnigraph.creation.lost_manifest import refuse_damage  # an intact graph needs none
+
         refuse_damage(objects, error)
         raise
     if exists:
@@ -302,6 +301,8 @@ def existing_graph(location: Root) -> ManifestState:
     except NotFoundError as error:
         state = _made_meanwhile(location, error)
     except (DamagedGraphError, StorageUnavailableError) as error:
+        from omnigraph.creation.lost_manifest import refuse_damage  # an intact graph needs none
+
         refuse_damage(StoredObjects(location), error)
         raise
     return state
@@ -318,6 +319,8 @@ def stored_at(location: Root) -> StoredObjects:
 
 def _made_meanwhile(location: Root, error: NotFoundError) -> ManifestState:
     """The manifest after all, or an error that says why there is none."""
+    from omnigraph.creation.lost_manifest import manifest_after_all  # an intact graph needs none
+
     try:
         objects = StoredObjects(location)
         claim = read_branch_ref(objects, names.MAIN)

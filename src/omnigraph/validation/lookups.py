@@ -23,7 +23,6 @@ from omnigraph import names
 from omnigraph.errors import DamagedGraphError
 from omnigraph.storage.lance.dataset_cache import cached_dataset, look_up
 from omnigraph.storage.lance.tables import grouped, plan_scan, rows_at, scan_fragments, take_rows
-from omnigraph.storage.staging.edits import locate
 
 if TYPE_CHECKING:
     from omnigraph.storage.objects.location import Root
@@ -92,6 +91,8 @@ class SnapshotTables:
     def take(
         self, table_key: str, ids: pa.StringArray, columns: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
+        from omnigraph.storage.staging.edits import locate  # queries need none
+
         entry = self._entry(table_key)
         located = locate(self.root, entry, ids)
         if len(located.ids):
