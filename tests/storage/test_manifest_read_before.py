@@ -235,3 +235,29 @@ def test_few_manifests_are_remembered(tmp_path: Path) -> None:
 
     assert len(state.KNOWN) <= 16
     assert [read_manifest(root).rows for root in roots] == [(head(each),) for each in range(20)]
+
+
+@pytest.mark.local_disk("the folder of versions is listed")
+def test_the_newest_version_is_the_one_that_lance_finds(graph_root: str) -> None:
+    root = parse_root(graph_root)
+    create_manifest(root, [head(1)], operation_id="init")
+    folder = Path(names.lance_versions(f"{root.uri}/{names.MANIFEST}"))
+
+    for sequence in range(2, 13):
+        handle = read_manifest(root).handle
+        # What a writer that died while it put a version leaves, and no version of this branch.
+        (folder / f"{0:020}.manifest#{sequence}").touch()
+        (folder / f".tmp{sequence}").touch()
+        assert state._newest_listed(handle.uri) == handle.latest_version == sequence - 1
+        swap_manifest(read_manifest(root), [head(sequence)], operation_id=f"op{sequence}")
+
+
+@pytest.mark.local_disk("the folder of versions is listed")
+def test_lance_is_asked_if_names_of_versions_are_not_as_expected(graph_root: str) -> None:
+    root = parse_root(graph_root)
+    create_manifest(root, [head(1)], operation_id="init")
+    uri = read_manifest(root).handle.uri
+
+    (Path(names.lance_versions(uri)) / "0.manifest").touch()
+
+    assert state._newest_listed(uri) is None

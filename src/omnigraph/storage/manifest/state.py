@@ -173,6 +173,7 @@ class BranchRef:
 
 
 _VERSION_MOST: Final = 2**64 - 1
+_SUFFIX: Final = ".manifest"
 
 Mark: TypeAlias = tuple[int, ...]
 
@@ -199,11 +200,21 @@ def unchanged(root: Root, branch: BranchRef | None) -> ManifestState | None:
     if known is None or known.mark is None:
         return None
     try:
-        latest = known.state.handle.latest_version
+        latest = _newest_listed(known.state.handle.uri) or known.state.handle.latest_version
     except (ValueError, OSError):
         return None  # opening it reports the reason
     same = latest == known.state.version and known.mark == _mark(known.state)
     return known.state if same else None
+
+
+def _newest_listed(uri: str) -> int | None:
+    """The newest version by a listing, as Lance finds it; None if a name is not as expected.
+
+    The numbers in the names fall, so the newest version is the first one.
+    """
+    folder = names.lance_versions(uri)
+    listed = [name for name in os.listdir(folder) if name.endswith(_SUFFIX)]  # noqa: PTH208 - asked by every read
+    return names.lance_version_at(f"{folder}/{min(listed)}") if listed else None
 
 
 def mark_before_opening(root: Root, branch: BranchRef | None) -> Mark | None:
@@ -240,7 +251,7 @@ def _found(root: Root, branch: BranchRef | None) -> _Known | None:
 
 
 def _mark(state: ManifestState) -> Mark | None:
-    name = f"{_VERSION_MOST - state.version:020}.manifest"
+    name = f"{_VERSION_MOST - state.version:020}{_SUFFIX}"
     try:
         file = os.stat(f"{state.handle.uri}/_versions/{name}")  # noqa: PTH116 - asked by every read
     except OSError:
