@@ -236,7 +236,11 @@ def test_answers_between_commits_are_those_of_the_evaluator(
     monkeypatch.setattr(slots, "CHANGES_LEAST", generator.choice([3, 20, 1024]))
     monkeypatch.setattr(slots, "CHANGES_CHEAP", generator.choice([0, 1 << 16]))
     monkeypatch.setattr(resident_tables, "_SLICES_MOST", generator.choice([0, 2, 256]))
-    monkeypatch.setattr(resident_tables, "_SOUGHT_ONE_BY_ONE", generator.choice([0, 4]))
+    # Ids are sought in every way, and values are looked up although their column could be read.
+    monkeypatch.setattr(resident_tables, "_SOUGHT_BY_SCANS", generator.choice([0, 4]))
+    monkeypatch.setattr(resident_tables, "_SOUGHT_BY_ORDER", generator.choice([0, 512]))
+    monkeypatch.setattr(resident_tables, "_PLACES_KEPT", generator.choice([0, 3, 1 << 16]))
+    monkeypatch.setattr(resident_tables, "_WAITED_FOR_ROWS", generator.choice([0, 1 << 17]))
     monkeypatch.setattr(adjacency_bases, "STORED_LEAST", 0)
     monkeypatch.setenv("OMNIGRAPH_CACHE", str(tmp_path / "cache"))
     changes = made(tmp_path, generator)

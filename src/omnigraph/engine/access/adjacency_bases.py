@@ -612,23 +612,18 @@ def _portions(batches: Iterator[pa.RecordBatch], check: Check) -> Iterator[pa.Ta
         yield pa.Table.from_batches(portion)
 
 
-def _ids_of_ends(table: NumberedTable, places: Positions, check: Check) -> list[pa.Array]:
+def _ids_of_ends(table: NumberedTable, places: Positions, check: Check) -> list[list[str]]:
     """The ids of both ends of the edges at some places."""
     if not len(places):
-        return [pa.array([], pa.string()) for _ in _ENDS]
+        return [[] for _ in _ENDS]
     behind = places >= table.slots.layout.base_rows
     if behind.all():
-        return [whole(table.values(name, places, check)) for name in _ENDS]
+        return [table.values(name, places, check).to_pylist() for name in _ENDS]
     # Rows of the base that an older version has: reading its whole columns would take longer.
-    addresses = np.zeros(len(places), dtype=np.int64)
-    for fragment in table.pinned.fragments:
-        start, rows = table.slots.layout.extent_of(fragment.files)
-        inside = (places >= start) & (places < start + rows)
-        first = fragment.fragment_id << names.ADDRESS_BITS
-        addresses[inside] = places[inside] - start + first
+    addresses = table.addresses(places)
     rows_in_order = rows_at(table.pinned.root, table.pinned.entry, addresses, columns=_ENDS)
     order = pa.array(np.argsort(np.argsort(addresses)))
-    return [whole(rows_in_order.column(name)).take(order) for name in _ENDS]
+    return [whole(rows_in_order.column(name)).take(order).to_pylist() for name in _ENDS]
 
 
 def _find_gone(before: TableSlots, after: TableSlots) -> tuple[Positions, int]:

@@ -273,10 +273,15 @@ def place_of(
     return place if column[place].as_py() == wanted else None
 
 
+def has_order(key: tuple[Hashable, ...], cache: ColumnCache) -> bool:
+    """Whether a column was sorted."""
+    return (_ORDER, *key) in cache
+
+
 def _may_use_order(column: Column, key: tuple[Hashable, ...], cache: ColumnCache) -> bool:
     """Whether a value is found by the order of a column: it is sorted, or worth sorting now."""
     ordered = (_ORDER, *key)
-    if ordered in cache:
+    if has_order(key, cache):
         return True
     sorting = len(column) * _SORTING_SECONDS_PER_ROW
     if len(column) > _ROWS_MOST or SPENT.of(ordered) < sorting:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
 import pyarrow as pa
 
 from omnigraph import names
@@ -38,6 +37,7 @@ from omnigraph.engine.access.resident_tables import (
     version_of,
 )
 from omnigraph.engine.access.stored_bases import Place, forget_older
+from omnigraph.engine.frames import different
 from omnigraph.engine.search import Corpus, TextCounts, count_holders, count_texts
 from omnigraph.errors import OmnigraphError
 from omnigraph.storage.lance.tables import find_entry
@@ -108,8 +108,7 @@ class InMemoryAccess:
         wanted = find_ids(predicate, self._run.parameters)
         if wanted is None:
             return self._having(table, predicate)
-        ids = pa.array(wanted.ids, pa.string())
-        positions = np.unique(self._table(table).positions_of(ids, self._check))
+        positions = different(self._table(table).positions_of(wanted.ids, self._check))
         return Candidates(positions=positions[positions >= 0], exact=wanted.alone)
 
     def _having(self, table: str, predicate: Expression) -> Candidates | None:

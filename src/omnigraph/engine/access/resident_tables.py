@@ -19,6 +19,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
@@ -27,12 +28,20 @@ import pyarrow.compute as pc
 
 from omnigraph import names
 from omnigraph.engine.access.access import taken
-from omnigraph.engine.access.column_cache import Arrays, ColumnCache, place_of, sort_places
+from omnigraph.engine.access.background import WORKER
+from omnigraph.engine.access.column_cache import (
+    Arrays,
+    ColumnCache,
+    has_order,
+    place_of,
+    sort_places,
+)
 from omnigraph.engine.access.slots import DuplicateRow, Layout, TableSlots
 from omnigraph.engine.access.stored_bases import TableDescription, read_bases
-from omnigraph.engine.frames import ABSENT, Column, Positions, whole
+from omnigraph.engine.frames import ABSENT, Column, Positions, different, whole
 from omnigraph.engine.run import too_large
 from omnigraph.storage.lance.fragments import Fragment, PinnedFragments, fragments_of
+from omnigraph.storage.lance.tables import rows_at
 from omnigraph.storage.objects.location import Verify
 from omnigraph.storage.objects.lru_cache import LruCache
 
@@ -50,7 +59,13 @@ _TABLES_KEPT: Final = 256
 _VERSIONS_KEPT: Final = 32
 _SLICES_MOST: Final = 1024
 """A column with more gaps than this is copied, because Arrow works chunk by chunk."""
-_SOUGHT_ONE_BY_ONE: Final = 4
+_SOUGHT_BY_SCANS: Final = 4
+_SOUGHT_BY_ORDER: Final = 512
+"""Up to so many ids are sought one by one; more of them are sought in one pass over all ids."""
+_PLACES_KEPT: Final = 1 << 16
+_LOOKED_UP_MOST: Final = 256
+_WAITED_FOR_ROWS: Final = 1 << 17
+"""A column of fewer rows is read at once by the query that needs it."""
 _ID: Final = names.ID_COLUMN
 _ENDS: Final = (names.SOURCE_COLUMN, names.TARGET_COLUMN)
 
@@ -76,19 +91,30 @@ class _TableLayout:
     layout: Layout
     token: int
     cache: ColumnCache
+    _known_places: dict[str, int] = field(default_factory=dict, repr=False)
+    """The places of ids that were sought last: each commit asks for those of all changed edges."""
 
-    def base_column(self, pinned: PinnedFragments, name: str, check: Check) -> Column:
-        """A column of the base, by place; null in fragments that the version has not."""
+    def base_key(self, pinned: PinnedFragments, name: str) -> Hashable:
+        """Names a column of the base in the cache, by the files that its values are in."""
         placements = pinned.placements(name)
-        by_files = {fragment.files: fragment for fragment in pinned.fragments}
-        present = tuple(by_files.get(fragment.files) for fragment in self.layout.base)
         placed = tuple(
-            None if fragment is None else placements[fragment.fragment_id] for fragment in present
+            None if fragment is None else placements[fragment.fragment_id]
+            for fragment in self._find_present(pinned)
         )
+        return ("column", self.token, name, placed)
+
+    def base_column(
+        self, pinned: PinnedFragments, name: str, key: Hashable, check: Check
+    ) -> Column:
+        """A column of the base, by place; null in fragments that the version has not."""
         return self.cache.get(
-            ("column", self.token, name, placed),
-            lambda: self._read(pinned, present, name, check),
+            key, lambda: self._read(pinned, self._find_present(pinned), name, check)
         )[_VALUES]
+
+    def _find_present(self, pinned: PinnedFragments) -> list[Fragment | None]:
+        """The fragments of the base in a version."""
+        by_files = {fragment.files: fragment for fragment in pinned.fragments}
+        return [by_files.get(fragment.files) for fragment in self.layout.base]
 
     def base_ids(self, pinned: PinnedFragments, check: Check) -> Column:
         """The ids of the base; null where a row was deleted when the layout was made."""
@@ -101,23 +127,33 @@ class _TableLayout:
             arrays = self.cache.get(key, lambda: self._read_ids(pinned, check))
         return arrays[_VALUES]
 
-    def find(self, pinned: PinnedFragments, ids: pa.Array, check: Check) -> Positions:
+    def find(self, pinned: PinnedFragments, ids: Sequence[str], check: Check) -> Positions:
         """The places in the base that have some ids."""
-        base_ids = self.base_ids(pinned, check)
-        if len(ids) <= _SOUGHT_ONE_BY_ONE:
-            key = ("ids", self.token)
-            places = [place_of(wanted, base_ids, key, self.cache) for wanted in ids.to_pylist()]
-            numbers = [ABSENT if place is None else place for place in places]
-            return np.array(numbers, dtype=np.int64)
-        which = whole(pc.index_in(base_ids, value_set=ids.unique()))
+        known_places = self._known_places
+        places = {text: known_places.get(text) for text in ids}
+        unknown = [text for text, place in places.items() if place is None]
+        if unknown:
+            new_places = self._search(pinned, unknown, check)
+            places |= new_places
+            if len(known_places) + len(new_places) > _PLACES_KEPT:
+                known_places.clear()
+            if len(new_places) <= _PLACES_KEPT:
+                known_places.update(new_places)
+        return np.array([places[text] for text in ids], dtype=np.int64)
+
+    def _search(self, pinned: PinnedFragments, ids: Sequence[str], check: Check) -> dict[str, int]:
+        base_ids, key = self.base_ids(pinned, check), ("ids", self.token)
+        few = _SOUGHT_BY_ORDER if has_order(key, self.cache) else _SOUGHT_BY_SCANS
+        if len(ids) <= few:
+            places = {wanted: place_of(wanted, base_ids, key, self.cache) for wanted in ids}
+            return {text: ABSENT if place is None else place for text, place in places.items()}
+        which = whole(pc.index_in(base_ids, value_set=pa.array(ids, pa.string())))
         rows = np.flatnonzero(which.is_valid().to_numpy(zero_copy_only=False))
         texts = base_ids.take(pa.array(rows)).to_pylist()
-        place_by_id = dict(zip(texts, rows.tolist(), strict=True))
-        numbers = [place_by_id.get(text, ABSENT) for text in ids.to_pylist()]
-        return np.array(numbers, dtype=np.int64)
+        return dict.fromkeys(ids, ABSENT) | dict(zip(texts, rows.tolist(), strict=True))
 
     def _read_ids(self, pinned: PinnedFragments, check: Check) -> Arrays:
-        ids = self.base_column(pinned, _ID, check)
+        ids = self.base_column(pinned, _ID, self.base_key(pinned, _ID), check)
         born_dead = [
             offsets + self.layout.extent_of(files)[0]
             for files, offsets in self.layout.born_dead.items()
@@ -164,6 +200,7 @@ class NumberedTable:
     version: tuple[Hashable, ...]
     _table_layout: _TableLayout
     _tails: dict[str, Column] = field(default_factory=dict, repr=False)
+    _base_keys: dict[str, Hashable] = field(default_factory=dict, repr=False)
 
     def column(self, name: str, check: Check) -> Column:
         """A column of all rows, in the order of their slots."""
@@ -237,14 +274,14 @@ class NumberedTable:
             check()
             sort_places(base_ids, ("ids", self._table_layout.token), self._table_layout.cache)
 
-    def positions_of(self, ids: pa.Array, check: Check) -> Positions:
+    def positions_of(self, ids: Sequence[str], check: Check) -> Positions:
         """The slots of the rows that have some ids; -1 if there is none."""
         try:
             slots = self.slots.layout.slots_of(
                 ids, lambda texts: self._table_layout.find(self.pinned, texts, check)
             )
         except LayoutUnreadable:
-            return self._positions_among_own(ids, check)
+            return self._positions_among_own(pa.array(ids, pa.string()), check)
         return self._living(slots)
 
     def ends(self, ids: Column, check: Check) -> Positions:
@@ -275,19 +312,52 @@ class NumberedTable:
         there[there] = self.slots.live[slots[there]]
         return np.where(there, slots, ABSENT)
 
+    def addresses(self, places: Positions) -> Positions:
+        """The addresses of the rows at some places of the version."""
+        addresses = np.zeros(len(places), dtype=np.int64)
+        for fragment in self.pinned.fragments:
+            start, rows = self.slots.layout.extent_of(fragment.files)
+            inside = (places >= start) & (places < start + rows)
+            first = fragment.fragment_id << names.ADDRESS_BITS
+            addresses[inside] = places[inside] - start + first
+        return addresses
+
     def _base(self, name: str, check: Check) -> Column:
-        return self._table_layout.base_column(self.pinned, name, check)
+        key = self._base_key(name)
+        return self._table_layout.base_column(self.pinned, name, key, check)
+
+    def _base_key(self, name: str) -> Hashable:
+        key = self._base_keys.get(name)
+        if key is None:
+            key = self._base_keys[name] = self._table_layout.base_key(self.pinned, name)
+        return key
+
+    def _base_values(self, name: str, places: Positions, check: Check) -> Column:
+        """The values at places of the base; a few of them are no reason to wait for a column."""
+        if (
+            len(places) > _LOOKED_UP_MOST
+            or self.slots.layout.base_rows < _WAITED_FOR_ROWS
+            or not WORKER.is_allowed
+            or (places < 0).any()
+            or self._base_key(name) in self._table_layout.cache
+        ):
+            return taken(self._base(name, check), places)
+        WORKER.submit(("read", self._table_layout.token, name), partial(self._base, name))
+        addresses = self.addresses(places)
+        rows = rows_at(self.pinned.root, self.pinned.entry, addresses, columns=[name])
+        order = np.searchsorted(different(addresses), addresses)
+        return whole(rows.column(name)).take(pa.array(order))
 
     def _at(self, name: str, places: Positions, check: Check) -> Column:
         base_rows = self.slots.layout.base_rows
         behind = places >= base_rows
         if not behind.any():
-            return taken(self._base(name, check), places)
+            return self._base_values(name, places, check)
         tail = self._tail(name, check)
         if behind.all():
             return taken(tail, places - base_rows)
         parts = [
-            whole(taken(self._base(name, check), places[~behind])),
+            whole(self._base_values(name, places[~behind], check)),
             whole(taken(tail, places[behind] - base_rows)),
         ]
         order = np.empty(len(places), dtype=np.int64)

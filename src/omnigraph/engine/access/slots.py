@@ -31,7 +31,7 @@ from omnigraph.storage.objects.lru_cache import LruCache
 if TYPE_CHECKING:
     from omnigraph.storage.lance.fragments import Fragment, Offsets, PinnedFragments
 
-FindPlaces: TypeAlias = Callable[[pa.Array], Positions]
+FindPlaces: TypeAlias = Callable[[Sequence[str]], Positions]
 """The places in the base that have some ids; -1 for an id that is not there."""
 
 CHANGES_LEAST: Final = 1 << 10
@@ -165,7 +165,7 @@ class Layout:
         room = self.base_rows + 2 * self.changes_most - self.size
         return self.distance(fragments) <= self.changes_most and unmet <= room
 
-    def slots_of(self, ids: pa.Array, find: FindPlaces) -> Positions:
+    def slots_of(self, ids: Sequence[str], find: FindPlaces) -> Positions:
         """The slots of ids, whether or not a version has them; -1 for an id that was never met."""
         return self._find(ids, find)
 
@@ -268,22 +268,22 @@ class Layout:
         for fragment in unmet:
             fragment_ids = ids.slice(begin, fragment.rows)
             begin += fragment.rows
-            slots = self._name_rows(fragment_ids, self.size, find)
+            slots = self._name_rows(fragment_ids.to_pylist(), self.size, find)
             own = np.array_equal(slots, np.arange(self.size, self.size + fragment.rows))
             self._append(fragment, None if own else slots)
 
-    def _name_rows(self, ids: pa.Array, start: int, find: FindPlaces) -> Positions:
+    def _name_rows(self, ids: Sequence[str], start: int, find: FindPlaces) -> Positions:
         """The slots of rows at the places from `start` on; new ids get those of their places."""
         slots = self._find(ids, find)
         for offset in np.flatnonzero(slots < 0).tolist():
-            slots[offset] = self._slots_by_id.setdefault(ids[offset].as_py(), start + offset)
+            slots[offset] = self._slots_by_id.setdefault(ids[offset], start + offset)
         return slots
 
-    def _find(self, ids: pa.Array, find: FindPlaces) -> Positions:
-        slots = self.later_slots_of(ids.to_pylist())
+    def _find(self, ids: Sequence[str], find: FindPlaces) -> Positions:
+        slots = self.later_slots_of(ids)
         unknown = np.flatnonzero(slots < 0)
         if len(unknown):
-            slots[unknown] = find(ids.take(pa.array(unknown)))
+            slots[unknown] = find([ids[place] for place in unknown.tolist()])
         return slots
 
     def _name_revived(
@@ -308,13 +308,13 @@ class Layout:
             batches = pinned.values([fragment], [names.ID_COLUMN])
             ids = pa.chunked_array([batch.column(0) for batch in batches]).combine_chunks()
             slots = np.arange(extent.start, extent.start + extent.rows, dtype=np.int64)
-            dead_ids = ids.take(pa.array(born_dead))
+            dead_ids = ids.take(pa.array(born_dead)).to_pylist()
             known_slots = self._find(dead_ids, find)
             for place, offset in enumerate(born_dead.tolist()):
                 own = int(extent.start + offset)
                 slot = int(known_slots[place])
                 if slot < 0:
-                    slot = self._slots_by_id.setdefault(dead_ids[place].as_py(), own)
+                    slot = self._slots_by_id.setdefault(dead_ids[place], own)
                 slots[offset] = slot
             self._extents[fragment.files] = _Extent(
                 start=extent.start, rows=extent.rows, slots=slots
