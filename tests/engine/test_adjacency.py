@@ -9,7 +9,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from omnigraph.engine.access.adjacency import Adjacency, adjacency_of, sorted_steps
+from omnigraph.engine.access import adjacency as adjacency_module
+from omnigraph.engine.access.adjacency import (
+    Adjacency,
+    EdgeChanges,
+    Steps,
+    adjacency_of,
+    patch_of,
+    sorted_steps,
+)
 from omnigraph.engine.run import Limits, Run
 from omnigraph.errors import QueryCancelledError
 from omnigraph.query.binding import BoundParameters
@@ -171,3 +179,45 @@ def test_a_search_that_was_cancelled_stops_before_the_next_nodes() -> None:
 
     with pytest.raises(QueryCancelledError):
         adjacency.reached(np.array([0]), run)
+
+
+@pytest.mark.random
+@pytest.mark.parametrize("sought", [0, 2, 4_096])
+@pytest.mark.parametrize("seed", seeds("patched", 4))
+def test_changed_nodes_have_their_steps_however_they_are_sought(
+    seed: str, sought: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adjacency_module, "_SOUGHT_MOST", sought)
+    generator = random.Random(seed)
+    edges = [pair for pair in ends(seed) if -1 not in pair]
+    more = [(generator.randrange(NODES), generator.randrange(NODES)) for _ in range(4)]
+    base = adjacency_in(edges)
+    added = Steps(
+        np.array([start for start, _ in more]),
+        np.array([end for _, end in more]),
+        np.arange(len(edges), len(edges) + len(more)),
+    )
+    nothing = np.zeros(0, dtype=np.int64)
+    changes = EdgeChanges(removed=Steps(nothing, nothing, nothing), added=added)
+    patched = replace(base, patch=patch_of(base, changes, EdgeDirection.FORWARD, distinct=None))
+    expected = adjacency_in([*edges, *more])
+    asked = [
+        list(range(NODES)),
+        sorted(generator.sample(range(NODES), 5)),
+        [generator.randrange(NODES) for _ in range(NODES)],
+        [],
+    ]
+
+    for nodes in (np.array(each, dtype=np.int64) for each in asked):
+        assert patched.degrees(nodes).tolist() == expected.degrees(nodes).tolist()
+        owners, reached, _ = patched.steps(nodes)
+        expected_owners, expected_ends, _ = expected.steps(nodes)
+        assert owners.tolist() == expected_owners.tolist()
+        assert reached.tolist() == expected_ends.tolist()
+
+
+def adjacency_in(edges: list[tuple[int, int]]) -> Adjacency:
+    """The steps of edges, forward."""
+    sources, targets = (np.array([pair[end] for pair in edges], dtype=np.int64) for end in (0, 1))
+    steps = sorted_steps(sources, targets, EdgeDirection.FORWARD)
+    return adjacency_of(*steps, nodes=NODES, distinct=False)

@@ -136,8 +136,12 @@ def _count(
     else:
         meeting = filters.of_table(plan.predicate, names.node_table_key(plan.end_type))
         steps = adjacency.degrees_within(starts, meeting)
+    kept_frame = frame.only(wanted.variables)
+    if not kept_frame.entities and not kept_frame.paths:
+        # Rows without steps add nothing to the one number that is left.
+        return frames.merged_equal(kept_frame.weighted(steps))
     has_steps = steps > 0
-    return frames.prune(frame.take(has_steps).weighted(steps[has_steps]), wanted)
+    return frames.prune(kept_frame.take(has_steps).weighted(steps[has_steps]), wanted)
 
 
 def _only_where_to(plan: Expand, frame: frames.Frame, wanted: frames.RequiredColumns) -> bool:

@@ -125,7 +125,8 @@ class Frame:
         """Every row repeated this many times."""
         if self.weights is None:
             return replace(self, weights=factors)
-        require_countable(float((self.weights.astype(np.float64) * factors).max(initial=0)))
+        if _largest(self.weights) * _largest(factors) >= _COUNTABLE:
+            require_countable(float((self.weights.astype(np.float64) * factors).max(initial=0)))
         return replace(self, weights=self.weights * factors)
 
     def only(self, names: frozenset[str]) -> Frame:
@@ -149,7 +150,8 @@ class Frame:
         """How many rows it represents."""
         if self.weights is None:
             return self.rows
-        require_countable(float(self.weights.sum(dtype=np.float64)))
+        if _largest(self.weights) * self.rows >= _COUNTABLE:
+            require_countable(float(self.weights.sum(dtype=np.float64)))
         return int(self.weights.sum())
 
     @property
@@ -174,6 +176,10 @@ def different(numbers: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
     first = np.ones(len(ordered), dtype=np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
     return ordered[first]
+
+
+def _largest(numbers: Positions) -> float:
+    return float(numbers.max(initial=0))
 
 
 def _starts(lengths: Positions) -> Positions:

@@ -145,11 +145,7 @@ class Adjacency:
 
     def starts_everywhere(self, nodes: frames.Positions) -> bool:
         """Whether these are all nodes there are, each once."""
-        return (
-            self.starts_live == len(nodes)
-            and self.arrivals is not None
-            and bool((nodes[1:] > nodes[:-1]).all())
-        )
+        return self.starts_live == len(nodes) and self.arrivals is not None and _ascend(nodes)
 
     def reached(self, nodes: frames.Positions, run: Run) -> frames.Positions:
         """The distinct nodes reached by a step from any of these, in order."""
@@ -204,13 +200,14 @@ class Adjacency:
     def _find_patched(self, nodes: frames.Positions) -> tuple[frames.Positions, frames.Positions]:
         """Which of these nodes are in the patch, and where there."""
         assert self.patch is not None
+        if len(nodes) > max(_SOUGHT_MOST, len(self.patch.nodes)) and _ascend(nodes):
+            rows, same = _find_each(self.patch.nodes, nodes)
+            return rows[same], np.flatnonzero(same)
         if len(nodes) > _SOUGHT_MOST:
             rows = np.flatnonzero(self._marks[np.minimum(nodes, len(self._marks) - 1)])
         else:
             rows = np.arange(len(nodes), dtype=np.int64)
-        patched_nodes = self.patch.nodes
-        at = np.searchsorted(patched_nodes, nodes[rows])
-        same = patched_nodes[np.minimum(at, len(patched_nodes) - 1)] == nodes[rows]
+        at, same = _find_each(nodes[rows], self.patch.nodes)
         return rows[same], at[same]
 
     @cached_property
@@ -231,6 +228,20 @@ class Adjacency:
         values[inside] = base[places[inside]]
         values[~inside] = patched[places[~inside] - len(base)]
         return values
+
+
+def _ascend(nodes: frames.Positions) -> bool:
+    """Whether each node is behind the one before it."""
+    return bool((nodes[1:] > nodes[:-1]).all())
+
+
+def _find_each(
+    wanted: frames.Positions, ascending: frames.Positions
+) -> tuple[frames.Positions, frames.Mask]:
+    """Where some nodes would be among others, of which there are some, and which are there."""
+    at = np.searchsorted(ascending, wanted)
+    same: frames.Mask = ascending[np.minimum(at, len(ascending) - 1)] == wanted
+    return at, same
 
 
 def _count_before(mask: frames.Mask) -> frames.Positions:
