@@ -28,7 +28,6 @@ import pyarrow.compute as pc
 
 from omnigraph import names
 from omnigraph.engine.access.access import taken
-from omnigraph.engine.access.background import WORKER
 from omnigraph.engine.access.column_cache import (
     Arrays,
     ColumnCache,
@@ -42,6 +41,7 @@ from omnigraph.engine.frames import ABSENT, Column, Positions, different, whole
 from omnigraph.engine.run import too_large
 from omnigraph.storage.lance.fragments import Fragment, PinnedFragments, fragments_of
 from omnigraph.storage.lance.tables import rows_at
+from omnigraph.storage.objects.background import WORKER
 from omnigraph.storage.objects.location import Verify
 from omnigraph.storage.objects.lru_cache import LruCache
 
