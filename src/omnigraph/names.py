@@ -62,6 +62,8 @@ STAMP_OF_DIGESTS: Final = 7
 STAMP_OF_MARKERS: Final = 8
 """From here on each format adds a row of a kind of its own, which earlier programs refuse."""
 UNSYNCED_KEY: Final = "omnigraph:unsynced_boot"
+CHANGES_KEY: Final = "omnigraph:changes"
+"""What a version of the manifest changed in the rows of the one before it: a shortcut."""
 MANIFEST_VERSIONS_KEPT: Final = 100
 """How many of its newest versions `__manifest` always keeps: part of the format, never a setting.
 

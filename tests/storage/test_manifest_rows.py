@@ -23,6 +23,7 @@ from omnigraph.storage.manifest_rows import (
     decode,
     encode,
     facts_of,
+    rows_by_changes,
 )
 from omnigraph.storage.objects.location import Durability
 from tests.drawing import drawn
@@ -75,6 +76,11 @@ rows: st.SearchStrategy[ManifestRow] = st.one_of(
 )
 
 
+def object_id_of(row: ManifestRow) -> str:
+    (object_id,) = encode([row], ManifestFacts(stamp=7))["object_id"].to_pylist()
+    return str(object_id)
+
+
 @pytest.mark.random
 @drawn(15)
 @given(st.lists(rows, unique_by=repr), st.integers(1, 9))
@@ -97,6 +103,49 @@ def test_the_digest_is_that_of_the_columns_as_they_are_read(written: list[Manife
 
     assert table.equals(again, check_metadata=True)
     assert len(decode(table)) == len(written)
+
+
+@pytest.mark.random
+@drawn(15)
+@given(
+    st.lists(rows, unique_by=object_id_of),
+    st.lists(rows, unique_by=object_id_of),
+    st.lists(rows, unique_by=object_id_of),
+    st.integers(0, 5),
+)
+def test_rows_are_the_same_by_what_changed_and_by_decoding_all_of_them(
+    first: list[ManifestRow], second: list[ManifestRow], third: list[ManifestRow], kept: int
+) -> None:
+    ids = {object_id_of(row) for row in second}
+    second += [row for row in first[:kept] if object_id_of(row) not in ids]
+    known = decode(encode(first, ManifestFacts()))
+    between = encode(second, ManifestFacts(), before=known)
+    last = encode(third, ManifestFacts(), before=tuple(second))
+
+    for tables in ([between], [between, last]):
+        changed = rows_by_changes(known, [table.schema for table in tables])
+        assert changed is not None
+        assert sorted(map(repr, changed)) == sorted(map(repr, decode(tables[-1])))
+    skipping = rows_by_changes(known, [last.schema])
+    assert skipping is None or sorted(map(repr, skipping)) == sorted(map(repr, third))
+
+
+def test_rows_are_not_told_by_changes_that_are_missing_or_do_not_add_up() -> None:
+    before = (TableVersion(table_key="node:A", version=1, row_count=0),)
+    after = (TableVersion(table_key="node:A", version=2, row_count=1),)
+    schema = encode(after, ManifestFacts(), before=before).schema
+    metadata = dict(schema.metadata)
+    key = names.CHANGES_KEY.encode()
+
+    assert rows_by_changes(before, [schema]) == after
+    assert rows_by_changes(before, [encode(after, ManifestFacts()).schema]) is None
+    assert rows_by_changes((*before, *before), [schema]) is None
+    assert rows_by_changes((), [schema]) == after
+    stranger = TableVersion(table_key="node:B", version=1, row_count=0)
+    assert rows_by_changes((*before, stranger), [schema]) is None
+    for damaged in (b"[[],[]]", b"{}", b"x", metadata[key].replace(b"1", b"3")):
+        torn = schema.with_metadata({**metadata, key: damaged})
+        assert rows_by_changes(before, [torn]) is None
 
 
 OUTSIDE = ["../x", "/x", "nodes/../../x", "nodes//x", "./x", "", "a%2e%2e/x", "x?y", "x#y", "a\nb"]

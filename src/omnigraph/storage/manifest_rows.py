@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import lru_cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, assert_never
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, assert_never
 
 import pyarrow as pa
 
@@ -24,6 +24,7 @@ from omnigraph.display.tables import TableView
 from omnigraph.errors import DamagedGraphError
 from omnigraph.storage.objects.documents import MALFORMED, digest_of, digest_of_values, parsed
 from omnigraph.storage.objects.location import Durability, stored_path
+from omnigraph.storage.objects.lru_cache import LruCache
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -42,6 +43,8 @@ _COLUMNS: Final = [
 ]
 _DECODED: Final = tuple(field.name for field in _COLUMNS if field.name != "base_objects")
 _STAMP: Final = re.compile("[1-9][0-9]{0,8}")
+_CHANGES_CHARACTERS_MAX: Final = 1 << 15
+_INDEXES_KEPT: Final = 8
 # Between two publishes almost every row stays the same: converting it once is enough.
 _REMEMBERED_ROWS: Final = 16_384
 
@@ -249,12 +252,28 @@ _CELLS: Final = attrgetter("cells")
 _TEXTS: Final = attrgetter("texts")
 
 
-def encode(rows: Iterable[ManifestRow], facts: ManifestFacts) -> pa.Table:
-    """All rows as one Arrow table that carries the format stamp."""
-    encoded = [*map(_encode_row, rows), *map(_encode_marker, _markers(facts.stamp))]
-    encoded.sort(key=lambda row: row.cells[0])
+def encode(
+    rows: Iterable[ManifestRow],
+    facts: ManifestFacts,
+    *,
+    before: tuple[ManifestRow, ...] | None = None,
+) -> pa.Table:
+    """All rows as one Arrow table that carries the format stamp.
+
+    `before` are the rows of the version below: what differs from them is told as well, for readers
+    that know these.
+    """
+    known = None if before is None else _index_of(before)
+    by_identity = {} if known is None else {id(row): encoded for row, encoded in known.values()}
+    rows = tuple(rows)
+    by_row = [by_identity.get(id(row)) or _encode_row(row) for row in rows]
+    encoded = _in_order(by_row, facts.stamp)
     metadata = facts.metadata()
     if facts.stamp >= names.STAMP_OF_DIGESTS:
+        index = None if known is None else _index(rows, by_row)
+        changes = None if known is None or index is None else _changes(known, index)
+        if changes is not None:
+            metadata[names.CHANGES_KEY] = changes
         metadata[names.DIGEST_KEY] = _digest_of_texts(_columns(map(_TEXTS, encoded)), metadata)
     cells = dict(zip(_DECODED, _columns(map(_CELLS, encoded)), strict=True))
     return pa.Table.from_arrays(
@@ -266,6 +285,79 @@ def encode(rows: Iterable[ManifestRow], facts: ManifestFacts) -> pa.Table:
         ],
         schema=pa.schema(_COLUMNS, metadata=metadata),
     )
+
+
+_Index: TypeAlias = "dict[str, tuple[ManifestRow, _Encoded]]"
+"""The rows of a manifest, and what they are encoded as, by their ids."""
+_INDEXES: Final[LruCache[tuple[tuple[ManifestRow, ...], _Index]]] = LruCache(_INDEXES_KEPT)
+"""By the identity of the rows, which are kept with them."""
+
+
+def _index_of(rows: tuple[ManifestRow, ...]) -> _Index | None:
+    """The index of rows; None if two of them have the same id."""
+    kept = _INDEXES.get(id(rows))
+    if kept is not None and kept[0] is rows:
+        return kept[1]
+    return _index(rows, [*map(_encode_row, rows)])
+
+
+def _index(rows: tuple[ManifestRow, ...], encoded: Sequence[_Encoded]) -> _Index | None:
+    index = {cells.cells[0]: (row, cells) for row, cells in zip(rows, encoded, strict=True)}
+    if len(index) < len(rows):
+        return None
+    _INDEXES.keep(id(rows), (rows, index))
+    return index
+
+
+def _in_order(rows: Iterable[_Encoded], stamp: int) -> list[_Encoded]:
+    """The rows and those of the format, in the order in which they are stored."""
+    encoded = [*rows, *map(_encode_marker, _markers(stamp))]
+    encoded.sort(key=lambda row: row.cells[0])
+    return encoded
+
+
+def _changes(before: _Index, after: _Index) -> str | None:
+    """The ids of rows that are gone, and the cells of those that are new; None if that is a lot."""
+    removed = [object_id for object_id in before if object_id not in after]
+    added = [
+        encoded.cells
+        for object_id, (_, encoded) in after.items()
+        if object_id not in before or before[object_id][1] != encoded
+    ]
+    text = json.dumps([removed, added], separators=(",", ":"))
+    return text if len(text) <= _CHANGES_CHARACTERS_MAX else None
+
+
+def rows_by_changes(
+    rows: tuple[ManifestRow, ...], schemas: Sequence[pa.Schema]
+) -> tuple[ManifestRow, ...] | None:
+    """The rows of a version, from those of an earlier one and what each version since changed.
+
+    The schemas are those of the versions since, the last one of the version itself. None unless all
+    of them tell, and the digest of the last is that of the rows.
+    """
+    known = _index_of(rows)
+    if known is None:
+        return None
+    index, metadata = dict(known), dict[str, str]()
+    try:
+        for schema in schemas:
+            metadata = _texts(schema)
+            removed, added = parsed(metadata[names.CHANGES_KEY])
+            for object_id in removed:
+                index.pop(object_id, None)
+            for cells in added:
+                encoded = _Encoded(tuple(cells), tuple(map(json.dumps, cells)))
+                index[cells[0]] = (_row(*cells), encoded)
+    except (*MALFORMED, DamagedGraphError):
+        return None
+    encoded_rows = _in_order((encoded for _, encoded in index.values()), _stamp(metadata))
+    digest = _digest_of_texts(_columns(map(_TEXTS, encoded_rows)), metadata)
+    if digest != metadata.get(names.DIGEST_KEY):
+        return None
+    changed_rows = tuple(row for row, _ in index.values())
+    _INDEXES.keep(id(changed_rows), (changed_rows, index))
+    return changed_rows
 
 
 def _columns(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
@@ -192,6 +192,11 @@ def _complete(root: Root, location: str, ref: ChecksumRef) -> Mapping[str, FileC
             break
         chain.append(stored)
         wanted = stored.previous
+    return _files_after(chain)
+
+
+def _files_after(chain: Sequence[ChecksumList]) -> dict[str, FileChecksum]:
+    """The files that a version names and that were added by lists of a chain, the newest first."""
     files: dict[str, FileChecksum] = {}
     for stored in reversed(chain):
         for name in stored.removed:
@@ -262,13 +267,17 @@ def verify_table(root: Root, entry: TableEntry, *, with_indexes: bool) -> None:
     key = (root.uri, root.verify, entry.location, with_indexes)
     if _VERSIONS.get((key, ref)):
         return
-    stored = read_list(root, entry.location, ref)
-    if stored is None:
+    chain: list[ChecksumList] = []
+    wanted: ChecksumRef | None = ref
+    while wanted is not None and not _VERSIONS.get((key, wanted)):
+        stored = read_list(root, entry.location, wanted)
+        if stored is None:
+            break
+        chain.append(stored)
+        wanted = stored.previous
+    if not chain:
         return
-    files = stored.added
-    if stored.previous is None or not _VERSIONS.get((key, stored.previous)):
-        files = recorded_files(root, entry.location, ref)
-    for name, checksum in files.items():
+    for name, checksum in _files_after(chain).items():
         if _is_verified(root.verify, name) and (with_indexes or not is_index(name)):
             _require_undamaged(root, entry, name, checksum)
     _VERSIONS.keep((key, ref), ref)

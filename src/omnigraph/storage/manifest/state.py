@@ -242,6 +242,14 @@ def known_at(
     return state
 
 
+def state_before(handle: LanceDataset, branch: BranchRef | None) -> ManifestState | None:
+    """The state of an earlier version of the same line, if one is known."""
+    known = KNOWN.get(handle.uri)
+    if known is None or known.state.ref != branch or known.state.version >= handle.version:
+        return None
+    return known.state
+
+
 def _found(root: Root, branch: BranchRef | None) -> _Known | None:
     if root.scheme is not Scheme.LOCAL:
         return None

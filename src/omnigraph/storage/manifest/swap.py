@@ -12,12 +12,15 @@ may have been cleaned and taken by a late write between finding the version and 
 
 from __future__ import annotations
 
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
 from lance import LanceDataset, LanceOperation, Transaction
 from lance.commit import CommitConflictError
+from lance.file import LanceFileReader
 from lance.fragment import write_fragments
 
 from omnigraph import errors, names
@@ -41,10 +44,12 @@ from omnigraph.storage.manifest.state import (
     known_at,
     mark_before_opening,
     remember,
+    state_before,
     unchanged,
 )
 from omnigraph.storage.objects.containment import require_tree_inside
 from omnigraph.storage.objects.durability import boot_id, make_durable, sync
+from omnigraph.storage.objects.handover import Handover, open_handover
 from omnigraph.storage.objects.location import Durability, Root, Scheme
 from omnigraph.storage.objects.power_cuts import (
     is_torn,
@@ -57,11 +62,13 @@ from omnigraph.storage.snapshot import TableEntry, entries
 from omnigraph.storage.staging.checksum_recording import record_version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from omnigraph.storage.manifest.state import BranchRef
 
 _READ_ATTEMPTS: Final = 20
+_CHANGES_READ_MAX: Final = 2
+"""So many versions are read one by one rather than all rows of the last."""
 
 
 class SwapAnswer(Enum):
@@ -214,7 +221,7 @@ def swap_manifest(
     make_durable(base.root)  # whatever these rows name, whichever process wrote it
     is_synced = base.root.durability is Durability.COMMIT
     facts = replace(base.facts, stamp=stamp, unsynced_boot=None if is_synced else boot_id())
-    content = manifest_rows.encode(rows, facts)
+    content = manifest_rows.encode(rows, facts, before=base.rows)
     try:
         fragments = write_fragments(content, base.handle, mode="overwrite")
         dataset = LanceDataset.commit(
@@ -235,6 +242,21 @@ def swap_manifest(
         new_state = replace(base, version=int(dataset.version), facts=facts, rows=rows, assumed=())
         remember(replace(new_state, handle=dataset))
     return SwapAnswer.ACCEPTED
+
+
+@contextmanager
+def open_next_version(state: ManifestState) -> Iterator[Handover | None]:
+    """The place of the version after the latest, to take turns at it; None if it is not on a disk.
+
+    A writer that has taken it still has to win the swap.
+    """
+    with ExitStack() as opened:
+        handover = None
+        if state.root.scheme is Scheme.LOCAL:
+            with suppress(OSError):
+                folder = names.lance_versions(state.handle.uri)
+                handover = opened.enter_context(open_handover(folder, suffix=".manifest"))
+        yield handover
 
 
 def keep_manifest_versions(base: ManifestState) -> None:
@@ -448,7 +470,8 @@ def _read_whole(
     facts = _known_facts(root, handle)
     with translated(root, f"read {names.MANIFEST}"):
         try:
-            table = handle.to_table()
+            rows = _rows_by_changes(root, branch, handle)
+            table = None if rows is not None else _read_rows(root, handle)
             if point is not None:
                 reach(f"{point}.verify")
             latest = handle.latest_version
@@ -460,13 +483,15 @@ def _read_whole(
         return None
     if is_newest and handle.version < latest:
         _require_own_number(root, branch, latest)
-    rows = manifest_rows.decode(table)
+    if rows is None:
+        stored_rows = manifest_rows.decode(table)
+        rows = stored_rows if branch is None else _with_head(stored_rows, branch)
     state = ManifestState(
         ref=branch,
         version=handle.version,
         facts=facts,
         root=root,
-        rows=rows if branch is None else _with_head(rows, branch),
+        rows=rows,
         handle=handle,
     )
     if facts.stamp < names.STAMP_OF_HEADS:
@@ -474,6 +499,39 @@ def _read_whole(
         state = _with_assumed_rows(state, is_newest_of_main=is_newest_of_main)
     remember(state)
     return state
+
+
+def _rows_by_changes(
+    root: Root, branch: BranchRef | None, handle: LanceDataset
+) -> tuple[manifest_rows.ManifestRow, ...] | None:
+    """The rows of a version by what changed since the one that is known; None if that is far.
+
+    Nothing but the descriptions of the versions is read, and their digest tells that it is right.
+    """
+    known = state_before(handle, branch)
+    if known is None or known.assumed or handle.version - known.version > _CHANGES_READ_MAX:
+        return None
+    schemas = []
+    for version in range(known.version + 1, handle.version):
+        between = _open(root, _lance_branch(branch), version)
+        if between is None:
+            return None
+        schemas.append(between.schema)
+    return manifest_rows.rows_by_changes(known.rows, [*schemas, handle.schema])
+
+
+def _read_rows(root: Root, handle: LanceDataset) -> pa.Table:
+    """The rows of a version, which a swap writes as one file: read as such, without a scan."""
+    fragments = [fragment.metadata for fragment in handle.get_fragments()]
+    files = [file for fragment in fragments for file in fragment.files]
+    is_plain = len(files) == 1 and files[0].base_id is None and not fragments[0].deletion_file
+    if root.scheme is not Scheme.LOCAL or not is_plain:
+        return handle.to_table()
+    table = LanceFileReader(f"{handle.uri}/data/{files[0].path}").read_all().to_table()
+    schema = handle.schema
+    if (table.schema.names, table.schema.types) != (schema.names, schema.types):
+        return handle.to_table()  # which says what is wrong
+    return pa.Table.from_arrays(table.columns, schema=schema)
 
 
 def _require_own_number(root: Root, branch: BranchRef | None, version: int) -> None:
