@@ -49,6 +49,7 @@ POINTS: Final = frozenset(
         "optimize.post_phase_b_pre_manifest_commit",
         "combine.post_collect",
         "combine.post_commit",
+        "combine.post_report",
         "publish.pre_manifest",
         "publish.post_manifest",
         "publish.refused",

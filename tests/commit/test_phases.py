@@ -76,7 +76,7 @@ def run(write: WriteRequest, verb: Verb, before: dict[str, Callable[[], None]]) 
     if isinstance(moved, Lost):
         return moved
     before.get("decide", lambda: None)()
-    decided = phases.decide(write, moved)
+    decided = phases.decide(write, moved, believed=state)
     if isinstance(decided, Decided):
         assert phases.finish(write, armed, decided).changes == staged.prepared.changes
     return decided

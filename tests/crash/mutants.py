@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any, Final
 
+from omnigraph.commit.coordination.combine import _may_join
 from omnigraph.commit.effects import (
     _exact_version,
     _is_own,
@@ -33,7 +34,7 @@ from omnigraph.commit.effects import (
 from omnigraph.commit.history_compaction import _without, move_to_history
 from omnigraph.commit.maintenance import _publish as publish_maintenance
 from omnigraph.commit.orphans import survey_forks
-from omnigraph.commit.phases import _may_join, _require_living_branch, give_up, stage
+from omnigraph.commit.phases import _require_living_branch, give_up, stage
 from omnigraph.commit.publish import _require_pins, _rows_of_all, publish
 from omnigraph.commit.recovery import _decide
 from omnigraph.commit.rollback import _publish as publish_restored
@@ -85,7 +86,7 @@ GUARDS: Final[Mapping[str, tuple[Edit, ...]]] = {
     ),
     "no_heal": (Edit(_standing, "if head is None:", "return head\nif head is None:"),),
     "ignore_foreign": (Edit(require_no_foreign, "if record.is_foreign:", "if False:"),),
-    "no_pin_check": (Edit(publish, "_require_pins(state, decision)", "pass"),),
+    "no_pin_check": (Edit(publish, "_require_pins(pins_of(state), decision)", "pass"),),
     "no_read_set": (
         Edit(
             _require_pins,
@@ -110,7 +111,7 @@ GUARDS: Final[Mapping[str, tuple[Edit, ...]]] = {
     "early_fail": (Edit(give_up, "if visible.state is SidecarState.STAGING:", "if True:"),),
     "no_incarnation_check": (Edit(_require_living_branch, "if branch is None:", "if True:"),),
     # A writer that publishes others with its own.
-    "combine_conflicting": (Edit(_may_join, " and not ids & other.offer.ids", ""),),
+    "combine_conflicting": (Edit(_may_join, "and not sidecar.offer.ids & ids", ""),),
     "combine_inexact": (Edit(move_companions, " or version.version != below.version + 1", ""),),
     "combine_undecided": (
         Edit(

@@ -24,6 +24,7 @@ from tests.crash import (
     test_copy_crashes,
     test_hold_crashes,
     test_rebuild_crashes,
+    test_reported_crashes,
     zombies,
 )
 from tests.crash.gate_rule import Matrix, matrix
@@ -41,6 +42,7 @@ KILLED_BY_A_TEST_OF_ITS_OWN = frozenset(
         test_hold_crashes.CLEANER_POINT,
         test_resume.POINT,
         *(test_combined_crashes.COLLECTED, test_combined_crashes.COMMITTED),
+        test_reported_crashes.REPORTED,
     }
 )
 """The first by test_a_sweep_whose_restored_version_came_too_late_changes_nothing."""

@@ -235,6 +235,28 @@ QUICK_COMBINED: Final[tuple[Bound, ...]] = (
         Scope(write_sets=SAME_TABLE, combine=True, reuse_files=True, attempts=1),
         Counts(states=259_325, transitions=1_372_066, depth=39),
     ),
+    Bound(
+        "reports {0}{1}, sweep, direct answers, 1 attempt",
+        Scope(write_sets=DISJOINT, report=True, in_flight=False, attempts=1),
+        Counts(states=7_402, transitions=20_948, depth=25),
+    ),
+    Bound(
+        "reports {01}{0}, direct answers",
+        Scope(write_sets=OVERLAPPING, report=True, in_flight=False, sweepers=0),
+        Counts(states=2_008, transitions=3_989, depth=36),
+    ),
+    Bound(
+        "reports, edge insert vs node delete, sweep, direct answers, 1 attempt",
+        Scope(
+            write_sets=DISJOINT,
+            read_sets=READ_BOTH,
+            forbidden_pairs=((0, 1),),
+            report=True,
+            in_flight=False,
+            attempts=1,
+        ),
+        Counts(states=6_700, transitions=18_888, depth=26),
+    ),
 )
 """A writer publishes others with its own."""
 

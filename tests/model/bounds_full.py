@@ -142,6 +142,24 @@ FULL: Final[tuple[Bound, ...]] = (
 
 FULL_COMBINED: Final[tuple[Bound, ...]] = (
     Bound(
+        "reports {01}{0}, sweep, direct answers, 1 attempt",
+        Scope(write_sets=OVERLAPPING, report=True, in_flight=False, attempts=1),
+        Counts(states=24_648, transitions=68_359, depth=32),
+    ),
+    Bound(
+        "combining and reports {0}{0}{1}, direct answers, 1 attempt",
+        Scope(
+            write_sets=((0,), (0,), (1,)),
+            combine=True,
+            report=True,
+            reuse_files=True,
+            in_flight=False,
+            sweepers=0,
+            attempts=1,
+        ),
+        Counts(states=454_952, transitions=1_406_304, depth=33),
+    ),
+    Bound(
         "combining {0}{0}, L1, L3, sweep, 1 attempt",
         Scope(
             write_sets=SAME_TABLE,

@@ -44,6 +44,7 @@ StepName = Literal[
     # taking other writers along
     "combine.post_collect",
     "combine.post_commit",
+    "combine.post_report",
     # the sweep
     "recovery.post_list",
     "recovery.post_classify",

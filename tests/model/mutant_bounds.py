@@ -62,6 +62,25 @@ def combining(
     )
 
 
+def reporting(
+    *,
+    write_sets: TableSets,
+    read_sets: TableSets = (),
+    forbidden_pairs: tuple[tuple[int, int], ...] = (),
+    attempts: int = 1,
+) -> Scope:
+    """A search in which a writer may publish others that say where they moved their tables."""
+    return Scope(
+        write_sets=write_sets,
+        read_sets=read_sets,
+        forbidden_pairs=forbidden_pairs,
+        attempts=attempts,
+        report=True,
+        in_flight=False,
+        sweepers=0,
+    )
+
+
 MUTANT_BOUNDS: Final[dict[Mutant, Caught]] = {
     "strict_put_over": Caught(
         Scope(write_sets=SAME_TABLE, direct_commit=True, strict_commit=True), steps=10
@@ -290,7 +309,12 @@ MUTANT_BOUNDS: Final[dict[Mutant, Caught]] = {
         ),
         steps=12,
     ),
-    "combine_hole": Caught(combining(write_sets=SAME_FOR_THREE), steps=19),
+    "combine_hole": Caught(reporting(write_sets=SAME_TABLE), steps=14),
+    "combine_read_before": Caught(
+        reporting(write_sets=DISJOINT, read_sets=((0,), (0, 1)), forbidden_pairs=((0, 1),)),
+        steps=12,
+    ),
+    "combine_kept_report": Caught(reporting(write_sets=((0,), (0,), (1,)), attempts=2), steps=23),
 }
 
 LEAN_MUTANT_BOUNDS: Final[dict[Mutant, Caught]] = {

@@ -71,6 +71,8 @@ Mutant = Literal[
     "combine_hole",
     "combine_no_read_set",
     "combine_no_row",
+    "combine_read_before",
+    "combine_kept_report",
 ]
 
 MUTANTS: Final[dict[Mutant, str]] = {
@@ -142,9 +144,11 @@ MUTANTS: Final[dict[Mutant, str]] = {
     "combine_conflicting": "a member is taken along though its rows exclude those of another",
     "combine_inexact": "a member's version is published that is not right above the one before it",
     "combine_undecided": "a publish does not check that the members have no rows yet",
-    "combine_hole": "a publish skips a decided member and keeps those whose versions hold its rows",
+    "combine_hole": "a publish does not compare what the versions of its members are based on",
     "combine_no_read_set": "a publish does not expect the pins of what its members have read",
     "combine_no_row": "a publish moves the pin over the rows of a member without a row for it",
+    "combine_read_before": "what a member has read is compared without what is published before it",
+    "combine_kept_report": "the sidecar of a retry tells of the versions of the first attempt",
 }
 """Every guard, by the mutant that removes it. Each one must be caught."""
 

@@ -29,6 +29,7 @@ class Scope:
     staggered: bool = False  # writer i starts after writer i-1: a symmetry cut for equal writers
     caller_deadline: bool = False  # the caller may give up while the writer works
     combine: bool = False  # a writer may publish others that wait for the same table
+    report: bool = False  # a writer may publish others that say to which versions they moved
     skip_heal: bool = False  # a HEAD that already is Restore(pin) is the base as it is
 
     # Everybody else: how often each may run.
@@ -65,7 +66,8 @@ class Scope:
 
     def __post_init__(self) -> None:
         assert self.in_flight or not self.overwrite_publish
-        assert not self.combine or (self.reuse_files and not self.torn_reads)
+        assert not self.combine or self.reuse_files
+        assert not (self.combine or self.report) or not self.torn_reads
         assert self.overwrite_publish or not self.torn_reads
         assert self.optimize_forward or not self.independent_maintenance
         assert self.independent_maintenance or not (self.put_back or "index" in self.kinds)

@@ -81,6 +81,7 @@ class Sidecar(NamedTuple):
     op: int
     pins: Pins  # of the current attempt
     floor: Pins  # of the first attempt: what cleanup must leave alone
+    versions: tuple[int, ...] = ()  # that its tables were moved to, once it says so
 
 
 class Swap(NamedTuple):
@@ -139,12 +140,20 @@ WriterPhase = Literal[
 ]
 
 
+class Move(NamedTuple):
+    """A table of a member, the version below its rows, and the one with them."""
+
+    table: int
+    base: int
+    version: int
+
+
 class Member(NamedTuple):
     """Another writer whose rows a leader publishes as well."""
 
     op: int
     pins: Pins  # of its sidecar when that was read
-    version: int  # that the leader made of its rows; 0: not yet
+    moves: tuple[Move, ...]  # made by itself or by the leader; none: not yet
 
 
 class Writer(NamedTuple):

@@ -14,6 +14,7 @@ import pytest
 
 from omnigraph.commit import phases, publish, table_moves
 from omnigraph.commit import protocol as driver
+from omnigraph.commit.coordination import combine
 from omnigraph.failpoints import POINTS
 from tests.model.bounds import DISJOINT, ONE, READ_BOTH, SAME_TABLE
 from tests.model.branch_bounds import BRANCH_MUTANT_BOUNDS
@@ -64,6 +65,7 @@ WRITER_SCOPES: Final = (
     Scope(
         write_sets=SAME_TABLE,
         combine=True,
+        report=True,
         reuse_files=True,
         in_flight=False,
         sweepers=0,
@@ -180,7 +182,9 @@ PHASES: Final = (
     phases.stage,
     phases.arm,
     phases.move,
-    phases.take_along,
+    combine.Company.take_offers,
+    combine.report,
+    combine.Company.take_reports,
     phases.decide,
     driver._retry_after,
     phases.give_up,
@@ -189,7 +193,7 @@ PHASES: Final = (
     phases.finish_failed,
     phases.take_back,
 )
-PHASE_MODULES: Final = (driver, phases, table_moves, publish)
+PHASE_MODULES: Final = (driver, phases, combine, table_moves, publish)
 
 
 def _steps_named(function: ast.FunctionDef) -> list[str]:

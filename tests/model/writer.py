@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tests.model.combine import combine_steps, with_members
+from tests.model.combine import combine_steps, report_steps, with_members
 from tests.model.labels import RESOLVE_READ
 from tests.model.manifest import published, read_manifest, verdict_on, with_listing
 from tests.model.scope import Scope
@@ -42,7 +42,7 @@ def writer_steps(scope: Scope, state: State, op: int) -> list[Step]:
         return []
     turn = WriterTurn(scope, state, op, writer)
     steps = phase_steps(turn)
-    if scope.combine:
+    if scope.combine or scope.report:
         steps += _combine(turn)
     if scope.caller_deadline and _may_give_up(turn):
         steps.append(_meet_deadline(turn))
@@ -66,7 +66,11 @@ def _put_sidecar(turn: WriterTurn) -> list[Step]:
     floor = writer.pins
     if scope.mutant != "floor_moves":
         floor = next((s.floor for s in state.sidecars if s.op == op), floor)
-    sidecars = without_sidecar(state.sidecars, op) | {Sidecar(op, writer.pins, floor)}
+    sidecar = Sidecar(op, writer.pins, floor)
+    if scope.mutant == "combine_kept_report":
+        earlier = next((s.versions for s in state.sidecars if s.op == op), ())
+        sidecar = sidecar._replace(versions=earlier)
+    sidecars = without_sidecar(state.sidecars, op) | {sidecar}
     staged = scope.mutant == "side_after_stage" or (writer.attempt and scope.reuse_files)
     entered = turn.entering("tables" if staged else "stage")
     changed = state._replace(sidecars=sidecars)
@@ -150,7 +154,7 @@ def _combine(turn: WriterTurn) -> list[Step]:
     """Take others along before the publish, or find while waiting that another has published it."""
     writer = turn.writer
     if writer.phase == "publish":
-        return combine_steps(turn)
+        return combine_steps(turn) + (report_steps(turn) if turn.scope.report else [])
     if writer.phase != "tables" or not at_table_start(turn):
         return []
     resolved = _resolve(turn)

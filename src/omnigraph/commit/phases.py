@@ -25,12 +25,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
 
 from omnigraph import errors, names
 from omnigraph.commit.effects import commit_of, pointed_rows
 from omnigraph.commit.publish import Decided, Decision, pins_of, publish, require_schema
-from omnigraph.commit.schema_commit import follow_up_schema
+from omnigraph.commit.schema_commit import (
+    SchemaLock,
+    follow_up_schema,
+    schema_change_under_way,
+)
 from omnigraph.commit.sidecar import (
     MergedFrom,
     Offer,
@@ -44,20 +48,16 @@ from omnigraph.commit.sidecar import (
     delete_sidecar,
     pending_sidecars,
     put_sidecar,
-    read_sidecars,
     replace_sidecar,
     started_at,
     this_host,
     this_process,
 )
-from omnigraph.commit.table_moves import Contended, move_companions, move_tables, see_heads
+from omnigraph.commit.table_moves import Contended, move_tables, see_heads
 from omnigraph.failpoints import reach
 from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.manifest_rows import Operation, Outcome, TableVersion
-from omnigraph.storage.objects.location import Scheme
 from omnigraph.storage.refs.branches import is_living
-from omnigraph.storage.snapshot import Pin
-from omnigraph.storage.staging.changes import fragments_of_append
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -66,11 +66,8 @@ if TYPE_CHECKING:
     from omnigraph.commit.schema_move import SchemaMove
     from omnigraph.storage.manifest.state import BranchRef, ManifestState
     from omnigraph.storage.objects.store import Objects
+    from omnigraph.storage.snapshot import Pin
     from omnigraph.storage.staging.changes import StagedChange
-
-_COMPANIONS_MAX: Final = 63
-_LOOKS_MAX: Final = 4
-_LOOK_SECONDS: Final = 0.006
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +87,8 @@ class Prepared:
     """
     create_tables: Callable[[], None] | None = None
     """Makes the tables that come with a schema change, once the sidecar has named them."""
+    extend: Callable[[StagedChange], StagedChange] | None = None
+    """Adds to a change what keeps its table small, once it is about to move."""
 
     @property
     def changes_nothing(self) -> bool:
@@ -176,6 +175,8 @@ class Started:
     sidecar: Sidecar
     pending: tuple[str, ...] | None
     """The existing sidecars, perhaps without our own; None if they could not be listed."""
+    schema_change: SchemaLock | None
+    """A running schema change, looked for only if there are others."""
     touched: Touched | None
     """The tables that the operation may touch, as far as is known; None is any."""
     failure: BaseException | None
@@ -219,12 +220,12 @@ class Moved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Companion:
-    """Another operation whose table was moved with ours, and that one swap may publish as well."""
+    """Another operation whose tables were moved, and that one swap may publish with ours."""
 
     sidecar: Sidecar
-    version: TableVersion
-    below: Pin
-    """What it stands on: what is published before it."""
+    versions: tuple[TableVersion, ...]
+    expected: Mapping[str, Pin]
+    """What it relies on, and what its versions are based on: what is published before it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,6 +236,8 @@ class Committed:
     commit_id: names.CommitId
     changes: tuple[StagedChange, ...]
     state: ManifestState
+    has_swapped: bool
+    """Whether this process made the swap: of several operations that it published, one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,13 +280,15 @@ def start(write: WriteRequest, verb: Verb, state: ManifestState) -> Started:
     sidecar = _with_expected(verb.touched, new_sidecar(state, write.clock, write.kind, write))
     with ThreadPoolExecutor(2) as beside:
         put = beside.submit(put_sidecar, write.objects, sidecar)
-        listed = beside.submit(pending_sidecars, write.objects)
+        looking = beside.submit(_look_around, write, sidecar)
         failure = _look_ahead(verb, state)
     _require_ours(sidecar, is_ours=put.result())
+    pending, schema_change = (None, None) if looking.exception() else looking.result()
     return Started(
         state=state,
         sidecar=sidecar,
-        pending=None if listed.exception() is not None else listed.result(),
+        pending=pending,
+        schema_change=schema_change,
         touched=verb.touched,
         failure=failure,
     )
@@ -313,7 +318,7 @@ def stage(write: WriteRequest, verb: Verb, state: ManifestState, visible: Sideca
 
 
 def plan_moves(
-    write: WriteRequest, staged: Staged, visible: Sidecar, *, is_offered: bool = False
+    write: WriteRequest, staged: Staged, visible: Sidecar, *, offer: Offer | None = None
 ) -> Sidecar:
     """The sidecar that arms what is staged, and may offer it to older writers of the table."""
     prepared = staged.prepared
@@ -338,19 +343,8 @@ def plan_moves(
         merged=prepared.merged,
         schema_move=prepared.schema_move,
         beat_at=write.clock.timestamp(),
-        offer=_offer(prepared) if is_offered else None,
+        offer=offer,
     )
-
-
-def _offer(prepared: Prepared) -> Offer | None:
-    """What another writer needs to publish the operation with its own; None if it cannot."""
-    if prepared.inserted is None or len(prepared.changes) != 1 or prepared.pointed:
-        return None
-    change = prepared.changes[0]
-    fragments = fragments_of_append(change)
-    if fragments is None:
-        return None
-    return Offer(rows=change.rows_inserted, fragments=fragments, ids=prepared.inserted)
 
 
 def arm(write: WriteRequest, staged: Staged, sidecar: Sidecar) -> Armed:
@@ -373,9 +367,13 @@ def move(write: WriteRequest, armed: Armed) -> Moved | Lost:
         mutation.post_table_commit
     """
     prepared = armed.staged.prepared
+    changes = prepared.changes
+    if prepared.extend is not None:
+        with suppress(errors.OmnigraphError):  # the change is whole without it
+            changes = tuple(map(prepared.extend, changes))
     versions = move_tables(
         write.objects.root,
-        prepared.changes,
+        changes,
         branch=write.branch,
         expected=armed.sidecar.pins,
         operation_id=armed.sidecar.operation_id,
@@ -388,93 +386,11 @@ def move(write: WriteRequest, armed: Armed) -> Moved | Lost:
     return Moved(armed=armed, versions=versions)
 
 
-def take_along(write: WriteRequest, moved: Moved) -> Moved:
-    """Commit what younger writers of the table offer on top of our version.
-
-    Each must have been validated on the pins that we were, and insert other ids than those before
-    it. That they have no decision yet is checked by the swap.
-
-    Steps: combine.post_collect, combine.post_commit
-    """
-    own = moved.armed.sidecar
-    if own.offer is None:
-        return moved
-    taken: list[Sidecar] = []
-    for sidecar in _gather(write, own):
-        if len(taken) < _COMPANIONS_MAX and _may_join(sidecar, (own, *taken)):
-            taken.append(sidecar)
-    if not taken:
-        return moved
-    reach("combine.post_collect")
-    (version,) = moved.versions
-    (change,) = moved.armed.staged.prepared.changes
-    versions = move_companions(write.objects.root, change, version, taken)
-    return replace(
-        moved,
-        companions=tuple(
-            Companion(sidecar=sidecar, version=above, below=Pin(below.version, below.fork))
-            for sidecar, above, below in zip(taken, versions, (version, *versions), strict=False)
-        ),
-    )
-
-
-def _gather(write: WriteRequest, own: Sidecar) -> tuple[Sidecar, ...]:
-    """The sidecars of other writers, once those that are staging for the same table are armed.
-
-    These are waited for a little while: without us they would be staged again.
-    """
-    is_local = write.objects.root.scheme is Scheme.LOCAL
-    sidecars: tuple[Sidecar, ...] = ()
-    for _ in range(_LOOKS_MAX):
-        paths = [
-            path
-            for path in pending_sidecars(write.objects)
-            if path != own.path and names.sidecar_owner(path)[1] == own.incarnation
-        ]
-        sidecars = read_sidecars(write.objects, paths)
-        if not any(_is_about_to_offer(sidecar, own) for sidecar in sidecars):
-            break
-        if is_local:
-            write.clock.sleep(_LOOK_SECONDS)
-    # On a file system our sync covers what this host wrote, and nothing else.
-    return tuple(sidecar for sidecar in sidecars if not is_local or sidecar.host == own.host)
-
-
-def _is_about_to_offer(sidecar: Sidecar, own: Sidecar) -> bool:
-    """Whether a writer of the same table has begun and is not armed yet."""
-    written = frozenset(table.table_key for table in own.tables)
-    return (
-        sidecar.state is SidecarState.STAGING
-        and sidecar.kind is WriterKind.WRITE
-        and sidecar.touched is not None
-        and sidecar.touched.written == written
-    )
-
-
-def _may_join(sidecar: Sidecar, others: tuple[Sidecar, ...]) -> bool:
-    """Whether an offer is valid together with others, the first of which is our own."""
-    own = others[0]
-    if sidecar.offer is None or sidecar.state is not SidecarState.ARMED:
-        return False
-    same = (
-        sidecar.tables == own.tables
-        and sidecar.schema_hash == own.schema_hash
-        and (sidecar.branch, sidecar.incarnation) == (own.branch, own.incarnation)
-    )
-    alone = sidecar.pointed or sidecar.merged is not None or sidecar.schema_move is not None
-    ids = sidecar.offer.ids
-    return (
-        same
-        and not alone
-        and all(other.offer is not None and not ids & other.offer.ids for other in others)
-    )
-
-
-def decide(write: WriteRequest, moved: Moved, *, is_contended: bool = False) -> Decided | Lost:
+def decide(write: WriteRequest, moved: Moved, *, believed: ManifestState | None) -> Decided | Lost:
     """Publish by one swap of the manifest, and read it back.
 
-    If there are other writers, the state that was staged on is hardly the latest any more: a swap
-    on it would be written for nothing.
+    `believed` is the state to try first. If there are other writers, the one that was staged on is
+    hardly the latest any more: a swap on it would be written for nothing.
 
     Steps: publish.pre_manifest, publish.post_manifest, publish.refused, publish.ambiguous,
         publish.resolve
@@ -485,14 +401,9 @@ def decide(write: WriteRequest, moved: Moved, *, is_contended: bool = False) -> 
             write.objects.root,
             _decision(sidecar, moved.versions, sidecar.pins, write.clock),
             branch=write.branch,
-            believed=None if is_contended else moved.armed.staged.on,
+            believed=believed,
             companions=[
-                _decision(
-                    companion.sidecar,
-                    (companion.version,),
-                    {**companion.sidecar.pins, companion.version.table_key: companion.below},
-                    write.clock,
-                )
+                _decision(companion.sidecar, companion.versions, companion.expected, write.clock)
                 for companion in moved.companions
             ],
         )
@@ -596,6 +507,7 @@ def acknowledge(decided: Decided, changes: tuple[StagedChange, ...]) -> Committe
         commit_id=names.CommitId(operation.commit_id),
         changes=changes,
         state=decided.state,
+        has_swapped=decided.has_swapped,
     )
 
 
@@ -671,6 +583,16 @@ def _require_ours(sidecar: Sidecar, *, is_ours: bool) -> None:
     if not is_ours:
         raise errors.OperationRunningError(sidecar.operation_id)
     reach("mutation.post_sidecar")
+
+
+def _look_around(
+    write: WriteRequest, sidecar: Sidecar
+) -> tuple[tuple[str, ...], SchemaLock | None]:
+    """The sidecars of all writers, and the schema change under way if there are others."""
+    pending = pending_sidecars(write.objects)
+    if not set(pending) - {sidecar.path}:
+        return pending, None
+    return pending, schema_change_under_way(write.objects, now=write.clock.now())
 
 
 def _look_ahead(verb: Verb, state: ManifestState) -> BaseException | None:

@@ -10,8 +10,8 @@
 
 A lost race starts again at prepare, under the same operation id and the same sidecar, whose floor
 and schema stay. A failure is reported as definite only when no process can publish the operation
-any more; of any other, a sweep decides. Each phase is a function of `phases`; `turns` tells when a
-writer waits for others, which decides nothing.
+any more; of any other, a sweep decides. Each phase is a function of `phases`; `coordination` tells
+when a writer waits for others, and which of them it publishes with its own, which decides nothing.
 """
 
 from __future__ import annotations
@@ -21,6 +21,13 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from omnigraph import errors, names
 from omnigraph.commit import phases
+from omnigraph.commit.coordination.combine import Company, is_shared, offer_of, remember_own
+from omnigraph.commit.coordination.turns import (
+    await_lead,
+    newest_state,
+    publishing_turn,
+    take_turn,
+)
 from omnigraph.commit.history_compaction import fold_if_due
 from omnigraph.commit.phases import (
     Armed,
@@ -34,7 +41,6 @@ from omnigraph.commit.phases import (
 )
 from omnigraph.commit.publish import Decided, decision_in, require_schema
 from omnigraph.commit.sidecar import active_operation, read_sidecar
-from omnigraph.commit.turns import await_lead, gains_from_company, newest_state, take_turn
 from omnigraph.failpoints import reach
 from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.manifest_rows import Outcome
@@ -66,7 +72,7 @@ def commit_write(write: WriteRequest, verb: Verb) -> Finished:
         require_schema(state, write.schema_hash, is_early=True)
         with active_operation(write.operation_id):
             finished = _drive(write, verb, phases.start(write, verb, state))
-    if isinstance(finished, Committed):
+    if isinstance(finished, Committed) and finished.has_swapped:
         with suppress(errors.OmnigraphError):
             # It is published; a compaction that fails now is due again at the next write.
             fold_if_due(root, finished.state)
@@ -76,27 +82,28 @@ def commit_write(write: WriteRequest, verb: Verb) -> Finished:
 def _drive(write: WriteRequest, verb: Verb, started: Started) -> Finished:
     """Attempt a started operation until it is finished."""
     visible = started.sidecar
-    is_combining = gains_from_company(write.objects.root)
     try:
         started.require_no_failure()
         for attempt in range(_ATTEMPTS_MAX):
-            is_offered = verb.may_be_offered and attempt < _OFFERS_MAX and is_combining
-            if is_offered:
-                state = newest_state(write, started, attempt)
-            else:
-                state = take_turn(write, started, attempt)
+            may_wait_staged = verb.may_be_offered and attempt < _OFFERS_MAX
+            await_state = newest_state if may_wait_staged else take_turn
+            state = await_state(write, started, attempt)
             staged = phases.stage(write, verb, state, visible)
             if isinstance(staged, Lost):
                 _retry_after(staged, attempt, write.clock)
                 continue
             if staged.prepared.changes_nothing:
                 return phases.finish_unchanged(write, visible)
+            is_offered = may_wait_staged and is_shared(write, staged)
+            offer = offer_of(staged.prepared) if is_offered else None
             # From here on: an armed sidecar may arrive though the answer to its put is lost.
-            visible = phases.plan_moves(write, staged, visible, is_offered=is_offered)
+            visible = phases.plan_moves(write, staged, visible, offer=offer)
             armed = phases.arm(write, staged, visible)
             decided = await_lead(write, started, armed, attempt) if is_offered else None
             if decided is None:
-                decided = _lead(write, started, armed, attempt)
+                is_alone = started.is_alone and not attempt
+                company = None if is_alone else Company(write=write, own=visible)
+                decided = _publish(write, armed, company, is_offered=is_offered)
             if isinstance(decided, Decided):
                 return phases.finish(write, armed, decided)
             _retry_after(decided, attempt, write.clock)
@@ -109,15 +116,27 @@ def _drive(write: WriteRequest, verb: Verb, started: Started) -> Finished:
     return phases.finish_failed(write, visible, contention)
 
 
-def _lead(write: WriteRequest, started: Started, armed: Armed, attempt: int) -> Decided | Lost:
-    """Move the tables, take along what younger writers of the table offer, and publish."""
+def _publish(
+    write: WriteRequest, armed: Armed, company: Company | None, *, is_offered: bool
+) -> Decided | Lost:
+    """Move the tables and publish them, with what other writers offer and report."""
     moved = phases.move(write, armed)
     if isinstance(moved, Lost):
         return moved
-    is_contended = attempt > 0 or not started.is_alone
-    if is_contended:
-        moved = phases.take_along(write, moved)
-    return phases.decide(write, moved, is_contended=is_contended)
+    if company is None:
+        decided = phases.decide(write, moved, believed=armed.staged.on)
+    else:
+        if is_offered:
+            moved = company.take_offers(moved)
+        with publishing_turn(write, moved, company) as turn:
+            if isinstance(turn, Decided | Lost):
+                decided = turn
+            else:
+                moved = company.take_reports(moved, turn.others)
+                decided = phases.decide(write, moved, believed=turn.state)
+    if isinstance(decided, Decided):
+        remember_own(write, moved, company)
+    return decided
 
 
 def is_surely_unpublished(objects: Objects, operation_id: str, branch: BranchRef | None) -> bool:

@@ -31,13 +31,14 @@ from omnigraph.storage.manifest.state import BranchRef, ManifestState
 from omnigraph.storage.manifest.swap import SwapAnswer, read_manifest, swap_manifest
 from omnigraph.storage.objects.durability import make_durable
 from omnigraph.storage.refs.branches import living_branches, read_branch_manifest
+from omnigraph.storage.snapshot import Pin
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.objects.store import Objects
-    from omnigraph.storage.snapshot import Pin, Snapshot
+    from omnigraph.storage.snapshot import Snapshot
 
 
 _SWAPS_MAX: Final = 200
@@ -50,6 +51,8 @@ class Decided:
 
     operation: manifest_rows.Operation
     state: ManifestState
+    has_swapped: bool = False
+    """Whether the caller made the swap that decided it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +96,7 @@ def publish(
         OutcomeUnknownError: the store stopped responding before the outcome could be read, or the
             graph was upgraded meanwhile: then a newer program finishes or undoes the operation.
     """
-    operation = decision.operation
-    state = believed
+    state, operation = believed, decision.operation
     answer: SwapAnswer | None = None
     try:
         for _ in range(_SWAPS_MAX):
@@ -103,11 +105,12 @@ def publish(
                 state = read_manifest(root, branch=branch, point="publish.resolve")
             decided = decision_in(root, state, operation.operation_id)
             if decided is not None:
-                if answer is not SwapAnswer.ACCEPTED:
+                has_swapped = answer is SwapAnswer.ACCEPTED
+                if not has_swapped:
                     make_durable(root)  # another process decided it, and may not have synced yet
-                return Decided(operation=decided, state=state)
+                return Decided(operation=decided, state=state, has_swapped=has_swapped)
             require_schema(state, decision.schema_hash)
-            _require_pins(state, decision)
+            _require_pins(pins_of(state), decision)
             reach(before_swap)
             rows = _rows_of_all(root, state, decision, companions)
             answer = swap_manifest(state, rows, operation_id=operation.operation_id)
@@ -235,11 +238,9 @@ def require_schema(state: ManifestState, expected: str | None, *, is_early: bool
         )
 
 
-def _require_pins(state: ManifestState, decision: Decision) -> None:
-    tables = state.snapshot().tables
+def _require_pins(pins: Mapping[str, Pin], decision: Decision) -> None:
     for table_key, expected in sorted(decision.expected.items()):
-        entry = tables.get(table_key)
-        actual = None if entry is None else entry.pin
+        actual = pins.get(table_key)
         if actual != expected:
             raise errors.ExpectedVersionMismatchError(table_key, expected=expected, actual=actual)
 
@@ -247,22 +248,28 @@ def _require_pins(state: ManifestState, decision: Decision) -> None:
 def _rows_of_all(
     root: Root, state: ManifestState, decision: Decision, companions: Sequence[Decision]
 ) -> Sequence[manifest_rows.ManifestRow]:
-    """The rows after a decision and the companions that hold, up to the first that does not.
+    """The rows after a decision and the companions that hold, each on top of those before it.
 
-    What is published after it contains its rows, so it cannot be published either.
+    What is based on the rows of one that does not hold expects these, and does not hold either.
     """
     rows = _next_rows(state, decision)
+    assert not companions or decision.schema_move is None, "a schema change is published alone"
+    pins = {**pins_of(state), **_new_pins(decision)}
     for companion in companions:
         if decision_in(root, state, companion.operation.operation_id) is not None:
-            break
-        after = replace(state, rows=tuple(rows))
+            continue
         try:
-            require_schema(after, companion.schema_hash)
-            _require_pins(after, companion)
+            require_schema(state, companion.schema_hash)
+            _require_pins(pins, companion)
         except (errors.ExpectedVersionMismatchError, errors.SchemaChangedError):
-            break
-        rows = _next_rows(after, companion)
+            continue
+        rows = _next_rows(replace(state, rows=tuple(rows)), companion)
+        pins |= _new_pins(companion)
     return rows
+
+
+def _new_pins(decision: Decision) -> dict[str, Pin]:
+    return {row.table_key: Pin(row.version, row.fork) for row in decision.moved}
 
 
 def _next_rows(state: ManifestState, decision: Decision) -> Sequence[manifest_rows.ManifestRow]:

@@ -30,6 +30,7 @@ from ulid import ULID
 from omnigraph import names
 from omnigraph.commit.schema_move import SchemaMove
 from omnigraph.errors import OmnigraphError, RecoveryRequiredError
+from omnigraph.storage.manifest_rows import TableVersion
 from omnigraph.storage.objects.documents import MALFORMED, moment, parsed, typed
 from omnigraph.storage.objects.location import stored_path
 from omnigraph.storage.objects.store import Objects, Put, read_all
@@ -43,7 +44,8 @@ if TYPE_CHECKING:
 
 
 SIDECAR_FORMAT: Final = 5
-_FORMAT_WITHOUT_OFFER: Final = 4
+_FORMAT_OF_ONE: Final = 4
+"""Of a sidecar with nothing in it for other living writers."""
 _STALE_AFTER_SECONDS: Final = 60.0
 _BEGUN_KEPT: Final = 16
 
@@ -169,6 +171,8 @@ class Sidecar:
     pid: int
     process_started: str
     offer: Offer | None = None
+    made: tuple[TableVersion, ...] = ()
+    """The versions that its tables are at, if it waits for another writer to publish them."""
 
     @property
     def path(self) -> str:
@@ -279,6 +283,12 @@ def begun_operations() -> tuple[tuple[Objects, str], ...]:
     return tuple(_begun)
 
 
+def has_ended_here(operation_id: str) -> bool:
+    """Whether this process began an operation of late and does not run it any more."""
+    is_ours = any(names.sidecar_owner(path)[0] == operation_id for _, path in _begun)
+    return is_ours and operation_id not in _active
+
+
 def can_be_published(objects: Objects, path: str) -> bool:
     """Whether the operation of a sidecar may still be published: never one that was not armed."""
     sidecar = read_sidecar(objects, path)
@@ -348,9 +358,9 @@ def _encode(sidecar: Sidecar) -> bytes:
     """The document; one without an offer is of a format that older programs read."""
     values = {name.name: getattr(sidecar, name.name) for name in fields(sidecar)}
     version = SIDECAR_FORMAT
-    if sidecar.offer is None:
-        version = _FORMAT_WITHOUT_OFFER
-        del values["offer"]
+    if sidecar.offer is None and not sidecar.made:
+        version = _FORMAT_OF_ONE
+        del values["offer"], values["made"]
     # A sidecar names every table of the graph, twice per write: encoded without a copy of it.
     content = msgspec.json.encode({"format": version, **values}, order="sorted")
     return msgspec.json.format(content, indent=1)
@@ -374,6 +384,7 @@ def _of_today(fields: Mapping[str, Any]) -> dict[str, Any]:
         "merged": None if merged is None else MergedFrom(**merged),
         "schema_move": None if move is None else SchemaMove.of_fields(move),
         "offer": _offer(fields.get("offer")),
+        "made": tuple(TableVersion(**row) for row in fields.get("made", ())),
     }
 
 
@@ -431,6 +442,9 @@ def _paths_in(sidecar: Sidecar) -> Iterator[str]:
     """What a sidecar says that becomes a part of a path."""
     forks = [pin.fork for pin in (*sidecar.floor.values(), *sidecar.pins.values())]
     hashes = [sidecar.schema_hash, *(table.checksums for table in sidecar.pointed)]
+    for row in sidecar.made:
+        forks.append(row.fork)
+        hashes += [row.location, row.checksums]
     for table in sidecar.tables:
         yield table.location
         yield from table.files

@@ -28,7 +28,7 @@ from omnigraph.storage.staging.changes import adopt_append
 from omnigraph.storage.staging.checksum_recording import record_change
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from omnigraph.commit.sidecar import Sidecar
     from omnigraph.names import OperationId
@@ -88,25 +88,24 @@ def move_tables(
 
 
 def move_companions(
-    root: Root, change: StagedChange, moved: TableVersion, companions: Sequence[Sidecar]
-) -> tuple[TableVersion, ...]:
+    root: Root, change: StagedChange, moved: TableVersion, companions: Iterable[Sidecar]
+) -> Iterator[tuple[Sidecar, TableVersion]]:
     """Commit what others offer right above a version that was just made, one above the other.
 
-    Fewer come back than were given if one does not end up exactly above the one before it. What
-    fails here is left to the writers that made the offers.
+    It ends at the first that does not end up exactly above the one before it. What fails here is
+    left to the writers that made the offers.
     """
-    versions: list[TableVersion] = []
+    below = moved
     for companion in companions:
-        below = versions[-1] if versions else moved
         try:
             version = _move_companion(root, _entry_at(change.entry, below), companion)
         except (errors.OmnigraphError, *MALFORMED):
-            break
+            return
         reach("combine.post_commit")
         if version is None or version.version != below.version + 1:
-            break
-        versions.append(version)
-    return tuple(versions)
+            return
+        yield companion, version
+        below = version
 
 
 def _move_companion(root: Root, entry: TableEntry, companion: Sidecar) -> TableVersion | None:

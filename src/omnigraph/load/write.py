@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, assert_never
 
 import pyarrow as pa
@@ -408,14 +409,8 @@ class _Preparation:
             for table_key, rows in validated.tables.items()
             if rows.num_rows or self._write.mode is WriteMode.OVERWRITE
         ]
-        if not self._is_retry:
-            # After a lost race others are waiting, and what was merged belongs to the old pins.
-            changes = [
-                change
-                if change.table_key in validated.deletions
-                else merge_tail(self._root, change)
-                for change in changes
-            ]
+        # After a lost race others are waiting.
+        is_merging = not self._is_retry
         self._is_retry = True
         deletions = [
             stage_delete(self._root, self._writable(snapshot, table_key), _id_table(ids))
@@ -426,7 +421,13 @@ class _Preparation:
             changes=tuple(changes),
             read_set=validated.read_set,
             inserted=_digests_of_ids(validated, self._catalog),
+            extend=partial(self._merge_tail, frozenset(validated.deletions))
+            if is_merging
+            else None,
         )
+
+    def _merge_tail(self, deleted_from: frozenset[str], change: StagedChange) -> StagedChange:
+        return change if change.table_key in deleted_from else merge_tail(self._root, change)
 
     def count(self, snapshot: Snapshot) -> dict[str, TableCounts]:
         """What the write would change, without staging it."""

@@ -1,0 +1,1 @@
+"""How writers of one graph wait for each other, and publish each other."""
