@@ -236,6 +236,18 @@ QUICK_COMBINED: Final[tuple[Bound, ...]] = (
         Counts(states=259_325, transitions=1_372_066, depth=39),
     ),
     Bound(
+        "combining {0}{0} with merged files, direct answers",
+        Scope(
+            write_sets=SAME_TABLE,
+            combine=True,
+            reuse_files=True,
+            tail_merge=True,
+            in_flight=False,
+            sweepers=0,
+        ),
+        Counts(states=1_619, transitions=2_990, depth=28),
+    ),
+    Bound(
         "reports {0}{1}, sweep, direct answers, 1 attempt",
         Scope(write_sets=DISJOINT, report=True, in_flight=False, attempts=1),
         Counts(states=7_402, transitions=20_948, depth=25),
