@@ -202,6 +202,7 @@ def _await_eldest(write: WriteRequest, moved: Moved, company: Company) -> Decide
             has_older = any(
                 other.made
                 and other.operation_id < own.operation_id
+                and outlook.state.operation(other.operation_id) is None
                 and _is_fresh(other, clock.now(), _FRESH_SECONDS)
                 for other in others
             )
