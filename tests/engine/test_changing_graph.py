@@ -7,6 +7,7 @@ of an older one; with what survived, and with everything read anew.
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -319,6 +320,37 @@ def test_many_changes_become_a_base_of_their_own_in_the_background(
         ask(changes.graph, QUERIES)
 
     assert all(len(family.bases) > 1 for family in adjacency_bases.BASES._families.values())
+
+
+def test_a_few_values_do_not_wait_for_their_column(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resident_tables, "_WAITED_FOR_ROWS", 0)
+    changes = made(tmp_path, random.Random(3))
+    graph, text = changes.graph, QUERIES[2]
+    for change in (changes.update_nodes, changes.delete_node, changes.insert_nodes):
+        change()
+    is_free = threading.Event()
+
+    def wait(check: Callable[[], None]) -> None:
+        is_free.wait(60)
+        check()
+
+    WORKER.submit("a job that waits", wait)
+    try:
+        looked_up = as_bag(rows(graph, text, access="resident"))
+        assert "n" not in columns_in_memory()
+    finally:
+        is_free.set()
+    assert WORKER.wait(60)
+
+    assert "n" in columns_in_memory()
+    assert looked_up == as_bag(rows(graph, text, access="resident"))
+    assert looked_up == as_bag(rows(graph, text, access="probe"))
+
+
+def columns_in_memory() -> set[object]:
+    return {key[2] for key in shared_cache()._entries if key[0] == "column"}  # type: ignore[index]
 
 
 def test_a_deleted_row_of_the_base_is_not_computed_with(tmp_path: Path) -> None:

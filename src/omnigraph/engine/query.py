@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 import pyarrow as pa
 
 from omnigraph.arguments import one_of
+from omnigraph.derived import remember_derived
 from omnigraph.engine.access.access_path import (
     MET_MOST,
     SPENT,
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
 
 _MEMORY_MOST: Final = 1 << 60
 _SECONDS_MOST: Final = 10**9
+_PLANS_KNOWN: Final = 512
 
 
 class QueryEngine(StrEnum):
@@ -195,15 +197,19 @@ def _reading_plan(chosen: ChosenQuery, snapshot: Snapshot) -> Plan:
             f"query {chosen.typed.name} is a mutation",
             next_step="Run it with `graph.mutate(...)`, or `omnigraph mutate`.",
         )
-    for distance in _distances(plan):
-        if distance.embed:
-            raise InvalidInputError(
-                f"query {chosen.typed.name} compares the vector {distance.field.name!r} with a "
-                "string, and there is no model here to embed it",
-                next_step=f"Embed the text and give ${distance.field.variable}."
-                f"{distance.field.name} a `Vector` parameter to compare with.",
-            )
+    for distance in _embedded_distances(plan):
+        raise InvalidInputError(
+            f"query {chosen.typed.name} compares the vector {distance.field.name!r} with a "
+            "string, and there is no model here to embed it",
+            next_step=f"Embed the text and give ${distance.field.variable}."
+            f"{distance.field.name} a `Vector` parameter to compare with.",
+        )
     return plan
+
+
+@remember_derived(most=_PLANS_KNOWN)
+def _embedded_distances(plan: Plan) -> tuple[Distance, ...]:
+    return tuple(distance for distance in _distances(plan) if distance.embed)
 
 
 def _distances(plan: Plan) -> Iterator[Distance]:

@@ -26,7 +26,6 @@ from omnigraph.language.diagnostics import shown as shown_value
 from omnigraph.names import node_table_key
 from omnigraph.query.binding import BoundParameters, bind
 from omnigraph.query.compile import compile_queries
-from omnigraph.query.lint import QueryDescriptor, describe
 from omnigraph.query.parser import QUERY_BYTES_MAX
 from omnigraph.query.planning import plan_query
 from omnigraph.query.types import show_with_null
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from os import PathLike
 
+    from omnigraph.query.lint import QueryDescriptor
     from omnigraph.query.plan import Mutation, Plan
     from omnigraph.query.typed import Column, TypedParameter, TypedQuery
     from omnigraph.schema.catalog import ByName, Catalog
@@ -262,6 +262,8 @@ class StoredQuery:
 
     def describe(self) -> QueryDescriptor:
         """Everything that a tool needs to offer the query."""
+        from omnigraph.query.lint import describe  # only tools ask
+
         return describe(self.typed)
 
 

@@ -265,6 +265,7 @@ class Results:
         self._shape = shape
         self._patterns = patterns
         self._statements = statements
+        self._simple_shape = replace(shape, projections=simplify(shape.projections))
         self._known = origins(shape.pattern)
         self._carried = StatementInput(patterns.values, self._known)
         self.schema = schema
@@ -290,18 +291,14 @@ class Results:
                 assert_never(self._shape.kind)
 
     def _frames(self) -> Iterator[Frame]:
-        shape = replace(self._shape, projections=self._simplify())
+        shape = self._simple_shape
         wanted = RequiredColumns(
             variables=self._wanted(), counted=shape.counts_only, weighed=shape.asks_how_many
         )
         return self._patterns.frames(self._shape.pattern, wanted)
 
     def _wanted(self) -> frozenset[str]:
-        read = variables_read(replace(self._shape, projections=self._simplify()))
-        return read & frozenset(self._known)
-
-    def _simplify(self) -> tuple[TypedProjection, ...]:
-        return simplify(self._shape.projections)
+        return variables_read(self._simple_shape) & frozenset(self._known)
 
     # Rows without an order
 
@@ -415,7 +412,7 @@ class Results:
         self._carried.weighted = self._shape.counts_only
         selected: list[str] = []
         grouped: list[str] = []
-        for at, projection in enumerate(self._simplify()):
+        for at, projection in enumerate(self._simple_shape.projections):
             if isinstance(projection.expression, ex.Aggregate):
                 text = aggregate_sql(
                     projection.expression,
@@ -508,7 +505,7 @@ class Results:
 
     def _counts(self) -> pa.RecordBatch | None:
         """The result if it consists of counts only, computed without SQL."""
-        expressions = [projection.expression for projection in self._simplify()]
+        expressions = [projection.expression for projection in self._simple_shape.projections]
         counters = counters_of(expressions, self._known)
         if counters is None:
             return None

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pat
 
 from omnigraph import names
 from omnigraph.engine.access.access import taken
@@ -313,8 +314,8 @@ class NumberedTable:
         return np.where(there, slots, ABSENT)
 
     def addresses(self, places: Positions) -> Positions:
-        """The addresses of the rows at some places of the version."""
-        addresses = np.zeros(len(places), dtype=np.int64)
+        """The addresses of the rows at some places; -1 where the version has no fragment."""
+        addresses = np.full(len(places), ABSENT, dtype=np.int64)
         for fragment in self.pinned.fragments:
             start, rows = self.slots.layout.extent_of(fragment.files)
             inside = (places >= start) & (places < start + rows)
@@ -338,12 +339,14 @@ class NumberedTable:
             len(places) > _LOOKED_UP_MOST
             or self.slots.layout.base_rows < _WAITED_FOR_ROWS
             or not WORKER.is_allowed
-            or (places < 0).any()
             or self._base_key(name) in self._table_layout.cache
         ):
             return taken(self._base(name, check), places)
+        kind, addresses = self.pinned.column_type(name), self.addresses(places)
+        is_plain = pat.is_primitive(kind) or pat.is_string(kind)
+        if not is_plain or (addresses == ABSENT).any():
+            return taken(self._base(name, check), places)
         WORKER.submit(("read", self._table_layout.token, name), partial(self._base, name))
-        addresses = self.addresses(places)
         rows = rows_at(self.pinned.root, self.pinned.entry, addresses, columns=[name])
         order = np.searchsorted(different(addresses), addresses)
         return whole(rows.column(name)).take(pa.array(order))

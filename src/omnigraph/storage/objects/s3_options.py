@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from omnigraph.errors import InvalidInputError, StorageUnavailableError
-from omnigraph.storage.objects.aws_profiles import read_profile
 
 KEY, SECRET, TOKEN = "aws_access_key_id", "aws_secret_access_key", "aws_session_token"
 REGION, ENDPOINT, TIMEOUT = "aws_region", "aws_endpoint", "timeout"
@@ -98,6 +97,9 @@ def _complete_from_profile(
     needs_keys = not any(name in options for name in (*_CREDENTIALS, *_OTHER_CREDENTIALS))
     if not needs_keys and options.get(REGION):
         return
+    # A local disk has no profiles.
+    from omnigraph.storage.objects.aws_profiles import read_profile
+
     wanted = named or next(
         (environment[name] for name in _PROFILE_VARIABLES if environment.get(name)), None
     )
