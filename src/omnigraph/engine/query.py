@@ -197,7 +197,7 @@ def _reading_plan(chosen: ChosenQuery, snapshot: Snapshot) -> Plan:
             f"query {chosen.typed.name} is a mutation",
             next_step="Run it with `graph.mutate(...)`, or `omnigraph mutate`.",
         )
-    for distance in _embedded_distances(plan):
+    for distance in _find_text_distances(plan):
         raise InvalidInputError(
             f"query {chosen.typed.name} compares the vector {distance.field.name!r} with a "
             "string, and there is no model here to embed it",
@@ -208,7 +208,7 @@ def _reading_plan(chosen: ChosenQuery, snapshot: Snapshot) -> Plan:
 
 
 @remember_derived(most=_PLANS_KNOWN)
-def _embedded_distances(plan: Plan) -> tuple[Distance, ...]:
+def _find_text_distances(plan: Plan) -> tuple[Distance, ...]:
     return tuple(distance for distance in _distances(plan) if distance.embed)
 
 
