@@ -115,7 +115,7 @@ def _neighbours(dataset: LanceDataset, question: VectorQuestion, probes: int) ->
     is_missing = np.isnan(neighbours.column(_DISTANCE).to_numpy())
     if is_missing.any():
         neighbours = neighbours.filter(pa.array(~is_missing))
-    return neighbours.drop_columns([_DISTANCE])
+    return neighbours.drop([_DISTANCE])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
