@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from lance import LanceDataset, LanceOperation, Transaction
 from lance.fragment import write_fragments
 
 from omnigraph import names
-from omnigraph.storage.lance import next_version
 from omnigraph.storage.lance.next_version import commit_next, head_of
 from omnigraph.storage.objects.location import Root, parse_root
 from omnigraph.storage.snapshot import TableEntry
@@ -161,19 +159,17 @@ def test_without_a_temporary_folder_lance_commits_in_place(
     assert made.version == base.version + 1
 
 
-def test_a_folder_that_was_tidied_up_is_made_again(tmp_path: Path) -> None:
+def test_the_temporary_folder_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root, entry, base = _table(tmp_path / "graph")
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+
     made = commit_next(root, entry, base, _transaction(base, _append(base)))
+
     assert made is not None
-    view = next(iter(next_version._VIEWS._free.values()))
-    shutil.rmtree(view._folder)
-
-    again = commit_next(root, entry, made, _transaction(made, _append(made)))
-
-    assert again is not None
-    transaction = lance.dataset(base.uri).read_transaction(again.version)
-    assert transaction is not None
-    assert transaction.read_version == made.version
+    assert made.count_rows() == 6
+    assert list(folder.iterdir()) == []
 
 
 def test_another_version_of_the_same_number_is_not_taken_for_the_one_made_before(
