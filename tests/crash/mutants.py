@@ -71,7 +71,7 @@ GUARDS: Final[Mapping[str, tuple[Edit, ...]]] = {
     # Nobody looks at HEAD, and Lance commits in place: it rebases on what it finds there.
     "no_look": (
         Edit(_Move.run, "head != pin or ", ""),
-        Edit(commit_next, 'os.environ.get(_VARIABLE) != "on"', "False"),
+        Edit(commit_next, 'os.environ.get(_VARIABLE) == "on"', "True"),
     ),
     "strict_put_over": (
         Edit(_put_if_absent, "os.link(unnamed, path)", "os.replace(unnamed, path)"),

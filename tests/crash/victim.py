@@ -6,6 +6,7 @@ python -m tests.crash.victim write ROOT JOB
 from __future__ import annotations
 
 import json
+import os
 import sys
 from unittest.mock import patch
 
@@ -22,6 +23,7 @@ from tests.crash.small_world import SCHEMA, Job, carry_out
 
 
 def main(verb: str, root: str, job: str = "") -> None:
+    os.environ["OMNIGRAPH_BACKGROUND"] = "off"  # every step is one of the verb, not behind it
     try:
         answer = _do(verb, root, job)
     except OutcomeUnknownError as error:
