@@ -72,6 +72,24 @@ def test_a_stopped_worker_ends_its_job(worker: Worker) -> None:
     assert not worker.is_allowed
 
 
+def test_a_stopped_worker_runs_the_jobs_that_were_to_run_at_exit(worker: Worker) -> None:
+    begun, done = threading.Event(), list[str]()
+
+    def endless(check: Callable[[], None]) -> None:
+        begun.set()
+        while True:
+            check()
+
+    worker.submit("endless", endless)
+    assert begun.wait(60)
+    worker.submit("lost", lambda _: done.append("lost"))
+    worker.submit("kept", lambda _: done.append("kept"), runs_at_exit=True)
+
+    worker.stop()
+
+    assert done == ["kept"]
+
+
 FORKING = """
 import os, threading
 from omnigraph.storage.objects.background import WORKER

@@ -3,7 +3,7 @@
 Invariant: a commit is in the history before it leaves the manifest, and exactly the rows that were
 added there leave, by an ordinary swap of the state they were read from. A process that looks for a
 decision looks in the manifest first, then in the history. Deleting manifest versions that no reader
-believes any more decides nothing, so that may happen later, or never if the process ends.
+believes any more decides nothing, so that may happen later, or never if the process is killed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,12 @@ def fold_if_due(root: Root, state: ManifestState) -> None:
     if not move_to_history(root, state):
         return
     if WORKER.is_allowed:
-        WORKER.submit(("forget", root.uri, state.branch), lambda _: _forget(root, state.ref))
+        # A program that ends after each write would otherwise never delete them.
+        WORKER.submit(
+            ("forget", root.uri, state.branch),
+            lambda _: _forget(root, state.ref),
+            runs_at_exit=True,
+        )
     else:
         _forget(root, state.ref)
 

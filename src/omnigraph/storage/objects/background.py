@@ -48,6 +48,7 @@ class Worker:
         """Be without a thread and jobs: a forked process has neither, nor who held the lock."""
         self._changed = threading.Condition()
         self._jobs: OrderedDict[Hashable, Job] = OrderedDict()
+        self._at_exit: set[Hashable] = set()
         self._running: Hashable | None = None
         self._thread: threading.Thread | None = None
         self._stops = False
@@ -57,14 +58,19 @@ class Worker:
     def is_allowed(self) -> bool:
         return not self._stops and os.environ.get(BACKGROUND_VARIABLE) != "off"
 
-    def submit(self, key: Hashable, job: Job) -> None:
-        """Run a job soon, unless one of the same key waits, runs, or has just ended."""
+    def submit(self, key: Hashable, job: Job, *, runs_at_exit: bool = False) -> None:
+        """Run a job soon, unless one of the same key waits, runs, or has just ended.
+
+        A process that ends runs it first only if it `runs_at_exit`: what others compute is lost.
+        """
         with self._changed:
             if key in self._jobs or key == self._running or len(self._jobs) >= _PENDING_MOST:
                 return
             if time.monotonic() < self._not_before.get(key, 0.0):
                 return
             self._jobs[key] = job
+            if runs_at_exit:
+                self._at_exit.add(key)
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._work, name="omnigraph-background", daemon=True
@@ -79,10 +85,11 @@ class Worker:
             return self._changed.wait_for(lambda: not self._jobs and self._running is None, seconds)
 
     def stop(self) -> None:
-        """End the thread: what it computes would be lost anyway."""
+        """End the thread after the jobs that run at exit, or a few seconds."""
         with self._changed:
             self._stops = True
-            self._jobs.clear()
+            for key in self._jobs.keys() - self._at_exit:
+                del self._jobs[key]
             self._changed.notify_all()
         if self._thread is not None:
             self._thread.join(_SECONDS_TO_END)
@@ -97,7 +104,7 @@ class Worker:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._jobs or self._stops)
-                if self._stops:
+                if not self._jobs:
                     return
                 self._running, job = self._jobs.popitem(last=False)
             began = time.monotonic()
@@ -105,15 +112,14 @@ class Worker:
             try:
                 job(self._check)
                 rest = _REST_FACTOR * (time.monotonic() - began)
-            except _Stopped:
-                return
-            except Exception:  # noqa: BLE001, S110 - the query that needs it reports the error
+            except (_Stopped, Exception):  # noqa: BLE001, S110 - the query that needs it reports the error
                 pass
             finally:
                 with self._changed:
                     if len(self._not_before) >= _RESTS_KEPT:
                         self._not_before.clear()
                     self._not_before[self._running] = time.monotonic() + rest
+                    self._at_exit.discard(self._running)
                     self._running = None
                     self._changed.notify_all()
 
