@@ -178,6 +178,11 @@ def different(numbers: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
     return ordered[first]
 
 
+def ascend(positions: Positions) -> bool:
+    """Whether each position is behind the one before it."""
+    return bool((positions[1:] > positions[:-1]).all())
+
+
 def _largest(numbers: Positions) -> float:
     return float(numbers.max(initial=0))
 

@@ -32,6 +32,7 @@ from omnigraph.engine.frames import (
     PathColumn,
     Positions,
     RequiredColumns,
+    ascend,
     different,
     require_countable,
     whole,
@@ -207,7 +208,7 @@ class EntityCount:
         column = frame.entities[self._variable]
         for table in column.tables:
             positions = column.positions[column.of_table(table)]
-            if len(positions) > 1 and not (positions[1:] > positions[:-1]).all():
+            if not ascend(positions):
                 positions = different(positions)
             parts = self._found.setdefault(table, [])
             parts.append(positions)

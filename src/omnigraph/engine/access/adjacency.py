@@ -145,7 +145,7 @@ class Adjacency:
 
     def starts_everywhere(self, nodes: frames.Positions) -> bool:
         """Whether these are all nodes there are, each once."""
-        return self.starts_live == len(nodes) and self.arrivals is not None and _ascend(nodes)
+        return self.starts_live == len(nodes) and self.arrivals is not None and frames.ascend(nodes)
 
     def reached(self, nodes: frames.Positions, run: Run) -> frames.Positions:
         """The distinct nodes reached by a step from any of these, in order."""
@@ -200,7 +200,7 @@ class Adjacency:
     def _find_patched(self, nodes: frames.Positions) -> tuple[frames.Positions, frames.Positions]:
         """Which of these nodes are in the patch, and where there."""
         assert self.patch is not None
-        if len(nodes) > max(_SOUGHT_MOST, len(self.patch.nodes)) and _ascend(nodes):
+        if len(nodes) > max(_SOUGHT_MOST, len(self.patch.nodes)) and frames.ascend(nodes):
             rows, same = _find_each(self.patch.nodes, nodes)
             return rows[same], np.flatnonzero(same)
         if len(nodes) > _SOUGHT_MOST:
@@ -228,11 +228,6 @@ class Adjacency:
         values[inside] = base[places[inside]]
         values[~inside] = patched[places[~inside] - len(base)]
         return values
-
-
-def _ascend(nodes: frames.Positions) -> bool:
-    """Whether each node is behind the one before it."""
-    return bool((nodes[1:] > nodes[:-1]).all())
 
 
 def _find_each(

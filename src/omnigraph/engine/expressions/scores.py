@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.access.access import Candidates, GraphAccess, gathered
-from omnigraph.engine.frames import ABSENT, Column, EntityColumn, Positions
+from omnigraph.engine.frames import ABSENT, Column, EntityColumn, Positions, ascend
 from omnigraph.engine.search import Corpus, distances, matches, scores
 from omnigraph.query.binding import known_value, known_vector
 from omnigraph.query.expressions import Distance, Fusion, TextScore, TextSearch
@@ -136,8 +136,8 @@ class Scores:
 
 def _are_distinct(positions: Positions) -> bool:
     """Whether all rows have an entity, each another one, in order."""
-    is_there = len(positions) > 0 and positions[0] != ABSENT
-    return bool(is_there and (positions[1:] > positions[:-1]).all())
+    is_there = len(positions) > 0 and bool(positions[0] != ABSENT)
+    return is_there and ascend(positions)
 
 
 def _places_in(ordered: Positions, wanted: Positions) -> Positions | None:
