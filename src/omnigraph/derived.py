@@ -22,9 +22,14 @@ Value = TypeVar("Value")
 
 
 def remember_derived(
-    *, most: int
+    *, most: int, sources: int = 1
 ) -> Callable[[Callable[Parameters, Value]], Callable[Parameters, Value]]:
-    """Compute a function of an immutable value, and of small hashable ones, once for each."""
+    """Compute a function of immutable values, and of small hashable ones, once for each.
+
+    Args:
+        most: How many values are remembered.
+        sources: How many of the first arguments are known by their identity.
+    """
 
     def decorate(derive: Callable[Parameters, Value]) -> Callable[Parameters, Value]:
         kept: dict[object, tuple[Any, Value]] = {}
@@ -33,8 +38,7 @@ def remember_derived(
         @wraps(derive)
         def recall(*arguments: Parameters.args, **named: Parameters.kwargs) -> Value:
             assert not named, "arguments are given by position"
-            source = arguments[0]
-            key = id(source) if len(arguments) == 1 else (id(source), *arguments[1:])
+            key = (*map(id, arguments[:sources]), *arguments[sources:])
             known = kept.get(key)
             if known is not None:
                 return known[1]
@@ -42,7 +46,7 @@ def remember_derived(
             with lock:
                 while len(kept) >= most:
                     del kept[next(iter(kept))]
-                kept[key] = (source, value)
+                kept[key] = (arguments[:sources], value)
             return value
 
         return recall

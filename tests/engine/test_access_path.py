@@ -12,6 +12,7 @@ from omnigraph.engine import query
 from omnigraph.engine.access import access_path
 from omnigraph.engine.access.access_path import Access, Choice, choose_access
 from omnigraph.engine.access.column_cache import shared_cache
+from omnigraph.engine.access.in_memory import InMemoryAccess
 from omnigraph.engine.run import Run
 from omnigraph.graph import Graph
 from omnigraph.query.binding import bind
@@ -74,7 +75,9 @@ def chosen(graph: Graph, text: str) -> Choice:
     plan = plan_query(typed, graph.schema.catalog)
     assert not isinstance(plan, Mutation)
     run = Run(catalog=graph.schema.catalog, parameters=bind(typed, {}, now=EPOCH), limits=LIMITS)
-    return choose_access(plan, run, parse_root(graph.root), graph.snapshot().pinned, shared_cache())
+    root, snapshot = parse_root(graph.root), graph.snapshot().pinned
+    tables = InMemoryAccess(run, root, snapshot, shared_cache())
+    return choose_access(plan, graph.schema.catalog, root, snapshot, tables)
 
 
 def test_small_tables_are_held_in_memory(graph: Graph) -> None:
@@ -266,3 +269,17 @@ def test_a_run_that_meets_too_much_gives_the_whole_answer_once(
 
     assert access_path.SPENT.of(spender) > 0, "it was not looked up"
     assert sorted(found, key=repr) == sorted(rows(graph, text, access="resident"), key=repr)
+
+
+@pytest.mark.usefixtures("large")
+def test_a_query_that_met_too_much_does_not_look_up_again(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It starts from a property, so the run in memory reads no ids."""
+    monkeypatch.setattr(query, "MET_MOST", 1)
+    text = 'match { $a: P { about: "a word" } $a knows $b } return { count($b) as n }'
+    assert chosen(graph, text).access is Access.PROBE
+
+    assert rows(graph, text) == [(29,)]
+
+    assert chosen(graph, text).access is Access.RESIDENT

@@ -23,6 +23,7 @@ from typing import Final, TypeAlias
 
 import pyarrow as pa
 
+from omnigraph.engine import grouping
 from omnigraph.engine.query import run_query
 from omnigraph.engine.run import Limits
 from omnigraph.errors import QueryFailedError
@@ -82,11 +83,13 @@ class Variant:
     access: str = "auto"
     steps: Steps = ALL_STEPS
     limits: Limits = LIMITS
+    groups_with_sql: bool = False
 
     def __str__(self) -> str:
         steps = "" if self.steps == ALL_STEPS else ", no plan steps"
         portions = "" if self.limits == LIMITS else ", small portions"
-        return f"{self.state}, {self.access} access{steps}{portions}"
+        groups = ", groups with SQL" if self.groups_with_sql else ""
+        return f"{self.state}, {self.access} access{steps}{portions}{groups}"
 
 
 VARIANTS: Final = (
@@ -95,6 +98,7 @@ VARIANTS: Final = (
     Variant(access="resident"),
     Variant(steps=NO_STEPS),
     Variant(limits=NARROW),
+    Variant(groups_with_sql=True),
     Variant(state=State.OPTIMIZED),
     Variant(state=State.OPTIMIZED, access="probe"),
     Variant(state=State.OPTIMIZED, access="resident"),
@@ -130,7 +134,13 @@ def locally(asked: Asked) -> pa.Table:
         limits=asked.variant.limits,
         access=asked.variant.access,
     )
-    return pa.Table.from_batches(list(answer.batches()), schema=answer.schema)
+    rows_most = grouping.ROWS_MOST
+    try:
+        if asked.variant.groups_with_sql:
+            grouping.ROWS_MOST = 0
+        return pa.Table.from_batches(list(answer.batches()), schema=answer.schema)
+    finally:
+        grouping.ROWS_MOST = rows_most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

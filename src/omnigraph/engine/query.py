@@ -32,6 +32,7 @@ from omnigraph.engine.access.access_path import (
     choose_access,
     keys_as_ids,
     prepare,
+    prepare_keys,
 )
 from omnigraph.engine.access.column_cache import shared_cache
 from omnigraph.engine.access.in_memory import InMemoryAccess
@@ -42,12 +43,10 @@ from omnigraph.engine.expressions.values import Filters, Values
 from omnigraph.engine.patterns import Patterns
 from omnigraph.engine.query_result import Answer, QueryResult
 from omnigraph.engine.ranking import Ranker
-from omnigraph.engine.results import Results
+from omnigraph.engine.results import Results, result_plan
 from omnigraph.engine.run import Limits, Profile, Run
-from omnigraph.engine.shapes import shape_of
 from omnigraph.errors import InvalidInputError, SchemaChangedError
 from omnigraph.language.diagnostics import shown
-from omnigraph.query.columns import arrow_schema
 from omnigraph.query.expressions import Distance, walk
 from omnigraph.query.plan import Aggregate, Distinct, Limit, Mutation, Order, Plan, Project
 from omnigraph.query.plan_text import explain
@@ -255,7 +254,7 @@ class InProcessAnswer:
         self, plan: Plan, run: Run, root: Root, snapshot: Snapshot, access: Access
     ) -> None:
         self.plan = plan
-        self._shape = shape_of(plan)
+        self._result_plan = result_plan(plan, run.catalog)
         self._run = run
         self._root = root
         self._snapshot = snapshot
@@ -263,8 +262,7 @@ class InProcessAnswer:
         self._statements = Statements(run)
         self.profile: Profile | None = None
         self.choice: Choice | None = None
-        columns = [projection.column for projection in self._shape.projections]
-        self.schema = arrow_schema(columns, run.catalog)
+        self.schema = self._result_plan.schema
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Runs the query; once."""
@@ -288,13 +286,14 @@ class InProcessAnswer:
         self._statements.interrupt()
 
     def _chosen(self) -> Iterator[pa.RecordBatch]:
-        choice = choose_access(self.plan, self._run, self._root, self._snapshot, shared_cache())
+        tables = self._resident()
+        choice = choose_access(self.plan, self._run.catalog, self._root, self._snapshot, tables)
         self.choice = choice
         if choice.prepares:
             self._prepare(choice)
         looked_up = self._look_up(choice) if choice.access is Access.PROBE else None
         if looked_up is None:
-            yield from self._results(self._resident()).batches()
+            yield from self._results(tables).batches()
         else:
             yield from looked_up
 
@@ -336,7 +335,7 @@ class InProcessAnswer:
             ranker=Ranker(run, graph, values, scores),
             profile=self.profile,
         )
-        return Results(self._shape, self.schema, patterns, self._statements)
+        return Results(self._result_plan, patterns, self._statements)
 
 
 def run_query(  # noqa: PLR0913 - what a run depends on
@@ -350,10 +349,14 @@ def run_query(  # noqa: PLR0913 - what a run depends on
     access: str = Access.AUTO,
 ) -> InProcessAnswer:
     """The result of a plan over one snapshot; nothing is read before its first batch."""
+    keyed = prepare_keys(plan, catalog)
+    bound = keyed.bind(parameters)
+    if bound is None:
+        plan = keys_as_ids(plan, catalog, parameters)
+    else:
+        plan, parameters = keyed.plan, bound
     run = Run(catalog=catalog, parameters=parameters, limits=limits)
-    return InProcessAnswer(
-        keys_as_ids(plan, catalog, parameters), run, root, snapshot, Access(access)
-    )
+    return InProcessAnswer(plan, run, root, snapshot, Access(access))
 
 
 _RESULT = (Project, Aggregate, Distinct, Order, Limit)
@@ -376,23 +379,16 @@ def explain_run(  # noqa: PLR0913 - what a run depends on
     """How the plan would run in this process, or with `analyze` how it ran."""
     sizes = {key: entry.row_count for key, entry in snapshot.tables.items()}
     estimates = Estimates(catalog, sizes)
+    run = Run(catalog=catalog, parameters=parameters, limits=limits)
+    plan = keys_as_ids(plan, catalog, parameters)
     if not analyze:
-        run = Run(catalog=catalog, parameters=parameters, limits=limits)
-        plan = keys_as_ids(plan, catalog, parameters)
-        choice = choose_access(plan, run, root, snapshot, shared_cache())
+        tables = InMemoryAccess(run, root, snapshot, shared_cache())
+        choice = choose_access(plan, catalog, root, snapshot, tables)
         head = f"{_STRATEGIES[choice.access]} ({choice.why})\n"
         return head + explain(
             plan, note=lambda plan_node: f"about {_rows(estimates.of(plan_node))}"
         )
-    answer = run_query(
-        plan,
-        root=root,
-        snapshot=snapshot,
-        catalog=catalog,
-        parameters=parameters,
-        limits=limits,
-    )
-    plan = answer.plan
+    answer = InProcessAnswer(plan, run, root, snapshot, Access.AUTO)
     answer.profile = Profile()
     began = time.perf_counter()
     rows = sum(batch.num_rows for batch in answer.batches())

@@ -14,8 +14,8 @@ Invariants:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol, assert_never
 
 import numpy as np
@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from omnigraph import names
+from omnigraph.derived import remember_derived
 from omnigraph.engine.expressions.sql import aggregate_sql, sql_of
 from omnigraph.engine.frames import (
     ABSENT,
@@ -34,14 +35,17 @@ from omnigraph.engine.frames import (
     RequiredColumns,
     ascend,
     different,
+    joined,
     require_countable,
     whole,
 )
+from omnigraph.engine.grouping import Window, can_group, group_rows
 from omnigraph.engine.patterns import EntityOf, Origin, PathOver, Patterns, origins
-from omnigraph.engine.shapes import Shape, ShapeKind, simplify, variables_read
+from omnigraph.engine.shapes import Shape, ShapeKind, shape_of, simplify, variables_read
 from omnigraph.names import ID_COLUMN
 from omnigraph.query import expressions as ex
 from omnigraph.query.binding import known_count
+from omnigraph.query.columns import arrow_schema
 from omnigraph.query.types import STRING
 from omnigraph.schema.catalog import ListType
 
@@ -51,8 +55,9 @@ if TYPE_CHECKING:
     from omnigraph.engine.expressions.statements import Statements
     from omnigraph.engine.expressions.values import Values
     from omnigraph.engine.frames import Column
-    from omnigraph.query.plan import Order
+    from omnigraph.query.plan import Order, Plan
     from omnigraph.query.typed import TypedProjection
+    from omnigraph.schema.catalog import Catalog
 
 
 class StatementInput:
@@ -257,19 +262,52 @@ def _tells_apart(argument: ex.Expression, known: Mapping[str, Origin]) -> bool:
 _INPUT = "rows_of_the_pattern"
 
 
+_PLANS_KNOWN: Final = 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultPlan:
+    """What a plan says about its result, the same for all runs."""
+
+    shape: Shape
+    simple_shape: Shape
+    """With counts of rows for counts of something that is never null."""
+    schema: pa.Schema
+    origins: Mapping[str, Origin]
+    required: RequiredColumns
+
+
+@remember_derived(most=_PLANS_KNOWN, sources=2)
+def result_plan(plan: Plan, catalog: Catalog) -> ResultPlan:
+    """How the rows of a plan become its result."""
+    shape = shape_of(plan)
+    simple_shape = replace(shape, projections=simplify(shape.projections))
+    known = origins(shape.pattern)
+    return ResultPlan(
+        shape=shape,
+        simple_shape=simple_shape,
+        schema=arrow_schema((projection.column for projection in shape.projections), catalog),
+        origins=known,
+        required=RequiredColumns(
+            variables=variables_read(simple_shape) & frozenset(known),
+            counted=simple_shape.counts_only,
+            weighed=simple_shape.asks_how_many,
+        ),
+    )
+
+
 class Results:
     """The result of one run."""
 
-    def __init__(
-        self, shape: Shape, schema: pa.Schema, patterns: Patterns, statements: Statements
-    ) -> None:
-        self._shape = shape
+    def __init__(self, plan: ResultPlan, patterns: Patterns, statements: Statements) -> None:
+        self._shape = plan.shape
+        self._simple_shape = plan.simple_shape
+        self._known = plan.origins
+        self._required = plan.required
         self._patterns = patterns
         self._statements = statements
-        self._simple_shape = replace(shape, projections=simplify(shape.projections))
-        self._known = origins(shape.pattern)
         self._carried = StatementInput(patterns.values, self._known)
-        self.schema = schema
+        self.schema = plan.schema
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The result, portion by portion; no portion if it has no rows."""
@@ -281,25 +319,18 @@ class Results:
             case ShapeKind.ROWS:
                 yield from self._ordered_rows()
             case ShapeKind.DISTINCT:
-                yield from self._group(self._distinct_sql())
+                yield from self._group(self._distinct_sql)
             case ShapeKind.GROUPS:
                 counted = self._counts()
                 if counted is None:
-                    yield from self._group(self._group_sql())
+                    yield from self._group(self._group_sql)
                 elif counted.num_rows:
                     yield counted
             case _:
                 assert_never(self._shape.kind)
 
     def _frames(self) -> Iterator[Frame]:
-        shape = self._simple_shape
-        wanted = RequiredColumns(
-            variables=self._wanted(), counted=shape.counts_only, weighed=shape.asks_how_many
-        )
-        return self._patterns.frames(self._shape.pattern, wanted)
-
-    def _wanted(self) -> frozenset[str]:
-        return variables_read(self._simple_shape) & frozenset(self._known)
+        return self._patterns.frames(self._shape.pattern, self._required)
 
     # Rows without an order
 
@@ -338,7 +369,7 @@ class Results:
                     yield self._project(in_order)
                 return
         others = frames if second is None else itertools.chain([second], frames)
-        wanted = sorted(self._wanted())
+        wanted = sorted(self._required.variables)
         for batch in self._answer(self._order_sql(order, wanted), first, others):
             if batch.num_rows:
                 yield self._project(self._carried.frame_of(wanted, batch))
@@ -444,16 +475,42 @@ class Results:
             columns += [f"{key} AS v{at}_id", f"{kind} AS v{at}_type"]
         return columns
 
-    def _group(self, text: str) -> Iterator[pa.RecordBatch]:
+    def _group(self, sql: Callable[[], str]) -> Iterator[pa.RecordBatch]:
+        frames = self._frames()
+        gathered: list[Frame] = []
+        columns: list[pa.Array] | None = None
+        for frame in frames:
+            gathered.append(frame)
+            if not can_group(sum(other.rows for other in gathered), self._patterns.run):
+                break
+        else:
+            columns = self._group_here(gathered)
+        if columns is not None and len(columns[0]):
+            yield self._typed(columns)
+        elif not gathered and not self._shape.keys:
+            yield self._of_nothing()
+        elif columns is None and gathered:
+            others = itertools.chain(gathered[1:], frames)
+            yield from self._group_with_sql(sql(), gathered[0], others)
+
+    def _group_here(self, frames: Sequence[Frame]) -> list[pa.Array] | None:
+        """The columns of the groups; None if SQL has to compute them."""
+        frame = joined(frames)
+        if frame is None:
+            return None
+        window = Window(
+            offset=self._number(self._shape.offset) or 0, limit=self._number(self._shape.limit)
+        )
+        return group_rows(self._simple_shape, frame, window, values=self._patterns.values)
+
+    def _group_with_sql(
+        self, text: str, first: Frame, others: Iterator[Frame]
+    ) -> Iterator[pa.RecordBatch]:
         ordered = ""
         if self._shape.order is not None:
             ordered = f" ORDER BY {', '.join(self._column_keys())}"
         statement = f"SELECT * FROM ({text}){ordered}{self._limit_sql()}"  # noqa: S608
-        frames = self._frames()
-        first = next(frames, None)
-        if first is None and not self._shape.keys:
-            yield self._of_nothing()
-        for batch in self._answer(statement, first, frames):
+        for batch in self._answer(statement, first, others):
             columns = [
                 self._key_of(at, projection, batch)
                 if isinstance(projection.expression, ex.Entity)

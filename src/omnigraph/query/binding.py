@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NoReturn, TypeAlias, TypeGuard, assert_never
 
+from omnigraph.derived import remember_derived
 from omnigraph.errors import InvalidInputError
 from omnigraph.language.diagnostics import did_you_mean, shown
 from omnigraph.query import expressions as ex
@@ -25,6 +26,7 @@ from omnigraph.schema import catalog as ct
 BoundValue: TypeAlias = (
     str | int | float | bool | bytes | dt.date | dt.datetime | tuple["BoundValue", ...] | None
 )
+_QUERIES_KNOWN: Final = 512
 _DECIMAL: Final = re.compile(r"-?[0-9]{1,20}")
 
 
@@ -274,8 +276,9 @@ def _date(scalar: ct.Scalar, value: object) -> dt.date | dt.datetime:
         ) from None
 
 
-def _check_counts(query: tq.TypedQuery, values: Mapping[str, BoundValue]) -> None:
-    """Numbers with a lower bound: `limit`, `offset`, edits, k of `rrf`."""
+@remember_derived(most=_QUERIES_KNOWN)
+def _bounds_of(query: tq.TypedQuery) -> Mapping[str, tuple[int, int | None]]:
+    """Parameters with a lower bound: `limit`, `offset`, edits, k of `rrf`."""
     bounds: dict[str, tuple[int, int | None]] = {}
     if isinstance(query.body, tq.TypedRead):
         for count in (query.body.limit, query.body.offset):
@@ -287,7 +290,11 @@ def _check_counts(query: tq.TypedQuery, values: Mapping[str, BoundValue]) -> Non
                 bounds[part.k.name] = (1, None)
             elif isinstance(part, ex.TextSearch) and isinstance(part.edits, ex.Parameter):
                 bounds[part.edits.name] = (0, 2)
-    for name, (low, high) in bounds.items():
+    return bounds
+
+
+def _check_counts(query: tq.TypedQuery, values: Mapping[str, BoundValue]) -> None:
+    for name, (low, high) in _bounds_of(query).items():
         value = values[name]
         assert isinstance(value, int)
         if value < low or (high is not None and value > high):

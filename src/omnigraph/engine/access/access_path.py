@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Final, assert_never
 import numpy as np
 
 from omnigraph import names
-from omnigraph.engine.access.column_cache import ColumnCache, CostMeter
-from omnigraph.engine.access.conditions import by_id
-from omnigraph.engine.access.in_memory import InMemoryAccess, edges_are_in_memory, ids_are_in_memory
+from omnigraph.derived import remember_derived
+from omnigraph.engine.access.column_cache import CostMeter
+from omnigraph.engine.access.conditions import WholeKey, asks_for_lists, by_id, find_whole_key
+from omnigraph.engine.access.in_memory import InMemoryAccess
 from omnigraph.ids import key_properties
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan as lp
@@ -31,9 +32,8 @@ from omnigraph.query.typed import EdgeDirection
 from omnigraph.storage.objects.background import WORKER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from omnigraph.engine.run import Run
     from omnigraph.query.binding import BoundParameters
     from omnigraph.schema.catalog import Catalog, Property
     from omnigraph.storage.objects.location import Root
@@ -139,20 +139,82 @@ def _share(predicate: ex.Expression) -> float:
 
 def keys_as_ids(plan: lp.Plan, catalog: Catalog, parameters: BoundParameters) -> lp.Plan:
     """The plan with every condition on a whole key as a condition on the id."""
-    plan = map_inputs(plan, lambda below: keys_as_ids(below, catalog, parameters))
+
+    def rewrite(
+        predicate: ex.Expression, variable: str, members: tuple[Property, ...]
+    ) -> ex.Expression:
+        return by_id(predicate, variable, members, parameters)
+
+    return _map_key_conditions(plan, catalog, rewrite)
+
+
+def _map_key_conditions(
+    plan: lp.Plan,
+    catalog: Catalog,
+    rewrite: Callable[[ex.Expression, str, tuple[Property, ...]], ex.Expression],
+) -> lp.Plan:
+    plan = map_inputs(plan, lambda below: _map_key_conditions(below, catalog, rewrite))
     match plan:
         case lp.Scan(predicate=predicate) if predicate is not None:
-            members = _key_of(plan.types, catalog)
-            rewritten = (
-                by_id(predicate, plan.variable, members, parameters) if members else predicate
-            )
-            return replace(plan, predicate=rewritten)
+            members, variable = _key_of(plan.types, catalog), plan.variable
         case lp.Expand(predicate=predicate) if predicate is not None:
-            members = _key_of((plan.end_type,), catalog)
-            rewritten = by_id(predicate, plan.end, members, parameters) if members else predicate
-            return replace(plan, predicate=rewritten)
+            members, variable = _key_of((plan.end_type,), catalog), plan.end
         case _:
             return plan
+    return replace(plan, predicate=rewrite(predicate, variable, members)) if members else plan
+
+
+_PLANS_KNOWN: Final = 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyedPlan:
+    """A plan for all values of its keys: the ids that they give are parameters of a run."""
+
+    plan: lp.Plan
+    keys: tuple[WholeKey, ...]
+    has_lists: bool
+    """Whether a key is asked for several values, so that the plan depends on how many there are."""
+
+    def bind(self, parameters: BoundParameters) -> BoundParameters | None:
+        """The parameters with those ids; None if that is not one id for each key."""
+        if self.has_lists:
+            return None
+        if not self.keys:
+            return parameters
+        values = dict(parameters.values)
+        for at, key in enumerate(self.keys):
+            node_id = key.node_id(parameters)
+            if node_id is None:
+                return None
+            values[_key_parameter(at)] = node_id
+        return replace(parameters, values=values)
+
+
+@remember_derived(most=_PLANS_KNOWN, sources=2)
+def prepare_keys(plan: lp.Plan, catalog: Catalog) -> KeyedPlan:
+    """The plan with the conditions on whole keys as conditions on ids, made once."""
+    keys: list[WholeKey] = []
+    has_lists = False
+
+    def rewrite(
+        predicate: ex.Expression, variable: str, members: tuple[Property, ...]
+    ) -> ex.Expression:
+        nonlocal has_lists
+        key = find_whole_key(predicate, members)
+        if key is None:
+            has_lists = has_lists or asks_for_lists(predicate, members)
+            return predicate
+        keys.append(key)
+        return key.as_id_condition(predicate, variable, _key_parameter(len(keys) - 1))
+
+    rewritten = _map_key_conditions(plan, catalog, rewrite)
+    return KeyedPlan(plan=rewritten if keys else plan, keys=tuple(keys), has_lists=has_lists)
+
+
+def _key_parameter(number: int) -> str:
+    """No parameter of a text has such a name."""
+    return f"#{number}"
 
 
 def _key_of(types: Sequence[str], catalog: Catalog) -> tuple[Property, ...]:
@@ -193,21 +255,53 @@ class Choice:
     """Whether the tables should be read into memory beside the query."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reads:
+    """What a plan reads, as far as the choice depends on it."""
+
+    edges: tuple[str, ...]
+    tables: tuple[str, ...]
+    start_columns: tuple[tuple[str, str], ...]
+    """Tables and properties that the conditions of its starts are about."""
+    ranks: bool
+    ranks_a_type: bool
+    starts_named: bool
+
+
+@remember_derived(most=_PLANS_KNOWN)
+def _reads_of(plan: lp.Plan) -> _Reads:
+    nodes = tuple(nodes_of(plan))
+    edges = sorted({node.edge for node in nodes if isinstance(node, lp.Expand)})
+    scans = [node for node in nodes if isinstance(node, lp.Scan)]
+    ranks = [node for node in nodes if isinstance(node, lp.Rank)]
+    node_tables = {names.node_table_key(type_name) for scan in scans for type_name in scan.types}
+    tables = node_tables.union(map(names.edge_table_key, edges))
+    return _Reads(
+        edges=tuple(edges),
+        tables=tuple(sorted(tables)),
+        start_columns=tuple(
+            (names.node_table_key(type_name), column)
+            for scan in scans
+            for type_name in scan.types
+            for column in sorted(_properties(scan.predicate))
+        ),
+        ranks=bool(ranks) or any(map(_scores, nodes)),
+        ranks_a_type=any(isinstance(rank.input, lp.Scan) for rank in ranks),
+        starts_named=all(map(_is_named, scans)),
+    )
+
+
 SPENT: Final = CostMeter()
 """Time spent on lookups, by set of tables."""
 
 
 def choose_access(  # noqa: PLR0911 - one per reason
-    plan: lp.Plan, run: Run, root: Root, snapshot: Snapshot, cache: ColumnCache
+    plan: lp.Plan, catalog: Catalog, root: Root, snapshot: Snapshot, tables: InMemoryAccess
 ) -> Choice:
-    """How this plan should read this snapshot."""
-    nodes = tuple(nodes_of(plan))
-    edges = sorted({node.edge for node in nodes if isinstance(node, lp.Expand)})
-    scans = [node for node in nodes if isinstance(node, lp.Scan)]
-    tables = {names.edge_table_key(edge) for edge in edges}
-    tables |= {names.node_table_key(type_name) for scan in scans for type_name in scan.types}
-    rows = sum(snapshot.tables[table].row_count for table in tables if table in snapshot.tables)
-    entries = (snapshot.tables[table] for table in sorted(tables) if table in snapshot.tables)
+    """How this plan should read this snapshot, of which some tables may be in memory."""
+    reads = _reads_of(plan)
+    entries = [snapshot.tables[table] for table in reads.tables if table in snapshot.tables]
+    rows = sum(entry.row_count for entry in entries)
     spender = (root.uri, *(entry.location for entry in entries))
 
     def chosen(access: Access, why: str) -> Choice:
@@ -215,42 +309,32 @@ def choose_access(  # noqa: PLR0911 - one per reason
 
     if rows <= _SMALL_ROWS:
         return chosen(Access.RESIDENT, f"the tables have {rows:,} rows together")
-    ranks = [node for node in nodes if isinstance(node, lp.Rank)]
-    if any(isinstance(rank.input, lp.Scan) for rank in ranks):
+    if reads.ranks_a_type:
         return chosen(Access.PROBE, "ranks a type with a search index")
-    if ranks or any(_scores(node) for node in nodes):
+    if reads.ranks:
         return chosen(Access.RESIDENT, "a ranking reads all entities")
-    if not all(_is_named(scan) for scan in scans):
+    if not reads.starts_named:
         return chosen(Access.RESIDENT, "no index applies to its start")
-    if edges and is_prepared(plan, run, root, snapshot, cache):
+    if reads.edges and is_prepared(plan, tables):
         return chosen(Access.RESIDENT, "the edges are already in memory")
     reading = max(_SECONDS_AT_LEAST, rows * _SECONDS_PER_ROW)
     if SPENT.of(spender) > reading:
-        if WORKER.is_allowed and (edges or not is_prepared(plan, run, root, snapshot, cache)):
+        if WORKER.is_allowed and (reads.edges or not is_prepared(plan, tables)):
             why = "starts from indexed values while the tables are read in the background"
             return Choice(access=Access.PROBE, why=why, spender=spender, prepares=True)
         return chosen(Access.RESIDENT, "lookups would cost as much as reading the tables")
     sizes = {key: entry.row_count for key, entry in snapshot.tables.items()}
-    met = Estimates(run.catalog, sizes).met(plan)
+    met = Estimates(catalog, sizes).met(plan)
     if met * _SECONDS_PER_LOOKUP > reading:
         return chosen(Access.RESIDENT, f"it would look up about {met:,.0f} edges")
     return chosen(Access.PROBE, "starts from indexed values")
 
 
-def is_prepared(
-    plan: lp.Plan, run: Run, root: Root, snapshot: Snapshot, cache: ColumnCache
-) -> bool:
-    """Whether `prepare` would find all it reads in memory."""
-    nodes = tuple(nodes_of(plan))
-    return all(
-        edges_are_in_memory(run, root, snapshot, cache, node.edge)
-        for node in nodes
-        if isinstance(node, lp.Expand)
-    ) and all(
-        ids_are_in_memory(run, root, snapshot, cache, names.node_table_key(type_name))
-        for node in nodes
-        if isinstance(node, lp.Scan)
-        for type_name in node.types
+def is_prepared(plan: lp.Plan, tables: InMemoryAccess) -> bool:
+    """Whether the starts of a plan, and the steps from there, are found in memory."""
+    reads = _reads_of(plan)
+    return all(map(tables.has_edges, reads.edges)) and all(
+        tables.has_column(table, column) for table, column in reads.start_columns
     )
 
 

@@ -209,11 +209,9 @@ def _values_asked(
 ) -> tuple[BoundValue, ...] | None:
     """The values of which a property must have one; None if the condition is of another kind."""
     match conjunct:
-        case ex.Comparison(operator=BinaryOperator.EQUAL):
-            for side, other in ((conjunct.left, conjunct.right), (conjunct.right, conjunct.left)):
-                if isinstance(side, ex.PropertyOf) and side.name == name and is_known(other):
-                    return (known_value(other, parameters),)
-            return None
+        case ex.Comparison():
+            value = _find_equal_value(conjunct, name)
+            return None if value is None else (known_value(value, parameters),)
         case ex.Membership(item=ex.PropertyOf() as item) if item.name == name and is_known(
             conjunct.collection
         ):
@@ -221,6 +219,63 @@ def _values_asked(
             return values if isinstance(values, tuple) else () if values is None else None
         case _:
             return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeKey:
+    """Equalities of a condition that give every property of a key one known value."""
+
+    members: tuple[Property, ...]
+    equalities: tuple[ex.Expression, ...]
+    values: tuple[ex.Expression, ...]
+
+    def node_id(self, parameters: BoundParameters) -> str | None:
+        """The id of the node with these values; None for a null, or one that no node can have."""
+        values = tuple((known_value(value, parameters),) for value in self.values)
+        ids = _ids_of(self.members, values)
+        return ids[0] if ids else None
+
+    def as_id_condition(
+        self, condition: ex.Expression, variable: str, parameter: str
+    ) -> ex.Expression:
+        """The condition with the id, which a parameter has, instead of the key."""
+        wanted = ex.Parameter(name=parameter, type=STRING, nullable=False)
+        return _with_id(condition, _id_equals(variable, wanted), self.members, self.equalities)
+
+
+def find_whole_key(condition: ex.Expression, members: tuple[Property, ...]) -> WholeKey | None:
+    """The equalities on a whole key that a condition contains; `members` in its order."""
+    equalities: list[ex.Expression] = []
+    values: list[ex.Expression] = []
+    for member in members:
+        for conjunct in ex.conjuncts(condition):
+            value = _find_equal_value(conjunct, member.name)
+            if value is not None:
+                equalities.append(conjunct)
+                values.append(value)
+                break
+        else:
+            return None
+    return WholeKey(members=members, equalities=tuple(equalities), values=tuple(values))
+
+
+def asks_for_lists(condition: ex.Expression, members: tuple[Property, ...]) -> bool:
+    """Whether a condition asks a property of a key for one of several values."""
+    properties = {member.name for member in members}
+    return any(
+        isinstance(conjunct, ex.Membership)
+        and isinstance(conjunct.item, ex.PropertyOf)
+        and conjunct.item.name in properties
+        for conjunct in ex.conjuncts(condition)
+    )
+
+
+def _find_equal_value(conjunct: ex.Expression, name: str) -> ex.Expression | None:
+    if isinstance(conjunct, ex.Comparison) and conjunct.operator is BinaryOperator.EQUAL:
+        for side, other in ((conjunct.left, conjunct.right), (conjunct.right, conjunct.left)):
+            if isinstance(side, ex.PropertyOf) and side.name == name and is_known(other):
+                return other
+    return None
 
 
 def by_id(
@@ -244,13 +299,24 @@ def by_id(
     ids = _ids_of(members, [values for _, values in asked])
     if ids is None:
         return condition
+    dropped = tuple(conjunct for conjunct, _ in asked)
+    return _with_id(condition, _id_condition(variable, ids), members, dropped)
+
+
+def _with_id(
+    condition: ex.Expression,
+    id_condition: ex.Expression,
+    members: Sequence[Property],
+    dropped: Sequence[ex.Expression],
+) -> ex.Expression:
+    """A condition on the id instead of some on its key; those on an F32 stay, as it is rounded."""
+    is_rounded = any(scalar_of(member.type) is Scalar.F32 for member in members)
     rest = tuple(
         conjunct
-        for conjunct in conjuncts
-        if any(scalar_of(member.type) is Scalar.F32 for member in members)
-        or all(conjunct is not dropped for dropped, _ in asked)
+        for conjunct in ex.conjuncts(condition)
+        if is_rounded or all(conjunct is not other for other in dropped)
     )
-    rewritten = ex.all_of((_id_condition(variable, ids), *rest))
+    rewritten = ex.all_of((id_condition, *rest))
     assert rewritten is not None
     return rewritten
 
@@ -269,14 +335,20 @@ def _ids_of(
 
 
 def _id_condition(variable: str, ids: tuple[str, ...]) -> ex.Expression:
-    column = ex.PropertyOf(variable=variable, name=ID_COLUMN, type=STRING, nullable=False)
     if len(ids) == 1:
-        wanted = ex.Constant(value=ids[0], type=STRING)
-        return ex.Comparison(
-            operator=BinaryOperator.EQUAL, left=column, right=wanted, nullable=False
-        )
+        return _id_equals(variable, ex.Constant(value=ids[0], type=STRING))
     collection = ex.Constant(value=ids, type=ListType(item=Scalar.STRING))
-    return ex.Membership(item=column, collection=collection, nullable=False)
+    return ex.Membership(item=_id_of(variable), collection=collection, nullable=False)
+
+
+def _id_equals(variable: str, wanted: ex.Constant | ex.Parameter) -> ex.Expression:
+    return ex.Comparison(
+        operator=BinaryOperator.EQUAL, left=_id_of(variable), right=wanted, nullable=False
+    )
+
+
+def _id_of(variable: str) -> ex.PropertyOf:
+    return ex.PropertyOf(variable=variable, name=ID_COLUMN, type=STRING, nullable=False)
 
 
 def simple_condition(  # noqa: PLR0911 - one per kind

@@ -152,15 +152,9 @@ class InMemoryAccess:
         wanted = (edge, direction, distinct)
         adjacency = self._adjacencies.get(wanted)
         if adjacency is None:
-            source, target = end_tables(self._run, edge)
-            entry = find_entry(self._root, self._snapshot, names.edge_table_key(edge))
             adjacency = BASES.adjacency(
-                family_of(self._root, entry, self._cache),
-                EdgeTables(
-                    edges=self._table(names.edge_table_key(edge)),
-                    sources=self._table(source),
-                    targets=self._table(target),
-                ),
+                self._family_of(edge),
+                self._edge_tables(edge),
                 self._cache,
                 direction,
                 distinct=distinct,
@@ -173,6 +167,31 @@ class InMemoryAccess:
         """Read the ids by which entities of a table are looked up."""
         self._table(table).read_ids(self._check)
 
+    def has_column(self, table: str, name: str) -> bool:
+        """Whether entities of a table can be looked up by a property without reading all of it."""
+        entry = find_entry(self._root, self._snapshot, table)
+        return LAYOUTS.knows(self._root, entry, self._cache) and self._table(table).has_column(name)
+
+    def has_edges(self, edge: str) -> bool:
+        """Whether steps over an edge type can be had without reading all its edges."""
+        name = self._family_of(edge)
+        return BASES.knows(name, self._cache) and BASES.is_ready(
+            name, self._edge_tables(edge), self._cache, self._check
+        )
+
+    def _family_of(self, edge: str) -> Hashable:
+        entry = find_entry(self._root, self._snapshot, names.edge_table_key(edge))
+        return family_of(self._root, entry, self._cache)
+
+    def _edge_tables(self, edge: str) -> EdgeTables:
+        """The tables that the adjacency of an edge type is made of."""
+        source, target = end_tables(self._run, edge)
+        return EdgeTables(
+            edges=self._table(names.edge_table_key(edge)),
+            sources=self._table(source),
+            targets=self._table(target),
+        )
+
     def _table(self, table: str) -> NumberedTable:
         numbered = self._tables.get(table)
         if numbered is None:
@@ -180,27 +199,6 @@ class InMemoryAccess:
             numbered = LAYOUTS.table(self._root, entry, self._cache, self._check)
             self._tables[table] = numbered
         return numbered
-
-
-def edge_tables(
-    run: Run, root: Root, snapshot: Snapshot, cache: ColumnCache, edge: str
-) -> EdgeTables:
-    """The tables that the adjacency of an edge type is made of."""
-    edges, sources, targets = (
-        LAYOUTS.table(root, find_entry(root, snapshot, table), cache, run.check)
-        for table in (names.edge_table_key(edge), *end_tables(run, edge))
-    )
-    return EdgeTables(edges=edges, sources=sources, targets=targets)
-
-
-def ids_are_in_memory(
-    run: Run, root: Root, snapshot: Snapshot, cache: ColumnCache, table: str
-) -> bool:
-    """Whether entities of a table can be looked up by id without reading all ids."""
-    entry = find_entry(root, snapshot, table)
-    if not LAYOUTS.knows(root, entry, cache):
-        return False
-    return LAYOUTS.table(root, entry, cache, run.check).has_ids
 
 
 def keep_adjacency(root: Root, snapshot: Snapshot, catalog: Catalog) -> None:
@@ -236,17 +234,6 @@ def _keep_adjacency(root: Root, snapshot: Snapshot, catalog: Catalog) -> None:
 def family_of(root: Root, entry: TableEntry, cache: ColumnCache) -> Hashable:
     """What all versions of an edge table share."""
     return id(cache), root.uri, root.verify, entry.location
-
-
-def edges_are_in_memory(
-    run: Run, root: Root, snapshot: Snapshot, cache: ColumnCache, edge: str
-) -> bool:
-    """Whether steps over an edge type can be had without reading all its edges."""
-    name = family_of(root, find_entry(root, snapshot, names.edge_table_key(edge)), cache)
-    if not BASES.knows(name, cache):
-        return False
-    tables = edge_tables(run, root, snapshot, cache, edge)
-    return BASES.is_ready(name, tables, cache, run.check)
 
 
 def end_tables(run: Run, edge: str) -> tuple[str, str]:

@@ -263,10 +263,10 @@ class NumberedTable:
         )
         return self.slots.layout if is_same else None
 
-    @property
-    def has_ids(self) -> bool:
-        """Whether ids are found without reading them all."""
-        return ("ids", self._table_layout.token) in self._table_layout.cache
+    def has_column(self, name: str) -> bool:
+        """Whether values of a column are found without reading them all."""
+        key = ("ids", self._table_layout.token) if name == _ID else self._base_key(name)
+        return key in self._table_layout.cache
 
     def read_ids(self, check: Check) -> None:
         """Have the ids of the base in memory and in order, if the version has all its files."""
