@@ -45,6 +45,7 @@ LEFT_TO_SQL = [
     f"match {{ {LIVES} }} return {{ $c.land as land, sum($p.big) as total }}",
     f"match {{ {LIVES} }} return {{ $p.weight as weight, count(*) as n }}",
     f"match {{ {LIVES} }} return {{ $p.age + 1 as next, count(*) as n }}",
+    f"match {{ {LIVES} }} return distinct {{ 2 * 1 as two, $p.id as id }}",
     f"match {{ {LIVES} }} return {{ $c.land as land, count(*) as n }} order {{ land, n }}",
 ]
 

@@ -134,8 +134,7 @@ class _Grouping:
 
     def _codes(self, key: ex.Expression) -> tuple[Positions, int]:
         """A number below a bound for every row, the same for equal keys."""
-        if not isinstance(key, ex.PropertyOf | ex.Entity):
-            raise NotHere
+        assert isinstance(key, ex.PropertyOf | ex.Entity)
         entities = self._entities(key.variable)
         positions, inverse = _number(entities.positions)
         if not _is_entity(key):
@@ -273,11 +272,13 @@ def _deciding_keys(projections: Sequence[TypedProjection]) -> list[ex.Expression
         for projection in projections
         if not isinstance(projection.expression, ex.Aggregate)
     ]
+    if not all(isinstance(key, ex.PropertyOf | ex.Entity) for key in keys):
+        raise NotHere
     entities = {key.variable for key in keys if _is_entity(key)}
     deciding = [
         key
         for key in keys
-        if _is_entity(key) or not isinstance(key, ex.PropertyOf) or key.variable not in entities
+        if _is_entity(key) or (isinstance(key, ex.PropertyOf) and key.variable not in entities)
     ]
     return sorted(deciding, key=lambda key: not _is_entity(key))
 
