@@ -94,9 +94,11 @@ STEPS: Final[tuple[tuple[str, int], ...]] = (
     ("verify copy", 0),
     ("restore copy restored", 0),
     ("clone G cloned --branch main", 0),
+    ("demo small solar", 0),
+    ("demo debian deb --sample", 0),
 )
 """Commands and their exit codes; G is the graph, and files are those of the folder."""
-MADE: Final = frozenset({"G", "out", "out.jsonl", "copy", "restored", "cloned"})
+MADE: Final = frozenset({"G", "out", "out.jsonl", "copy", "restored", "cloned", "solar", "deb"})
 """What commands make in the folder."""
 
 

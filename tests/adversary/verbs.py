@@ -267,9 +267,13 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "tag create": (_ROOT, f"{MARK}-new", "--actor", MARK),
     "tag list": (_ROOT,),
     "tag delete": (_ROOT, KEPT),
+    "demo small": (_ROOT,),
+    "demo debian": (_ROOT, "--sample"),
 }
 """Arguments by command: `ROOT` is the graph, `FILE:` and `OUT:` are files of the desk."""
-WORDS_OF_GROUPS: Final = frozenset({"schema", "commit", "recovery", "branch", "tag", "hold"})
+WORDS_OF_GROUPS: Final = frozenset(
+    {"schema", "commit", "recovery", "branch", "tag", "hold", "demo"}
+)
 PROMPT: Final = "$ "
 """What entries of `COMMANDS` begin with in a plan."""
 

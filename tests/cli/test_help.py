@@ -27,7 +27,9 @@ def help_of(path: str) -> str:
     return str(context.get_help())
 
 
-@pytest.mark.parametrize("path", ["", "schema", "commit", "recovery", "branch", "hold", "tag"])
+@pytest.mark.parametrize(
+    "path", ["", "schema", "commit", "recovery", "branch", "demo", "hold", "tag"]
+)
 def test_lists_of_commands_are_not_cut_at_80_columns(path: str) -> None:
     title = "Commands:" if path else "Data:"
     _, commands = help_of(path).split(title)

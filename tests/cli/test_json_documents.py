@@ -62,6 +62,8 @@ SUCCEEDS: Final = {
     "tag create": "tag create G release-1",
     "tag list": "tag list G",
     "tag delete": "tag delete G release-1",
+    "demo small": "demo small SOLAR",
+    "demo debian": "demo debian DEBIAN --sample",
 }
 """By command, in an order in which each finds what it needs."""
 
@@ -83,6 +85,8 @@ FAILS: Final = {
     "commit list": ("commit list G --limit many", 2),
     "changes": ("changes G --lines", 2),
     "diff": ("diff G main nope", 3),
+    "demo small": ("demo small G", 4),
+    "demo debian": ("demo debian OTHER --sample --suite nope", 5),
 }
 """By command, with the exit code; others are asked about a graph that is not there."""
 ERROR_KEYS: Final = {"type", "message", "next_step", "written", "exit_code"}

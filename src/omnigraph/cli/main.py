@@ -34,6 +34,7 @@ from typer.core import TyperCommand, TyperGroup
 import omnigraph
 from omnigraph.cli import (
     branch_commands,
+    demo_commands,
     load_commands,
     maintenance_commands,
     output,
@@ -72,6 +73,7 @@ GROUPS: Final = {
         "hold",
     ),
     "Copies": ("backup", "restore", "clone", "verify"),
+    "First steps": ("demo",),
 }
 """The commands and groups of commands of `omnigraph`, as its help lists them."""
 
@@ -85,6 +87,12 @@ EXAMPLES: Final = {
     "restore": ("restore s3://bucket/backup/g ./restored",),
     "clone": ("clone s3://bucket/g ./copy", "clone ./g ./copy --branch dev"),
     "verify": ("verify s3://bucket/backup/g",),
+    "demo small": ("demo small ./solar",),
+    "demo debian": (
+        "demo debian ./deb",
+        "demo debian ./deb --suite stable --suite testing --engine local",
+        "demo debian ./deb --sample",
+    ),
     "load": (
         "load ./g people.jsonl --dry-run",
         "load ./g people.csv --type Person --map name=full_name --mode merge",
@@ -390,6 +398,7 @@ app.add_typer(commit_app, name="commit", help="List commits.")
 recovery_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(recovery_app, name="recovery", help="List and recover unfinished writes.")
 app.add_typer(branch_commands.branch_app, name="branch", help="Create, list and delete branches.")
+app.add_typer(demo_commands.demo_app, name="demo", help="Create graphs to try Omnigraph with.")
 app.add_typer(branch_commands.hold_app, name="hold", help="List and release the holds of readers.")
 app.add_typer(branch_commands.tag_app, name="tag", help="Manage tags. A tagged commit is kept.")
 
