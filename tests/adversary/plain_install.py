@@ -96,6 +96,7 @@ STEPS: Final[tuple[tuple[str, int], ...]] = (
     ("clone G cloned --branch main", 0),
     ("demo small solar", 0),
     ("demo debian deb --sample", 0),
+    ("doctor G", 0),
 )
 """Commands and their exit codes; G is the graph, and files are those of the folder."""
 MADE: Final = frozenset({"G", "out", "out.jsonl", "copy", "restored", "cloned", "solar", "deb"})

@@ -269,6 +269,7 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "tag delete": (_ROOT, KEPT),
     "demo small": (_ROOT,),
     "demo debian": (_ROOT, "--sample"),
+    "doctor": (_ROOT,),
 }
 """Arguments by command: `ROOT` is the graph, `FILE:` and `OUT:` are files of the desk."""
 WORDS_OF_GROUPS: Final = frozenset(

@@ -64,6 +64,7 @@ SUCCEEDS: Final = {
     "tag delete": "tag delete G release-1",
     "demo small": "demo small SOLAR",
     "demo debian": "demo debian DEBIAN --sample",
+    "doctor": "doctor G",
 }
 """By command, in an order in which each finds what it needs."""
 
@@ -87,6 +88,7 @@ FAILS: Final = {
     "diff": ("diff G main nope", 3),
     "demo small": ("demo small G", 4),
     "demo debian": ("demo debian OTHER --sample --suite nope", 5),
+    "doctor": ("doctor people.pg", 1),
 }
 """By command, with the exit code; others are asked about a graph that is not there."""
 ERROR_KEYS: Final = {"type", "message", "next_step", "written", "exit_code"}

@@ -73,7 +73,7 @@ GROUPS: Final = {
         "hold",
     ),
     "Copies": ("backup", "restore", "clone", "verify"),
-    "First steps": ("demo",),
+    "First steps": ("demo", "doctor"),
 }
 """The commands and groups of commands of `omnigraph`, as its help lists them."""
 
@@ -93,6 +93,7 @@ EXAMPLES: Final = {
         "demo debian ./deb --suite stable --suite testing --engine local",
         "demo debian ./deb --sample",
     ),
+    "doctor": ("doctor", "doctor s3://bucket/g --json"),
     "load": (
         "load ./g people.jsonl --dry-run",
         "load ./g people.csv --type Person --map name=full_name --mode merge",
@@ -564,6 +565,7 @@ app.command()(maintenance_commands.cleanup)
 app.command()(maintenance_commands.reconcile)
 app.command()(maintenance_commands.repair)
 app.command()(maintenance_commands.maintain)
+app.command()(maintenance_commands.doctor)
 
 
 @commit_app.command("list")

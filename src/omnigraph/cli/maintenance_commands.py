@@ -1,4 +1,4 @@
-"""Defines the commands for maintenance: optimize, cleanup, reconcile, scrub, maintain and repair.
+"""Defines the commands for maintenance: optimize, cleanup, scrub, maintain, repair and doctor.
 
 `repair` handles foreign versions of tables. With `--rebuild-manifest` it recovers what can be
 recovered of a lost manifest.
@@ -446,3 +446,35 @@ def _was_forced(table: TableRepair) -> bool:
 
 def _on(report: RepairReport) -> str:
     return "" if report.branch == MAIN else f" --branch {report.branch}"
+
+
+def doctor(
+    graph: Annotated[
+        str | None,
+        typer.Argument(metavar="[GRAPH]", help="Graph, or empty location, whose store to test."),
+    ] = None,
+    *,
+    as_json: options.JsonFlag = False,
+) -> None:
+    """Check libraries, Java, Spark, memory, disk and store."""
+    # Commands that do not need it start without it.
+    from omnigraph.api.system_clock import SYSTEM_CLOCK
+    from omnigraph.maintenance.doctor import examine
+
+    diagnosis = examine(graph, SYSTEM_CLOCK)
+    if as_json:
+        output.json_object({"ok": diagnosis.ok, **asdict(diagnosis)})
+    else:
+        output.show(diagnosis)
+    failures = diagnosis.failures
+    if failures:
+        output.failed(
+            output.error_object(
+                "ChecksFailed",
+                f"{counted(len(failures), 'check')} failed: "
+                f"{', '.join(check.name for check in failures)}",
+                exit_code=1,
+                next_step=failures[0].fix,
+            )
+        )
+        raise typer.Exit(1)

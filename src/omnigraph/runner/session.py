@@ -173,7 +173,7 @@ def require_session(session: object) -> SparkSession:
 def is_installed() -> bool:
     """Whether Spark could be started here, or be reached: pyspark, and Java or a server."""
     has_pyspark = find_spec("pyspark") is not None
-    return has_pyspark and (_java() is not None or "SPARK_REMOTE" in os.environ)
+    return has_pyspark and (find_java() is not None or "SPARK_REMOTE" in os.environ)
 
 
 def require_installed() -> None:
@@ -237,7 +237,7 @@ def _started(target: SparkTarget) -> SparkSession:
         target = SparkTarget(remote=os.environ["SPARK_REMOTE"], settings=target.settings)
     if target.remote is not None and not target.on_this_machine:
         _require_answer(target.remote)
-    elif _java() is None:
+    elif find_java() is None:
         raise SparkUnavailableError("this needs Spark, and there is no Java", next_step=_INSTALL)
     builder = SparkSession.builder
     if target.remote is None:
@@ -302,7 +302,8 @@ def _without_parameters(remote: str) -> str:
     return remote.partition(";")[0]
 
 
-def _java() -> str | None:
+def find_java() -> str | None:
+    """The Java that Spark would start, None if there is none."""
     home = os.environ.get("JAVA_HOME")
     return shutil.which("java", path=f"{home}/bin" if home else None)
 
