@@ -125,6 +125,7 @@ class Declared:
     groups: list[tuple[str, tuple[str, ...], str]] = field(default_factory=list)
     ends: tuple[str, str] = ("", "")
     card: str = ""
+    is_clustered: bool = False
     implements: list[str] = field(default_factory=list)
     description: str = ""
     was: str = ""
@@ -139,6 +140,7 @@ class Declared:
         if self.kind == "edge":
             header = [f"edge {self.name}: {self.ends[0]} -> {self.ends[1]}"]
         header += [f"@card({self.card})"] if self.card else []
+        header += ["@cluster"] if self.is_clustered else []
         header += [f'@description("{self.description}")'] if self.description else []
         header += [f'@rename_from("{self.was}")'] if self.was else []
         header += [f"implements {', '.join(self.implements)}"] if self.implements else []
@@ -276,6 +278,7 @@ def _drop_type(rng: random.Random, schema: Schema, owner: Declared, accepted: Ca
 def _change_card(rng: random.Random, schema: Schema, owner: Declared, accepted: Catalog) -> None:
     if owner.kind == "edge":
         owner.card = rng.choice(CARDS)
+        owner.is_clustered = rng.random() < 0.5
 
 
 def _add_group(rng: random.Random, schema: Schema, owner: Declared, accepted: Catalog) -> None:

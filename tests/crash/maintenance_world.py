@@ -24,7 +24,7 @@ node Person { name: String @key  age: I32? @index }
 node City { name: String @key  size: I32? @index }
 node Note { name: String @key  text: String? @index }
 node Ghost { name: String @key }
-edge LivesIn: Person -> City
+edge LivesIn: Person -> City @cluster
 edge Visited: Person -> City
 """
 STALE, FIRST, KEPT = "stale", "first", "kept"

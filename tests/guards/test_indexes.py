@@ -13,6 +13,7 @@ import pytest
 from lance import LanceDataset, LanceOperation
 from lance.commit import CommitConflictError
 from lance.dataset import Index
+from lance.file import LanceFileReader
 from lance.indices import IndexSegment
 
 pytestmark = pytest.mark.unit
@@ -66,6 +67,52 @@ def test_a_vector_index_on_nulls_only_raises_a_runtime_error_naming_kmeans(uri: 
     with pytest.raises(RuntimeError, match="KMeans cannot train"):
         dataset.create_index("v", "IVF_FLAT", num_partitions=1)
     assert lance.dataset(uri).version == 1
+
+
+# Files of a B-tree --------------------------------------------------------------------------------
+
+
+def test_a_btree_is_pages_of_values_in_order_with_row_addresses(uri: str) -> None:
+    """Relied on by: lookups in tables whose row ids are no ranges read these pages themselves."""
+    texts = [f"t{number % 3_000:05}" for number in range(9_000)] + [None, None, "ü"]
+    dataset = lance.write_dataset(
+        pa.table({"s": texts}), uri, enable_stable_row_ids=True, max_rows_per_file=4_000
+    )
+    dataset.create_scalar_index("s", "BTREE")
+    dataset = lance.dataset(uri)
+    (index,) = dataset.describe_indices()
+    (segment,) = index.segments
+    folder = f"{uri}/_indices/{segment.uuid}"
+
+    lookup = LanceFileReader(f"{folder}/page_lookup.lance")
+    data = LanceFileReader(f"{folder}/page_data.lance")
+    rows_per_page = int(lookup.metadata().schema.metadata[b"batch_size"])
+    listed = lookup.read_all().to_table().select(["min", "max", "page_idx"])
+    pages = [page for page in listed.to_pylist() if page["max"] is not None]
+    entries = data.read_all().to_table()
+    stored = dataset.to_table(columns=["s"], with_row_address=True)
+
+    assert (index.index_type, segment.index_version) == ("BTree", 1)
+    assert entries.column_names == ["values", "ids"]
+    assert sorted(zip(*entries.to_pydict().values(), strict=True), key=repr) == sorted(
+        zip(*stored.to_pydict().values(), strict=True), key=repr
+    )
+    assert entries["values"].to_pylist()[2:] == sorted(entries["values"].to_pylist()[2:])
+    assert pages[0]["min"] is None, "nulls come first"
+    for page in pages:
+        part = entries.slice(page["page_idx"] * rows_per_page, rows_per_page)["values"].to_pylist()
+        assert (part[0], part[-1]) == (page["min"], page["max"])
+
+
+def test_rows_are_taken_by_their_positions_among_living_ones(uri: str, table: Rows) -> None:
+    """Relied on by: the same lookups; taking rows by address compares every row id."""
+    lance.write_dataset(table(20), uri, enable_stable_row_ids=True, max_rows_per_file=10)
+    lance.dataset(uri).delete("id IN (1, 2, 12)")
+
+    rows = lance.dataset(uri).take([0, 1, 8, 16], columns=["id", "_rowid", "_rowaddr"])
+
+    assert rows["id"].to_pylist() == rows["_rowid"].to_pylist() == [0, 3, 10, 19]
+    assert rows["_rowaddr"].to_pylist() == [0, 3, 1 << 32, (1 << 32) + 9]
 
 
 # Rows no index covers -----------------------------------------------------------------------------

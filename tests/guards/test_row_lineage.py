@@ -27,6 +27,7 @@ Numbers = dict[int, tuple[int, int, int]]
 
 ROW_ID, CREATED_AT, WRITTEN_AT = "_rowid", "_row_created_at_version", "_row_last_updated_at_version"
 FIELDS = {ROW_ID: -3, CREATED_AT: -4, WRITTEN_AT: -5}
+METRICS = ("fragments_removed", "fragments_added", "files_removed", "files_added")
 
 
 @pytest.fixture
@@ -190,6 +191,49 @@ def test_indexes_cover_and_find_rows_whose_numbers_are_hidden(
         {"id": 5, ROW_ID: 5}
     ]
     assert rewritten.to_table(full_text_query="s5", columns=["id"])["id"].to_pylist() == [5]
+
+
+def test_a_rewrite_without_addresses_may_reorder_rows_and_is_covered_by_no_btree(
+    dataset: LanceDataset, uri: str, table: Rows
+) -> None:
+    """Relied on by: clustered tables are rewritten in order, and their B-trees are built again.
+
+    Indexes with row ids seem to cover the new fragment if they cover the first old one, so they are
+    brought up to date before.
+    """
+    dataset.create_scalar_index("id", "BTREE")
+    dataset.create_scalar_index("s", "INVERTED")
+    dataset = lance.write_dataset(table(4, 8), uri, mode="append")
+    before = _numbers(dataset)
+    rows = dataset.to_table(columns=["id", "s", "x", *FIELDS]).sort_by([("id", "descending")])
+    (written,) = write_fragments(rows.select(["id", "s", "x"]), dataset, mode="append")
+    fragment = dict(written.to_json())
+    columns = {name: rows[name].to_pylist() for name in FIELDS}
+    fragment["files"] = [*fragment["files"], _hidden_file(uri, columns)]
+    fragment["row_id_meta"] = "Column"
+    fragment["created_at_version_meta"] = fragment["last_updated_at_version_meta"] = {"column": {}}
+    read = cast("Any", RewriteResult).from_json
+    results = [
+        {
+            "metrics": dict.fromkeys(METRICS, 0),
+            "new_fragments": [] if number else [fragment],
+            "read_version": dataset.version,
+            "original_fragments": [original.metadata.to_json()],
+            "row_addrs": None,
+        }
+        for number, original in enumerate(dataset.get_fragments())
+    ]
+
+    Compaction.commit(dataset, [read(json.dumps(result)) for result in results])
+
+    rewritten = lance.dataset(uri)
+    assert rewritten.to_table(columns=["id"])["id"].to_pylist() == list(range(11, -1, -1))
+    assert _numbers(rewritten) == before
+    assert rewritten.stats.index_stats("id_idx")["num_unindexed_rows"] == 12
+    assert rewritten.to_table(filter="id = 3")["id"].to_pylist() == [3]
+    assert rewritten.stats.index_stats("s_idx")["num_unindexed_rows"] == 0
+    assert rewritten.to_table(full_text_query="s3", columns=["id"])["id"].to_pylist() == [3]
+    assert rewritten.to_table(full_text_query="s9", columns=["id"])["id"].to_pylist() == []
 
 
 def test_deletions_forks_restores_and_new_columns_keep_hidden_numbers(

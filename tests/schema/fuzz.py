@@ -33,7 +33,8 @@ edge Likes: Person -> Person
 WORDS = [
     *("node", "edge", "interface", "implements", "enum", "Vector", "String", "Blob", "I64"),
     *("{", "}", "(", ")", "[", "]", ":", ",", "->", "-", "..", ".", "=", "?", "*", "@", ";"),
-    *("@key", "@unique", "@index", "@range", "@check", "@card", "@embed", "@description"),
+    *("@key", "@unique", "@index", "@range", "@check", "@card", "@cluster"),
+    *("@embed", "@description"),
     *("metric", "cosine", "l2", "@index(metric=", "@index(metric=dot)", "metric=dot"),
     *("@rename_from", "@instruction", "@zz", "Person", "Named", "name", "id", "src", "true"),
     *('"text"', '""', '"', "\\", "//", "/*", "*/", "\n", "\r\n", "\t", " ", "0", "-1", "1.5"),

@@ -192,6 +192,8 @@ def token_lists(draw: st.DrawFn) -> list[str]:
         tokens += ["edge", name, ":", ends[0], "->", ends[1]]
         if draw(st.booleans()):
             tokens += ["@card", "(", "0", "..", *draw(st.sampled_from([[], ["3"]])), ")"]
+        if draw(st.booleans()):
+            tokens += ["@cluster"]
         tokens += draw(notes(header=True))
         if draw(st.booleans()):
             tokens += ["{", *draw(bodies("edge")), "}"]

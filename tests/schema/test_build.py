@@ -156,6 +156,14 @@ def test_cardinality(written: str, expected: Cardinality) -> None:
     assert edge.cardinality == expected
 
 
+@pytest.mark.parametrize("written", ["", "@cluster", '@description("x") @cluster @card(0..1)'])
+def test_an_edge_is_clustered_if_it_says_so(written: str) -> None:
+    edge = compiled(f"node A {{}} edge E: A -> A {written}").edges["E"]
+
+    assert edge.is_clustered == bool(written)
+    assert edge.metadata == ()
+
+
 def test_edges_may_constrain_their_endpoints() -> None:
     edge = compiled("""
         node A {} node B {}

@@ -28,6 +28,7 @@ node A @description("d") @zz(1.5) implements Named {
 }
 node B { x: [I32] y: Blob? }
 edge E: A -> B @card(1..2) { w: F32 @unique(src, w) }
+edge F: A -> B @cluster
 """
 
 
@@ -35,6 +36,13 @@ def test_a_model_survives_encoding() -> None:
     catalog = compiled(TEXT)
 
     assert decode_model(encode_model(catalog)) == catalog
+
+
+def test_a_model_mentions_clustering_only_where_it_is_wanted() -> None:
+    text = "node A {} edge E: A -> A"
+
+    assert "clustered" not in encode_model(compiled(text))
+    assert shape_hash(compiled(text)) != shape_hash(compiled(text + " @cluster"))
 
 
 def test_the_text_is_canonical() -> None:

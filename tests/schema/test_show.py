@@ -20,7 +20,9 @@ def test_a_catalog_reads_like_a_summary_of_its_schema() -> None:
             w: Vector(2)? @index(metric=dot)
             @range(age, 0..1.5) @range(age, ..7) @check(email, "@") @unique(email, age)
         }
-        edge Knows: Person -> Person @card(0..3) { since: Date? @unique(src, dst) @index(src) }
+        edge Knows: Person -> Person @card(0..3) @cluster {
+            since: Date? @unique(src, dst) @index(src)
+        }
     """)
 
     assert show_catalog(catalog) == (
@@ -37,7 +39,7 @@ def test_a_catalog_reads_like_a_summary_of_its_schema() -> None:
         "    name   String      index, from Named\n"
         "    unique (email, age)\n"
         "\n"
-        "edge Knows: Person -> Person, 0..3 per Person\n"
+        "edge Knows: Person -> Person, 0..3 per Person, clustered\n"
         "    since  Date?\n"
         "    unique (src, dst)\n"
         "    index (src)\n"

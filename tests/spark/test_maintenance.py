@@ -19,7 +19,7 @@ from omnigraph.errors import (
     SparkJobFailedError,
 )
 from omnigraph.graph import Graph
-from omnigraph.maintenance import workers
+from omnigraph.maintenance import edge_order, workers
 from omnigraph.maintenance.optimize import TableOptimizeStats, wished_indexes
 from omnigraph.maintenance.workers import Workers
 from omnigraph.runner.progress import Progress
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.spark
 SCHEMA = """
 node Doc { name: String @key  words: String @index  size: I32 @index  at: Vector(4)? @index }
 node Tag { name: String @key  raw: Blob?  at: Vector(4)? @index }
-edge About: Doc -> Tag { since: I32? }
+edge About: Doc -> Tag @cluster { since: I32? }
 """
 COMMITS = 6
 DOCS = 40
@@ -63,7 +63,7 @@ def fill(graph: Graph, *, first: int) -> None:
                 "Tag": [{"name": f"t{number}", "raw": str(number).encode()} for number in numbers],
                 "About": [
                     {"id": f"a{number}", "src": f"d{number:04}", "dst": f"t{number}"}
-                    for number in numbers
+                    for number in reversed(numbers)
                 ],
             }
         )
@@ -105,6 +105,12 @@ def layout(graph: Graph) -> Mapping[str, list[int]]:
     }
 
 
+def sources(graph: Graph) -> list[str]:
+    """Of the edges, as they are stored."""
+    dataset = open_pinned(graph._objects.root, graph.snapshot().tables["edge:About"])
+    return [str(source) for source in dataset.to_table(columns=["src"])["src"].to_pylist()]
+
+
 def found(graph: Graph) -> list[list[str]]:
     """Names that searches by every kind of index find."""
     dataset = open_pinned(graph._objects.root, graph.snapshot().tables["node:Doc"])
@@ -123,9 +129,11 @@ def found(graph: Graph) -> list[list[str]]:
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that few rows make several parts of an index."""
+    """So that few rows make several parts of an index, and several ranges of a clustered type."""
     parts = dict.fromkeys(Organisation, 60)
     monkeypatch.setattr(workers, "ROWS_PER_PART", parts)
+    monkeypatch.setattr(edge_order, "ROWS_PER_BUCKET", 60)
+    monkeypatch.setattr(edge_order, "_ROWS_PER_PIECE", 60)
 
 
 @pytest.mark.usefixtures("small_parts")
@@ -152,6 +160,7 @@ def test_optimize_ends_alike_on_both_engines(
         assert all(each.fragments_removed > each.fragments_added > 0 for each in on_spark)
         assert content(there) == content(here)
         assert layout(there) == layout(here)
+        assert sources(there) == sorted(sources(here))
         assert coverage(there) == coverage(here)
         assert sum(index.unindexed_rows for one in coverage(there).values() for index in one) == 0
         assert found(there) == found(here)

@@ -16,6 +16,7 @@ from omnigraph.load.write import ValidatedWrite, validate
 from omnigraph.names import LANCE_COLUMNS, edge_table_key, node_table_key
 from omnigraph.schema.arrow import edge_schema, node_schema
 from omnigraph.schema.catalog import Catalog
+from omnigraph.storage.lance.value_lookups import OneOf
 from omnigraph.validation.constraints import WriteMode
 from tests.schema.compiling import compiled
 
@@ -46,16 +47,16 @@ class MemoryTables:
     filters: list[tuple[str, str | None]] = field(default_factory=list)
 
     def scan(
-        self, table_key: str, columns: Sequence[str], where: str | None = None
+        self, table_key: str, columns: Sequence[str], where: OneOf | None = None
     ) -> pa.RecordBatchReader:
-        self.filters.append((table_key, where))
+        self.filters.append((table_key, None if where is None else where.text))
         chosen = self.tables[table_key]
         addresses = pa.array(range(len(chosen)), pa.uint64())
         chosen = chosen.append_column(LANCE_COLUMNS[1], addresses)
         if where is not None:
             with DATABASE.cursor() as connection:
                 connection.register("chosen", chosen)
-                condition = where.replace("`", '"')
+                condition = where.text.replace("`", '"')
                 text = f"SELECT * FROM chosen WHERE {condition}"  # noqa: S608
                 chosen = connection.sql(text).to_arrow_table().cast(chosen.schema)
         chosen = chosen.select(list(columns))

@@ -11,6 +11,7 @@ import pytest
 import omnigraph
 from omnigraph.errors import DamagedGraphError
 from omnigraph.load.write import ValidatedWrite, validate
+from omnigraph.storage.lance.value_lookups import OneOf
 from omnigraph.storage.objects.location import parse_root
 from omnigraph.validation import lookups, pinned_access
 from omnigraph.validation.constraints import WriteMode
@@ -145,6 +146,8 @@ def test_a_type_without_a_published_table_is_damage(pinned: SnapshotTables) -> N
 
 
 def test_a_scan_gives_the_columns_in_the_asked_order(pinned: SnapshotTables) -> None:
-    found = pinned.scan("node:Person", ["nickName", "id"], "`id` = 'ann'").read_all()
+    ann = OneOf(column="id", values=pa.array(["ann"]))
+
+    found = pinned.scan("node:Person", ["nickName", "id"], ann).read_all()
 
     assert found == pa.table({"nickName": ["it's"], "id": ["ann"]}).cast(found.schema)

@@ -28,9 +28,9 @@ import pyarrow.compute as pc
 from omnigraph.names import ID_COLUMN, LANCE_COLUMNS
 from omnigraph.runner.key_hash import KeyHashes, hash_keys
 from omnigraph.runner.protocol import Hop, Runner, Sent, Stage, Task, require_answers
-from omnigraph.storage.lance.dataset_cache import look_up
 from omnigraph.storage.lance.row_lineage import RowLineage
 from omnigraph.storage.lance.tables import grouped, plan_scan, scan_fragments
+from omnigraph.storage.lance.value_lookups import OneOf, look_up_values
 from omnigraph.storage.objects.durability import make_durable
 from omnigraph.storage.staging import bulk
 from omnigraph.validation.hashed_keys import (
@@ -44,7 +44,6 @@ from omnigraph.validation.hashed_keys import (
 )
 from omnigraph.validation.key_sets import StoredKeySet, collect_keys
 from omnigraph.validation.keyed_passes import PieceRefusals
-from omnigraph.validation.lookups import Within, filter_text
 from omnigraph.validation.pinned_access import Access, choose_access
 
 if TYPE_CHECKING:
@@ -202,7 +201,7 @@ class _Ids:
 
     piece: PieceRows | None = None
     fragments: tuple[int, ...] = ()
-    where: str | None = None
+    where: OneOf | None = None
 
 
 class _UpsertTasks:
@@ -257,7 +256,7 @@ class _UpsertTasks:
 
     def _read_pinned(self, ids: _Ids) -> Iterator[pa.RecordBatch]:
         if ids.where is not None:
-            yield from look_up(self._root, self._entry, _SENT, ids.where)
+            yield from look_up_values(self._root, self._entry, _SENT, ids.where)
         elif ids.fragments:
             yield from scan_fragments(
                 self._root, self._entry, ids.fragments, columns=_SENT, where=None
@@ -421,12 +420,10 @@ def upsert(
     return tasks.gather(dict(sorted(results.items())), fragments)
 
 
-def _filter_of_ids(root: Root, entry: TableEntry, pieces: Iterable[PieceRows]) -> str:
+def _filter_of_ids(root: Root, entry: TableEntry, pieces: Iterable[PieceRows]) -> OneOf:
     """A filter for the ids of a few staged rows."""
     ids = [batch.column(0) for piece in pieces for _, batch in piece.kept(root, entry, [ID_COLUMN])]
-    where = filter_text(Within(column=ID_COLUMN, values=pa.concat_arrays(ids)))
-    assert where is not None
-    return where
+    return OneOf(column=ID_COLUMN, values=pa.concat_arrays(ids))
 
 
 def _joined(parts: Sequence[bytes], kind: type[np.unsignedinteger]) -> np.ndarray:

@@ -1,5 +1,8 @@
 """Optimize tables: compact small fragments, and build the declared indexes over every row.
 
+A clustered table is rewritten in the order of its sources once enough rows are out of order; until
+then the ordered fragments stay, and the others are compacted.
+
 All compactions are one commit and all indexes are one commit. A commit before them updates the
 indexes that block compaction: vector and full-text indexes with entries of rows that are gone.
 Files are written beforehand, so HEADs are above their pins only between a table's commit and the
@@ -16,11 +19,11 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, assert_never
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, assert_never
 
 from omnigraph.commit.history_compaction import compact_commits
 from omnigraph.commit.maintenance import (
@@ -44,12 +47,14 @@ from omnigraph.errors import (
     StorageUnavailableError,
 )
 from omnigraph.language.diagnostics import shown
+from omnigraph.maintenance.edge_order import order_tables
 from omnigraph.maintenance.preconditions import require_ready
 from omnigraph.maintenance.workers import Workers, by_table, maintenance_concurrency
-from omnigraph.names import OperationId
+from omnigraph.names import OperationId, edge_table_key
 from omnigraph.schema.catalog import Catalog, Scalar, ScalarType
 from omnigraph.schema.indexes import DeclaredIndex, IndexKind, declared_indexes
 from omnigraph.storage.indexes import segments as index_segments
+from omnigraph.storage.lance.clustering import ClusterPlan, find_ordered_fragments, plan_clustering
 from omnigraph.storage.lance.compaction import (
     SUPPORTS_BLOBS,
     CompactionPlan,
@@ -74,6 +79,7 @@ if TYPE_CHECKING:
 _UNTRAINABLE = "no vectors to train on yet"
 
 _Built = tuple[str, str, tuple[int, ...]]
+_Plan: TypeAlias = CompactionPlan | ClusterPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -358,13 +364,18 @@ def optimize_graph(
     catalog, schema_hash = contract.catalog, contract.model_hash
     index_wishes = wished_indexes(catalog)
     healthy = _healthy(objects, state, _without_blobs(catalog), clock)
-    healthy, plans, unplanned = _plan(objects, healthy, options)
-    held_up = frozenset(plan.entry.table_key for plan in plans if plan.is_held_up)
+    plan_table = partial(_plan_table, objects.root, options, _tables_to_cluster(catalog))
+    healthy, plans, unplanned = _plan(objects, healthy, plan_table)
+    held_up = frozenset(
+        plan.entry.table_key
+        for plan in plans
+        if isinstance(plan, CompactionPlan) and plan.is_held_up
+    )
     renewed = _index(objects, index_wishes, held_up, workers, clock, schema_hash=schema_hash)
     if held_up:
         healthy = replace(healthy, state=read_manifest(objects.root))
-        healthy, plans, unplanned = _plan(objects, healthy, options)
-    compacted = _compact(objects, healthy.state, plans, workers, clock)
+        healthy, plans, unplanned = _plan(objects, healthy, plan_table)
+    compacted = _compact(objects, healthy.state, plans, workers, clock, options)
     indexed = _index(
         objects,
         index_wishes,
@@ -383,6 +394,13 @@ def optimize_graph(
     if errors:
         raise MaintenanceIncompleteError(VERB, errors, report=stats, root=objects.root.uri)
     return stats
+
+
+def _tables_to_cluster(catalog: Catalog) -> frozenset[str]:
+    """The tables whose rows are kept in the order of their sources."""
+    return frozenset(
+        edge_table_key(edge.name) for edge in catalog.edges.values() if edge.is_clustered
+    )
 
 
 def _without_blobs(catalog: Catalog) -> frozenset[str]:
@@ -451,38 +469,60 @@ def _drift(root: Root, operation_id: str, entry: TableEntry) -> TableDrift:
 
 
 def _plan(
-    objects: Objects, healthy: _Healthy, options: OptimizeOptions
-) -> tuple[_Healthy, list[CompactionPlan], dict[str, OmnigraphError]]:
+    objects: Objects, healthy: _Healthy, plan_table: Callable[[TableEntry], _Plan]
+) -> tuple[_Healthy, list[_Plan], dict[str, OmnigraphError]]:
     """Plan on the newest state: a cleanup may have removed what an older one pins."""
     while True:
-        plans, failed = by_table(
-            partial(plan_compaction, objects.root, options=options.for_lance()),
-            healthy.entries.values(),
-        )
+        plans, failed = by_table(plan_table, healthy.entries.values())
         newest = read_manifest(objects.root)
         if not failed or newest.version == healthy.state.version:
             return healthy, list(plans.values()), failed
         healthy = replace(healthy, state=newest)
 
 
+def _plan_table(
+    root: Root, options: OptimizeOptions, clustered: frozenset[str], entry: TableEntry
+) -> _Plan:
+    """A clustered table is rewritten as a whole, or its ordered fragments stay as they are."""
+    if entry.table_key not in clustered:
+        return plan_compaction(root, entry, options=options.for_lance())
+    rewrite = plan_clustering(root, entry)
+    if rewrite is not None and not rewrite.is_held_up:
+        return rewrite
+    compaction = plan_compaction(
+        root, entry, options=options.for_lance(), excluded=find_ordered_fragments(root, entry)
+    )
+    return compaction if rewrite is None else replace(compaction, is_held_up=True)
+
+
 def _compact(
     objects: Objects,
     state: ManifestState,
-    plans: Sequence[CompactionPlan],
+    plans: Sequence[_Plan],
     workers: Workers,
     clock: Clock,
+    options: OptimizeOptions,
 ) -> _Compacted:
     staged: dict[str, StagedRewrite] = {}
     errors: dict[str, OmnigraphError] = {}
-    productive = [plan for plan in plans if plan.tasks]
+    productive = [plan for plan in plans if isinstance(plan, CompactionPlan) and plan.tasks]
+    disordered = [plan for plan in plans if isinstance(plan, ClusterPlan)]
 
     def stage() -> Sequence[StagedRewrite]:
-        rewrites, failed = _executed(productive, workers)
-        staged.update(rewrites)
-        errors.update(failed)
-        return tuple(rewrites.values())
+        for rewrites, failed in (
+            _executed(productive, workers),
+            order_tables(
+                workers,
+                disordered,
+                rows_per_fragment=options.target_rows_per_fragment,
+                new_id=clock.new_id,
+            ),
+        ):
+            staged.update(rewrites)
+            errors.update(failed)
+        return tuple(staged.values())
 
-    if not productive:
+    if not productive and not disordered:
         return _Compacted(staged={}, result=NOTHING_DONE, errors={})
     at_once = maintenance_concurrency()
     result = commit_maintenance(objects, state, stage, clock, tables_at_once=at_once)

@@ -58,13 +58,14 @@ from omnigraph.merge.stage import StagedRows, TableToWrite
 from omnigraph.merge.three_way import TableToMerge
 from omnigraph.schema.arrow import table_schema
 from omnigraph.schema.model import model_hash
+from omnigraph.storage.lance.value_lookups import OneOf
 from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.refs.branches import is_living
 from omnigraph.storage.refs.kept import require_retained
 from omnigraph.storage.staging.edits import stage_adoption
 from omnigraph.validation.constraints import table_rules
 from omnigraph.validation.input.intake import declared_types
-from omnigraph.validation.lookups import PinnedReads, SnapshotTables, Within
+from omnigraph.validation.lookups import PinnedReads, SnapshotTables
 
 if TYPE_CHECKING:
     from omnigraph.clock import Clock
@@ -290,7 +291,7 @@ def _edge_ends(conflicts: pa.Table, sides: Iterable[SnapshotTables]) -> dict[tup
     keys = {key for key in conflicts.column("type").to_pylist() if key.startswith(_EDGE)}
     for key, side in itertools.product(sorted(keys), sides):
         ids = conflicts.filter(pc.equal(conflicts.column("type"), key)).column("id")
-        within = Within(column=names.ID_COLUMN, values=ids.combine_chunks())
+        within = OneOf(column=names.ID_COLUMN, values=ids.combine_chunks())
         edges = PinnedReads(side).rows(key, columns, within=within)
         for batch in () if edges is None else edges:
             ends |= {(key, row["id"]): f"{row['src']} -> {row['dst']}" for row in batch.to_pylist()}

@@ -17,7 +17,7 @@ from omnigraph.schema.check import interfaces_by_name
 
 _INTERPRETED = frozenset(
     {
-        *("description", "instruction", "embed", "card", *resolve.ConstraintKind),
+        *("description", "instruction", "embed", "card", "cluster", *resolve.ConstraintKind),
         *("rename_from", "backfill", "rename_value"),
     }
 )
@@ -106,6 +106,7 @@ def _edge(declaration: ast.EdgeDeclaration, numbers: Iterator[int]) -> ct.EdgeTy
         source=declaration.source.text,
         target=declaration.target.text,
         cardinality=_cardinality(declaration.annotations),
+        is_clustered=any(annotation.name == "cluster" for annotation in declaration.annotations),
         properties=_properties(held_properties, numbers),
         uniques=constraints.uniques,
         indexes=constraints.indexes,

@@ -274,7 +274,10 @@ class NodeType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeType:
-    """An edge type between two node types."""
+    """An edge type between two node types.
+
+    A clustered one is stored in the order of its sources, as far as maintenance has ordered it.
+    """
 
     number: int
     name: str
@@ -284,6 +287,7 @@ class EdgeType:
     properties: ByName[Property]
     uniques: tuple[Unique, ...]
     indexes: tuple[Index, ...]
+    is_clustered: bool = False
     description: str | None = None
     instruction: str | None = None
     metadata: tuple[Metadata, ...] = ()

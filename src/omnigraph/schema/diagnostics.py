@@ -62,6 +62,7 @@ class Rule(enum.StrEnum):
     CHECK_PATTERN = "check-pattern"
     CARDINALITY = "cardinality"
     MISPLACED_CARDINALITY = "misplaced-cardinality"
+    MISPLACED_CLUSTER = "misplaced-cluster"
 
     DUPLICATE_ANNOTATION = "duplicate-annotation"
     ANNOTATION_ARGUMENTS = "annotation-arguments"

@@ -150,6 +150,7 @@ def _read_edge(document: Any) -> ct.EdgeType:
         properties=properties,
         uniques=_read_uniques(document),
         indexes=_read_indexes(document, properties),
+        is_clustered=_of(bool, document.get("clustered", False)),
         description=_optional(str, document["description"]),
         instruction=_optional(str, document["instruction"]),
         metadata=_read_metadata(document),
@@ -435,6 +436,8 @@ def _edge(edge_type: ct.EdgeType) -> Document:
         "properties": _properties(edge_type.properties),
         "uniques": [_members(unique) for unique in edge_type.uniques],
         "indexes": [_index(index) for index in edge_type.indexes],
+        # Left out if false: models that are older than clustering keep their hashes.
+        **({"clustered": True} if edge_type.is_clustered else {}),
         **_notes(edge_type),
     }
 

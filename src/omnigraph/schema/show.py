@@ -79,7 +79,7 @@ def _edge(edge_type: ct.EdgeType) -> Iterator[str]:
     cardinality = show_cardinality(edge_type.cardinality)
     yield (
         f"edge {edge_type.name}: {edge_type.source} -> {edge_type.target}, "
-        f"{cardinality} per {edge_type.source}"
+        f"{cardinality} per {edge_type.source}" + (", clustered" if edge_type.is_clustered else "")
     )
     yield from _notes(edge_type)
     groups: list[ct.Key | ct.Unique | ct.Index] = [*edge_type.uniques, *edge_type.indexes]

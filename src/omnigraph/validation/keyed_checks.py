@@ -24,10 +24,11 @@ import pyarrow.compute as pc
 
 from omnigraph.names import ID_COLUMN, ROW_ADDRESS, SOURCE_COLUMN
 from omnigraph.runner.threads import ThreadRunner
+from omnigraph.storage.lance.value_lookups import OneOf
 from omnigraph.validation.constraints import TypeRules
 from omnigraph.validation.keyed_passes import PassState, Refusals, Verdict
 from omnigraph.validation.keyed_write import DeletedRows, HeldPiece, KeyedWrite
-from omnigraph.validation.lookups import PinnedReads, PinnedTables, Within
+from omnigraph.validation.lookups import PinnedReads, PinnedTables
 from omnigraph.validation.resolve_keys import resolve_keys
 from omnigraph.validation.violations import (
     KEPT_MAX,
@@ -108,7 +109,7 @@ def _without_id(rows: pa.Table) -> np.ndarray:
 
 def _deleted_rows(table_key: str, ids: pa.StringArray, reads: PinnedReads) -> DeletedRows:
     """Where the pinned rows with these ids are."""
-    within = Within(column=ID_COLUMN, values=ids)
+    within = OneOf(column=ID_COLUMN, values=ids)
     rows = reads.rows(table_key, (ID_COLUMN, ROW_ADDRESS), within=within)
     parts = [batch.filter(pc.is_in(batch.column(0), ids)).column(1) for batch in rows or ()]
     addresses = pa.chunked_array(parts, pa.uint64()).to_numpy()

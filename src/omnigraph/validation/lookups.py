@@ -23,6 +23,7 @@ from omnigraph import names
 from omnigraph.errors import DamagedGraphError
 from omnigraph.storage.lance.dataset_cache import cached_dataset, look_up
 from omnigraph.storage.lance.tables import grouped, plan_scan, rows_at, scan_fragments, take_rows
+from omnigraph.storage.lance.value_lookups import OneOf, look_up_values
 
 if TYPE_CHECKING:
     from omnigraph.storage.objects.location import Root
@@ -33,9 +34,9 @@ class PinnedTables(Protocol):
     """What checks need of the published graph."""
 
     def scan(
-        self, table_key: str, columns: Sequence[str], where: str | None = None
+        self, table_key: str, columns: Sequence[str], where: OneOf | None = None
     ) -> pa.RecordBatchReader:
-        """Stream these columns, in this order, of the rows that satisfy a Lance filter."""
+        """Stream these columns, in this order, of all rows, or of those with some values."""
         ...
 
     def groups(self, table_key: str, *, rows_max: int) -> tuple[tuple[int, ...], ...]:
@@ -69,9 +70,12 @@ class SnapshotTables:
     snapshot: Snapshot
 
     def scan(
-        self, table_key: str, columns: Sequence[str], where: str | None = None
+        self, table_key: str, columns: Sequence[str], where: OneOf | None = None
     ) -> pa.RecordBatchReader:
-        return look_up(self.root, self._entry(table_key), columns, where)
+        entry = self._entry(table_key)
+        if where is None:
+            return look_up(self.root, entry, columns, None)
+        return look_up_values(self.root, entry, columns, where)
 
     def groups(self, table_key: str, *, rows_max: int) -> tuple[tuple[int, ...], ...]:
         entry = self._entry(table_key)
@@ -118,14 +122,6 @@ LITERAL_MAX: Final = 2**63 - 1
 """Lance parses a number without its sign, so a larger magnitude may not fit."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Within:
-    """Restricts a read to rows whose column has one of these values."""
-
-    column: str
-    values: pa.Array
-
-
 class PinnedReads:
     """The reads of one check, and the set of tables they touched."""
 
@@ -142,18 +138,18 @@ class PinnedReads:
         self._read.add(table_key)
 
     def rows(
-        self, table_key: str, columns: Sequence[str], *, within: Within | None = None
+        self, table_key: str, columns: Sequence[str], *, within: OneOf | None = None
     ) -> pa.RecordBatchReader | None:
         """Stream pinned rows, at least those within; None if there is nothing to read."""
         self.depend_on(table_key)
         if not self._pinned.row_count(table_key) or (within and not len(within.values)):
             return None
-        return self._pinned.scan(table_key, columns, filter_text(within))
+        return self._pinned.scan(table_key, columns, as_filter(within))
 
 
 def count_existing(pinned: PinnedTables, table_key: str, ids: pa.Array) -> int:
     """How many of these ids the table has."""
-    within = Within(column=names.ID_COLUMN, values=ids)
+    within = OneOf(column=names.ID_COLUMN, values=ids)
     batches = PinnedReads(pinned).rows(table_key, [names.ID_COLUMN], within=within)
     if batches is None:
         return 0
@@ -165,17 +161,13 @@ def can_probe(kind: pa.DataType) -> bool:
     return bool(pat.is_string(kind) or pat.is_integer(kind))
 
 
-def filter_text(within: Within | None) -> str | None:
-    """A Lance filter for these values; None if it would be too long, or ambiguous."""
+def as_filter(within: OneOf | None) -> OneOf | None:
+    """These values if Lance can filter by them; None if they are too many, or ambiguous."""
     if within is None or len(within.values) > PROBE_VALUES_MAX:
         return None
     assert can_probe(within.values.type)
-    if pat.is_string(within.values.type):
-        doubled = pc.replace_substring(within.values, pattern="'", replacement="''")
-        literals = [f"'{text}'" for text in doubled.to_pylist()]
-    else:
-        values = within.values.to_pylist()
-        if any(abs(value) > LITERAL_MAX for value in values):
-            return None
-        literals = [str(value) for value in values]
-    return f"`{within.column}` IN ({', '.join(literals)})"
+    if pat.is_integer(within.values.type) and any(
+        abs(value) > LITERAL_MAX for value in within.values.to_pylist()
+    ):
+        return None
+    return within

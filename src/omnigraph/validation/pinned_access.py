@@ -29,11 +29,12 @@ from omnigraph.names import ID_COLUMN, SOURCE_COLUMN
 from omnigraph.runner.key_hash import KeyHashes, hash_keys
 from omnigraph.runner.protocol import Runner, Stage, Task
 from omnigraph.runner.shuffle import Scratch
+from omnigraph.storage.lance.value_lookups import OneOf
 from omnigraph.validation import lookups
 from omnigraph.validation.hashed_keys import Hashing
 from omnigraph.validation.key_sets import StoredKeySet, collect_keys
 from omnigraph.validation.keyed_bucket import KeyPlan, Role, RoleKind, Space, roles_of, space_of
-from omnigraph.validation.lookups import Within, can_probe, filter_text
+from omnigraph.validation.lookups import as_filter, can_probe
 
 if TYPE_CHECKING:
     from omnigraph.validation.keyed_write import IncomingPiece, KeyedWrite
@@ -77,7 +78,7 @@ class PinnedRead:
     table_key: str
     roles: tuple[int, ...]
     access: Access
-    where: str | None = None
+    where: OneOf | None = None
 
 
 def plan_reads(write: KeyedWrite, keys: KeyPlan) -> Iterator[PinnedRead]:
@@ -97,7 +98,7 @@ def plan_reads(write: KeyedWrite, keys: KeyPlan) -> Iterator[PinnedRead]:
             if where is None:
                 access = Access.SCAN if access is Access.PROBE else access
                 scanned.setdefault(access, []).append(number)
-            elif where:
+            elif len(where.values):
                 yield PinnedRead(table_key=table_key, roles=(number,), access=access, where=where)
         for access, numbers in scanned.items():
             yield PinnedRead(table_key=table_key, roles=tuple(numbers), access=access)
@@ -200,8 +201,8 @@ class _Probes:
         self._tracked = tracked
         self._read: dict[tuple[str, str], pa.ChunkedArray] = {}
 
-    def filter(self, role: Role) -> str | None:
-        """The filter for a role; an empty one if no row is asked for, None to scan the table."""
+    def filter(self, role: Role) -> OneOf | None:
+        """The filter for a role; without values if no row is asked for, None to scan the table."""
         write = self._write
         if role.kind is RoleKind.ENDPOINT:
             if role.node_key in write.overwritten or role.table_key in write.overwritten:
@@ -217,21 +218,19 @@ class _Probes:
             if not probed:
                 return None
             column, values = probed[0], [self._values(role.table_key, probed[0])]
-        return self._text(column, values)
+        return self._filter_of(column, values)
 
     def _abandons(self, node_key: str, edge_key: str) -> bool:
         """Whether nodes that no incoming row names may be left with too few edges."""
         rule = self._write.count_rule(edge_key)
         return rule is not None and rule.source_key == node_key
 
-    def _text(self, column: str, values: Sequence[pa.ChunkedArray]) -> str | None:
+    def _filter_of(self, column: str, values: Sequence[pa.ChunkedArray]) -> OneOf | None:
         chunks = [chunk for array in values for chunk in array.chunks]
         if not chunks:
-            return ""
+            return OneOf(column=column, values=pa.array([], pa.string()))
         distinct = pc.unique(pa.chunked_array(chunks)).drop_null()
-        if len(distinct) > lookups.PROBE_VALUES_MAX:
-            return None
-        return filter_text(Within(column=column, values=distinct)) if len(distinct) else ""
+        return as_filter(OneOf(column=column, values=distinct))
 
     def _ids(self, table_key: str) -> list[pa.ChunkedArray]:
         """Ids of incoming rows, and of the nodes that incoming edges refer to."""
@@ -262,9 +261,9 @@ class _Probes:
     def _former_sources(self, table_key: str) -> pa.ChunkedArray:
         if (table_key, _FORMER) not in self._read:
             gone_ids = [self._values(table_key, ID_COLUMN), *self._deleted(table_key)]
-            where = self._text(ID_COLUMN, gone_ids)
+            where = self._filter_of(ID_COLUMN, gone_ids)
             former = pa.chunked_array([], pa.string())
-            if where:
+            if where is None or len(where.values):
                 rows = self._write.pinned.scan(table_key, [SOURCE_COLUMN], where).read_all()
                 former = rows.column(SOURCE_COLUMN)
             self._read[table_key, _FORMER] = former

@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.names import ID_COLUMN
+from omnigraph.storage.lance.value_lookups import OneOf
 from omnigraph.validation.constraints import EndpointExists, TypeRules, WriteMode
-from omnigraph.validation.lookups import PinnedReads, Within
+from omnigraph.validation.lookups import PinnedReads
 
 EMPTY_IDS: Final = pa.array([], pa.string())
 
@@ -111,6 +112,6 @@ def _edges_at(
 ) -> Iterator[pa.StringArray]:
     if not len(nodes):
         return
-    rows = reads.rows(edge_key, (ID_COLUMN, column), within=Within(column=column, values=nodes))
+    rows = reads.rows(edge_key, (ID_COLUMN, column), within=OneOf(column=column, values=nodes))
     for batch in rows or ():
         yield batch.filter(pc.is_in(batch.column(1), nodes)).column(0)

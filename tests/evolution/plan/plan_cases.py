@@ -90,6 +90,11 @@ TYPES = [
         "node A {} edge E: A -> A @card(1..3) edge F: A -> A @card(0..3) edge G: A -> A",
         "node A {} edge E: A -> A edge F: A -> A @card(1..2) edge G: A -> A @card(1..)",
     ),
+    case(
+        "change-clustering",
+        "node A {} edge E: A -> A edge F: A -> A @cluster edge G: A -> A @cluster",
+        "node A {} edge E: A -> A @cluster edge F: A -> A edge G: A -> A @cluster",
+    ),
 ]
 
 PROPERTIES = [

@@ -25,7 +25,7 @@ from omnigraph import names
 from omnigraph.engine.access.access import Candidates, taken
 from omnigraph.engine.access.adjacency import Adjacency, adjacency_of, sorted_steps
 from omnigraph.engine.access.column_cache import shared_cache
-from omnigraph.engine.access.conditions import exact_filter, find_ids, lance_filter, one_of
+from omnigraph.engine.access.conditions import exact_filter, find_ids, lance_filter
 from omnigraph.engine.access.in_memory import end_tables, text_counts
 from omnigraph.engine.access.text_ranking import best_texts, index_corpus
 from omnigraph.engine.access.text_statistics import SearchedTable
@@ -54,6 +54,7 @@ from omnigraph.storage.indexes.search import (
 from omnigraph.storage.indexes.vector_search import VectorQuestion, nearest
 from omnigraph.storage.lance.dataset_cache import look_up
 from omnigraph.storage.lance.tables import find_entry
+from omnigraph.storage.lance.value_lookups import OneOf, look_up_values
 from omnigraph.validation.lookups import PROBE_VALUES_MAX
 
 if TYPE_CHECKING:
@@ -229,8 +230,8 @@ def _verify(table: SearchedTable, field: str, word: str, ids: pa.StringArray) ->
     """How many of the candidates hold the word."""
     count = 0
     for begin in range(0, len(ids), PROBE_VALUES_MAX):
-        where = one_of((ID_COLUMN,), ids.slice(begin, PROBE_VALUES_MAX))
-        for batch in look_up(table.root, table.entry, (field,), where):
+        wanted = OneOf(column=ID_COLUMN, values=ids.slice(begin, PROBE_VALUES_MAX))
+        for batch in look_up_values(table.root, table.entry, (field,), wanted):
             table.run.check()
             count += having(batch.column(0), word).true_count
     return count
@@ -306,12 +307,15 @@ class IndexAccess:
     def candidates(
         self, table: str, predicate: ex.Expression | None, columns: Sequence[str]
     ) -> Candidates | None:
-        where = None
+        where: OneOf | str | None = None
         if predicate is not None:
             wanted = find_ids(predicate, self._run.parameters)
             if wanted is not None and not wanted.ids:
                 return Candidates(positions=np.zeros(0, dtype=np.int64), exact=True)
             where = lance_filter(predicate, self._run.parameters)
+            if wanted is not None and where is not None and "\0" not in "".join(wanted.ids):
+                # What else the predicate says is evaluated over the rows that are read.
+                where = OneOf(column=names.ID_COLUMN, values=pa.array(wanted.ids, pa.string()))
         if where is None and self._most is not None and self._entry(table).row_count > self._most:
             raise ProbeLimitExceeded
         read_columns = {names.ID_COLUMN: None, **dict.fromkeys(columns)}
@@ -394,9 +398,12 @@ class IndexAccess:
         return find_entry(self._root, self._snapshot, table)
 
     def _scan(
-        self, table: str, columns: Sequence[str], where: str | None = None
+        self, table: str, columns: Sequence[str], where: OneOf | str | None = None
     ) -> pa.RecordBatchReader:
-        return look_up(self._root, self._entry(table), columns, where)
+        entry = self._entry(table)
+        if isinstance(where, OneOf):
+            return look_up_values(self._root, entry, columns, where)
+        return look_up(self._root, entry, columns, where)
 
     def _of(self, table: str) -> _Met:
         return self._met.setdefault(table, _Met())
@@ -417,7 +424,8 @@ class IndexAccess:
         ids = self._of(nodes).ids
         for begin in range(0, len(wanted), PROBE_VALUES_MAX):
             portion = wanted[begin : begin + PROBE_VALUES_MAX]
-            where = one_of((end,), pa.array([ids[node] for node in portion], pa.string()))
+            wanted_ends = pa.array([ids[node] for node in portion], pa.string())
+            where = OneOf(column=end, values=wanted_ends)
             for batch in self._scan(table, (names.ID_COLUMN, *_ENDS), where):
                 self._run.check()
                 self._join(table, source, target, joined, batch)
@@ -448,7 +456,7 @@ class IndexAccess:
         for start in range(begin, len(met.ids), PROBE_VALUES_MAX):
             self._run.check()
             ids = pa.array(met.ids[start : start + PROBE_VALUES_MAX], pa.string())
-            where = one_of((names.ID_COLUMN,), ids)
+            where = OneOf(column=names.ID_COLUMN, values=ids)
             rows = self._scan(table, (names.ID_COLUMN, name), where).read_all()
             places = np.array(
                 [met.positions[entity_id] - start for entity_id in rows.column(0).to_pylist()],

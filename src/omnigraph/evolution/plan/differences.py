@@ -1,4 +1,4 @@
-"""Compare a type before and after a schema change: its properties, constraints and cardinality.
+"""Compare a type before and after a schema change: its properties, constraints and annotations.
 
 Invariants:
 - Every difference between two properties gives a step or a refusal. Values that existing rows lose
@@ -300,7 +300,9 @@ def _is_implied(change: OwnerChange, column: ec.FutureColumn, constraint: ct.Ran
     )
 
 
-def edge_differences(change: OwnerChange) -> Iterator[ep.ChangeCardinality | ep.Refusal]:
+def edge_differences(
+    change: OwnerChange,
+) -> Iterator[ep.ChangeCardinality | ep.ChangeClustering | ep.Refusal]:
     before, after = change.before, change.after
     if not isinstance(before, ct.EdgeType) or not isinstance(after, ct.EdgeType):
         return
@@ -319,6 +321,10 @@ def edge_differences(change: OwnerChange) -> Iterator[ep.ChangeCardinality | ep.
             old=before.cardinality,
             new=after.cardinality,
             needs=tuple(_cardinality_checks(change, before.cardinality, after.cardinality)),
+        )
+    if before.is_clustered != after.is_clustered:
+        yield ep.ChangeClustering(
+            subject=change.subject, old=before.is_clustered, new=after.is_clustered
         )
 
 

@@ -49,6 +49,7 @@ class StepKind(enum.StrEnum):
     RESPELL_CONSTRAINT = "respell_constraint"
     ADD_CONSTRAINT = "add_constraint"
     CHANGE_CARDINALITY = "change_cardinality"
+    CHANGE_CLUSTERING = "change_clustering"
     DROP_PROPERTY = "drop_property"
     DROP_TYPE = "drop_type"
 
@@ -381,6 +382,16 @@ class ChangeCardinality(StepOfType):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeClustering(StepOfType):
+    """Whether maintenance stores the edges in the order of their sources."""
+
+    kind: ClassVar[StepKind] = StepKind.CHANGE_CLUSTERING
+
+    old: bool
+    new: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DropType(StepOfType):
     """A type is dropped with its table; its number is never used again."""
 
@@ -415,6 +426,7 @@ TypeStep: TypeAlias = (
     | RespellConstraint
     | AddConstraint
     | ChangeCardinality
+    | ChangeClustering
     | DropType
 )
 Step: TypeAlias = TypeStep | PropertyStep

@@ -194,7 +194,9 @@ def _count(count: int, word: str) -> str:
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
-def step_words(step: ep.Step) -> tuple[str, str]:  # noqa: PLR0911 - one per kind
+def step_words(  # noqa: C901, PLR0911, PLR0912 - one per kind
+    step: ep.Step,
+) -> tuple[str, str]:
     """The sign of a step and what it does, without its type."""
     match step:
         case ep.AddType():
@@ -216,6 +218,8 @@ def step_words(step: ep.Step) -> tuple[str, str]:  # noqa: PLR0911 - one per kin
         case ep.ChangeCardinality():
             old, new = show_cardinality(step.old), show_cardinality(step.new)
             return "~", f"@card({old}) -> @card({new})"
+        case ep.ChangeClustering():
+            return "+" if step.new else "-", "@cluster"
         case ep.DropType():
             return "-", f"dropped ({step.mode})"
         case _:

@@ -63,7 +63,9 @@ def apply_to(catalog: ct.Catalog, steps: Iterable[ep.Step]) -> ct.Catalog:
     return functools.reduce(_apply, steps, catalog)
 
 
-def _apply(catalog: ct.Catalog, step: ep.Step) -> ct.Catalog:  # noqa: PLR0911 - one per kind
+def _apply(  # noqa: C901, PLR0911, PLR0912 - one per kind
+    catalog: ct.Catalog, step: ep.Step
+) -> ct.Catalog:
     match step:
         case ep.AddType():
             return _add_type(catalog, step)
@@ -89,6 +91,8 @@ def _apply(catalog: ct.Catalog, step: ep.Step) -> ct.Catalog:  # noqa: PLR0911 -
             return _with_type(catalog, step.subject, implements=step.new)
         case ep.ChangeCardinality():
             return _with_type(catalog, step.subject, cardinality=step.new)
+        case ep.ChangeClustering():
+            return _with_type(catalog, step.subject, is_clustered=step.new)
         case ep.AddConstraint():
             return _with_constraint(catalog, step.subject, old=None, new=step.constraint)
         case ep.RemoveConstraint():

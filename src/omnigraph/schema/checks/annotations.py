@@ -21,7 +21,7 @@ CARDINALITY_MAX: Final = 2**63 - 1
 # With a lower value, valid names such as `@unit` would be taken for mistakes.
 _SLIP_SIMILARITY_MIN: Final = 0.85
 _INTERPRETED: Final = (
-    *("description", "instruction", "embed", "card"),
+    *("description", "instruction", "embed", "card", "cluster"),
     *("rename_from", "backfill", "rename_value"),
 )
 _FAMILIAR: Final = frozenset(_INTERPRETED) | CONSTRAINT_WORDS
@@ -104,15 +104,10 @@ def _check_one(annotation: ast.Annotation, place: AnnotationTarget) -> Iterator[
             yield from _embed_form(annotation, place)
         case "backfill" | "rename_value":
             yield from _value_hint_form(annotation, place)
-        case "card" if place is AnnotationTarget.EDGE:
-            yield from _cardinality(annotation)
         case "card":
-            yield error(
-                Rule.MISPLACED_CARDINALITY,
-                annotation.span,
-                "`@card` belongs to the header of an edge",
-                "write `edge Name: Source -> Target @card(0..1)`",
-            )
+            yield from _cardinality(annotation, place)
+        case "cluster":
+            yield from _cluster_form(annotation, place)
         case word if word in CONSTRAINT_WORDS:
             yield from _constraint_word(annotation, place)
         case _:
@@ -210,7 +205,15 @@ def _rename_value_form(annotation: ast.Annotation) -> Iterator[Diagnostic]:
             seen.add(pair[0])
 
 
-def _cardinality(annotation: ast.Annotation) -> Iterator[Diagnostic]:
+def _cardinality(annotation: ast.Annotation, place: AnnotationTarget) -> Iterator[Diagnostic]:
+    if place is not AnnotationTarget.EDGE:
+        yield error(
+            Rule.MISPLACED_CARDINALITY,
+            annotation.span,
+            "`@card` belongs to the header of an edge",
+            "write `edge Name: Source -> Target @card(0..1)`",
+        )
+        return
     arguments = annotation.arguments or ()
     bounds = arguments[0] if len(arguments) == 1 else None
     if not isinstance(bounds, ast.RangeLiteral) or bounds.low is None:
@@ -237,6 +240,23 @@ def _cardinality(annotation: ast.Annotation) -> Iterator[Diagnostic]:
             bounds.span,
             f"the minimum {low} is above the maximum {high}",
             f"write `@card({high}..{low})`",
+        )
+
+
+def _cluster_form(annotation: ast.Annotation, place: AnnotationTarget) -> Iterator[Diagnostic]:
+    if place is not AnnotationTarget.EDGE:
+        yield error(
+            Rule.MISPLACED_CLUSTER,
+            annotation.span,
+            "`@cluster` belongs to the header of an edge",
+            "write `edge Name: Source -> Target @cluster`; only edges are clustered",
+        )
+    elif annotation.arguments is not None:
+        yield error(
+            Rule.ANNOTATION_ARGUMENTS,
+            annotation.span,
+            "`@cluster` takes no arguments",
+            "write `@cluster`; edges are stored in the order of `src`, then `dst`",
         )
 
 

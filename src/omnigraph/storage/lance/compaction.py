@@ -171,9 +171,15 @@ class StagedRewrite:
 
 
 def plan_compaction(
-    root: Root, entry: TableEntry, *, options: dict[str, Any] | None = None
+    root: Root,
+    entry: TableEntry,
+    *,
+    options: dict[str, Any] | None = None,
+    excluded: frozenset[int] = frozenset(),
 ) -> CompactionPlan:
-    """What compaction would do at the pin; no task means that there is nothing to do.
+    """What compaction of the fragments that are not excluded would do at the pin.
+
+    No task means that there is nothing to do.
 
     Lance also counts rows that are only marked as deleted, so one fragment can be work. Tasks carry
     along how much they read at once, so that one needs as little memory as another.
@@ -182,14 +188,15 @@ def plan_compaction(
     with datasets.translated(root, f"plan the compaction of {entry.table_key}"):
         if damaged_indexes(root, entry):
             return CompactionPlan(entry=entry, tasks=(), is_held_up=True)
-        tasks = _tasks(dataset, options or {})
+        chosen = options or {}
+        tasks = _tasks(dataset, {**chosen, "excluded_fragment_ids": sorted(excluded)})
         spared = frozenset().union(*dead_entries(dataset).values())
         touched = {
             fragment["id"] for task in tasks for fragment in json.loads(task)["task"]["fragments"]
         }
         if not touched & spared:
             return CompactionPlan(entry=entry, tasks=tasks)
-        rest = _tasks(dataset, {**(options or {}), "excluded_fragment_ids": sorted(spared)})
+        rest = _tasks(dataset, {**chosen, "excluded_fragment_ids": sorted(spared | excluded)})
         return CompactionPlan(entry=entry, tasks=rest, is_held_up=True)
 
 

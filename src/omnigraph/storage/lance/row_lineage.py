@@ -12,6 +12,8 @@ Invariants:
   not with rows. Numbers are the same in both places.
 - Replacements carry the versions that created their rows wherever their row ids are hidden. Lance
   would else read the hidden row ids of the whole table in every commit.
+- The name of such a file tells whether the rows of its fragment were written in the order of a key,
+  which later deletions do not change.
 - A fragment names its file of hidden columns like any other data file: it is staged, recorded,
   copied and removed with the fragment.
 """
@@ -27,7 +29,7 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 from lance.file import LanceFileWriter
-from lance.fragment import FragmentMetadata, RowIdMeta, RowIdSequence
+from lance.fragment import DataFile, FragmentMetadata, RowIdMeta, RowIdSequence
 
 from omnigraph import names
 from omnigraph.storage.objects.containment import require_inside
@@ -53,6 +55,10 @@ _HIDDEN_FIELDS: Final = frozenset(_FIELDS.values())
 _HIDDEN_ROW_IDS: Final = "Column"
 _HIDDEN_VERSIONS: Final[dict[str, Any]] = {"column": {}}
 _SCANNED_ROWS: Final = 1 << 17
+_ORDERED_PREFIX: Final = "ordered-"
+
+NUMBERS: Final = tuple(_FIELDS)
+"""The columns of a scan that have the row id and the versions of a row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +95,12 @@ def has_long_sequences(fragment: dict[str, Any]) -> bool:
 def names_hidden_columns(file: dict[str, Any]) -> bool:
     """Whether a data file of a described fragment holds row ids or versions."""
     return not _HIDDEN_FIELDS.isdisjoint(file["fields"])
+
+
+def row_id_file(fragment: FragmentMetadata) -> DataFile | None:
+    """The data file with the row ids of a fragment; None if the manifest has them."""
+    files = (file for file in fragment.files if _FIELDS[_ROW_ID] in file.fields)
+    return next(files, None)
 
 
 def place_lineage(
@@ -141,6 +153,20 @@ def hide_rewritten(root: Root, entry: TableEntry, dataset: LanceDataset, result:
     return json.dumps(rewrite)
 
 
+def hide_ordered(
+    root: Root, entry: TableEntry, fragment: dict[str, Any], numbers: pa.Table
+) -> dict[str, Any]:
+    """A described fragment whose rows were written in the order of a key, with their numbers."""
+    hidden = dict(fragment)
+    _hide(root, entry, hidden, NUMBERS, iter([numbers]), prefix=_ORDERED_PREFIX)
+    return hidden
+
+
+def is_written_in_order(file: DataFile | None) -> bool:
+    """Whether `hide_ordered` wrote a file of row ids; later deletions do not matter."""
+    return file is not None and file.path.startswith(_ORDERED_PREFIX)
+
+
 class _Numbers:
     """The numbers of rows in order, cut where new fragments end."""
 
@@ -183,10 +209,13 @@ def _hide(
     fragment: dict[str, Any],
     columns: Collection[str],
     parts: Iterator[pa.Table],
+    *,
+    prefix: str = "",
 ) -> None:
     """Write some numbers of a fragment's rows to a file of their own, and describe that."""
     hidden = [column for column in _FIELDS if column in columns]
-    fragment["files"] = [*fragment["files"], _write(root, entry, fragment, hidden, parts)]
+    file = _write(root, entry, fragment["files"][0], hidden, parts, prefix=prefix)
+    fragment["files"] = [*fragment["files"], file]
     for column in hidden:
         key = _KEYS[column]
         fragment[key] = _HIDDEN_ROW_IDS if column == _ROW_ID else dict(_HIDDEN_VERSIONS)
@@ -195,13 +224,14 @@ def _hide(
 def _write(
     root: Root,
     entry: TableEntry,
-    fragment: dict[str, Any],
+    beside: dict[str, Any],
     columns: list[str],
     parts: Iterator[pa.Table],
+    *,
+    prefix: str,
 ) -> dict[str, Any]:
-    beside = fragment["files"][0]
+    name = f"{prefix}{uuid4().hex}.lance"
     major, minor = beside["file_major_version"], beside["file_minor_version"]
-    name = f"{uuid4().hex}.lance"
     folder = names.fork_location(entry.location, entry.fork) if entry.fork else entry.location
     path = names.lance_data(folder, name)
     require_inside(root, path)
@@ -227,11 +257,7 @@ def _write(
 
 def _hides_row_ids(dataset: LanceDataset) -> bool:
     """Whether row ids of a table are outside of its manifest."""
-    return any(
-        _FIELDS[_ROW_ID] in file.fields
-        for fragment in dataset.get_fragments()
-        for file in fragment.metadata.files
-    )
+    return any(row_id_file(fragment.metadata) for fragment in dataset.get_fragments())
 
 
 def _long_sequences(fragment: dict[str, Any]) -> list[str]:

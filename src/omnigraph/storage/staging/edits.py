@@ -28,6 +28,7 @@ from omnigraph.storage.lance.dataset_cache import cached_dataset
 from omnigraph.storage.lance.datasets import translated
 from omnigraph.storage.lance.forks import fork_origin
 from omnigraph.storage.lance.row_lineage import RowLineage
+from omnigraph.storage.lance.value_lookups import OneOf, look_up_values
 from omnigraph.storage.staging import bulk
 from omnigraph.storage.staging.row_changes import (
     FragmentRows,
@@ -116,21 +117,22 @@ def stage_upserts(objects: Objects, entry: TableEntry, rows: pa.Table) -> Staged
 
 def locate(root: Root, entry: TableEntry, ids: pa.StringArray) -> Located:
     """Where the pinned rows with these ids are; ids that no row has are left out."""
-    dataset = cached_dataset(root, entry)
-    few = 0 < len(ids) <= PROBE_IDS_MAX
-    batches: list[pa.RecordBatch] = []
+    if not len(ids) or not entry.row_count:
+        return Located.of([])
+    if len(ids) <= PROBE_IDS_MAX:
+        wanted = OneOf(column=names.ID_COLUMN, values=ids)
+        batches = list(look_up_values(root, entry, LOCATED_COLUMNS, wanted))
+        return Located.of([batch for batch in batches if batch.num_rows])
+    hits: list[pa.RecordBatch] = []
     with translated(root, f"look for rows of {entry.table_key}"):
-        scanner = dataset.scanner(
-            columns=list(LOCATED_COLUMNS),
-            filter=f"{names.ID_COLUMN} IN ({_quote(ids)})" if few else None,
-            batch_size=1 << 17,
+        scanner = cached_dataset(root, entry).scanner(
+            columns=list(LOCATED_COLUMNS), batch_size=1 << 17
         )
-        if len(ids) and entry.row_count:
-            for batch in scanner.to_batches():
-                hit = batch.filter(pc.is_in(batch.column(names.ID_COLUMN), ids))
-                if hit.num_rows:
-                    batches.append(hit)
-    return Located.of(batches)
+        for batch in scanner.to_batches():
+            hit = batch.filter(pc.is_in(batch.column(names.ID_COLUMN), ids))
+            if hit.num_rows:
+                hits.append(hit)
+    return Located.of(hits)
 
 
 def can_locate_changed(
@@ -251,10 +253,6 @@ def write_edits(
             lineage = known.lineage.take(where.drop_null().to_numpy())
             replacing += bulk.write_replacements(root, entry, old, lineage)
     return inserted, replacing
-
-
-def _quote(ids: pa.StringArray) -> str:
-    return ", ".join("'" + id_value.replace("'", "''") + "'" for id_value in ids.to_pylist())
 
 
 def row_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
