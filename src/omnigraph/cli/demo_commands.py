@@ -385,6 +385,4 @@ def _show(
         output.json_object(document)
         return
     output.show(report)
-    output.note("Next:")
-    for step in steps:
-        output.note(f"  {step}")
+    output.note_commands("Next:", steps)

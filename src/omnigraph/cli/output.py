@@ -41,7 +41,7 @@ from omnigraph.language.diagnostics import Diagnostic
 from omnigraph.names import MAIN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from typing_extensions import Buffer
 
@@ -192,6 +192,13 @@ def note(message: str) -> None:
     """A message that is not a result."""
     text, width = visible(message), _width_of(sys.stderr)
     sys.stderr.write(f"{text if width is None else fold(text, width)}\n")
+
+
+def note_commands(title: str, commands: Iterable[str]) -> None:
+    """Commands that may be run next. They are not folded, so that they can be copied."""
+    note(title)
+    for command in commands:
+        sys.stderr.write(f"  {visible(command)}\n")
 
 
 class _CompleteWrites(io.RawIOBase):
