@@ -28,6 +28,8 @@ if _TYPE_CHECKING:
     from omnigraph.api.options import (
         ArrowStream,
         Durability,
+        ImportedInput,
+        ImportOptions,
         Key,
         LoadOptions,
         Mode,
@@ -103,6 +105,7 @@ if _TYPE_CHECKING:
     from omnigraph.evolution.apply_schema import SchemaResult
     from omnigraph.evolution.plan.planning import Evolution
     from omnigraph.graph import Graph, GraphView
+    from omnigraph.importer.import_report import ImportedSource, ImportReport, RejectedCause
     from omnigraph.language.diagnostics import Diagnostic
     from omnigraph.load.export import ExportReport
     from omnigraph.load.report import Engine, LoadReport, RejectedRecord
@@ -130,6 +133,7 @@ if _TYPE_CHECKING:
         VerifyReport,
         backup,
         clone,
+        import_data,
         init,
         open,  # noqa: A004 - as in open(path)
         rebuild_manifest,
@@ -198,6 +202,10 @@ __all__ = [
     "HeadMovedError",
     "Hold",
     "Holds",
+    "ImportOptions",
+    "ImportReport",
+    "ImportedInput",
+    "ImportedSource",
     "IndexPendingError",
     "InitialisationClaimedError",
     "InputTooLargeError",
@@ -243,6 +251,7 @@ __all__ = [
     "RecoveryReport",
     "RecoveryRequiredError",
     "Reference",
+    "RejectedCause",
     "RejectedRecord",
     "Remedy",
     "RepairAction",
@@ -295,6 +304,7 @@ __all__ = [
     "WrongClockError",
     "backup",
     "clone",
+    "import_data",
     "init",
     "open",
     "parse_policy",
@@ -312,6 +322,8 @@ _HOMES = {
     "omnigraph.api.options": (
         "ArrowStream",
         "Durability",
+        "ImportOptions",
+        "ImportedInput",
         "Key",
         "LoadOptions",
         "Mode",
@@ -387,6 +399,7 @@ _HOMES = {
     "omnigraph.commit.diverged_branches": ("DivergedBranch",),
     "omnigraph.evolution.plan.planning": ("Evolution",),
     "omnigraph.graph": ("Graph", "GraphView"),
+    "omnigraph.importer.import_report": ("ImportReport", "ImportedSource", "RejectedCause"),
     "omnigraph.language.diagnostics": ("Diagnostic",),
     "omnigraph.load.export": ("ExportReport",),
     "omnigraph.load.report": ("Engine", "LoadReport", "RejectedRecord"),
@@ -414,6 +427,7 @@ _HOMES = {
         "VerifyReport",
         "backup",
         "clone",
+        "import_data",
         "init",
         "open",
         "rebuild_manifest",

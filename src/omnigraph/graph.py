@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from omnigraph.display.pages import Listing
     from omnigraph.engine.query_text import ChosenQuery
     from omnigraph.load.export import ExportReport
-    from omnigraph.load.load import LoadRequest, Widen
+    from omnigraph.load.load import LoadRequest, MappedInput, Widen
     from omnigraph.load.report import LoadReport
     from omnigraph.load.write import WriteResult
     from omnigraph.merge.merge import MergeRequest, MergeResult
@@ -233,7 +233,7 @@ class Graph(Reads):
 
     def load(  # noqa: PLR0913 - every word of a load is one
         self,
-        source: Source,
+        source: Source | MappedInput,
         *,
         mode: Mode = "append",
         type: str | None = None,  # noqa: A002 - the conventional name

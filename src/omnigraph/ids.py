@@ -72,7 +72,12 @@ def canonical_tuples(
     spelling_columns = [canonical_column(member, rows.column(member.name)) for member in members]
     if len(spelling_columns) == 1:
         return spelling_columns[0]
-    quoted_columns = [_json_strings(column) for column in spelling_columns]
+    return join_spellings(spelling_columns)
+
+
+def join_spellings(columns: Sequence[pa.StringArray]) -> pa.StringArray:
+    """Several spellings per row as a compact JSON array; none is null."""
+    quoted_columns = [_json_strings(column) for column in columns]
     inner = pc.binary_join_element_wise(*quoted_columns, ",")
     return pc.binary_join_element_wise("[", inner, "]", "")
 

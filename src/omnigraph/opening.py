@@ -1,4 +1,4 @@
-"""Creates, opens, recovers, backs up, restores, clones and verifies whole graphs.
+"""Creates, imports, opens, recovers, backs up, restores, clones and verifies whole graphs.
 
 Invariants:
 - Opening for writing verifies that the store is safe, upgrades the format and recovers unfinished
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from omnigraph import names
 from omnigraph.api.handle import Handle, OpenMode
@@ -41,9 +41,10 @@ from omnigraph.validation.schema_contract import Contracts, contract_for, read_c
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from omnigraph.api.options import Durability, Verify
+    from omnigraph.api.options import Durability, ImportedInput, ImportOptions, Spark, Verify
     from omnigraph.commit.recovery import RecoveryReport
     from omnigraph.creation.copying import CopyKind, CopyReport
+    from omnigraph.importer.import_report import ImportReport
     from omnigraph.maintenance.rebuild.rebuild import RebuildReport
     from omnigraph.validation.check import Finding
     from omnigraph.validation.schema_contract import SchemaContract
@@ -157,6 +158,64 @@ def _schema_text(schema: object) -> tuple[str, str]:
         raise InvalidInputError(
             f"cannot read {path}: {error}", next_step="Give the path of a UTF-8 text file."
         ) from error
+
+
+def import_data(  # noqa: PLR0913 - every word of an import is one
+    root: str,
+    sources: ImportedInput,
+    *,
+    mapping: str | PathLike[str] | None = None,
+    schema: str | PathLike[str] | None = None,
+    on_error: Literal["fail", "quarantine"] = "quarantine",
+    spark: Spark | None = None,
+    dry_run: bool = False,
+    actor: str | None = None,
+    options: ImportOptions | None = None,
+) -> ImportReport:
+    """Create a graph from raw data, or import more of it, as one commit.
+
+    Without a mapping, every record is read first, and a schema and a mapping are inferred and
+    written beside the graph. An import into a graph that exists uses the mapping given, or that
+    file. Rows are merged: importing the same data twice changes nothing.
+
+    Args:
+        root: A local path, `file://` or `s3://` URL.
+        sources: A path, a pattern, a directory or a list of these; frames by name: Arrow, pandas,
+            polars, Spark, lists of dicts; or a networkx graph.
+        mapping: The path of a mapping file (`.map.toml`), or its text.
+        schema: The schema of a new graph for a given mapping: its text, or the path of a file.
+            Without it, the file that the mapping names.
+        on_error: `quarantine` sets rejected records aside, `fail` writes nothing if there is one.
+        spark: A Spark session or target, as for `Graph.load`.
+        dry_run: Infer, and validate if the graph exists; nothing is written.
+        actor: Author of the commit; the user of this process by default.
+        options: Rarer options: formats, unknown columns, missing endpoints, output files.
+
+    Raises:
+        InvalidInputError: an input or the mapping cannot be used; nothing was written.
+        LoadRefusedError: more records are invalid than allowed. A graph that was created for them
+            on a local disk is removed again; one on a store is empty.
+    """
+    from omnigraph.api.importing import ImportRequest, run_import  # inference and parsers
+    from omnigraph.api.options import ImportOptions
+
+    flag(dry_run, argument="dry_run")
+    chosen = options or ImportOptions()
+    stored = chosen.storage_options
+    request = ImportRequest(
+        root=parse_root(root, storage_options=stored),
+        sources=sources,
+        mapping=mapping,
+        schema=schema,
+        on_error=on_error,
+        spark=spark,
+        dry_run=dry_run,
+        actor=actor,
+        options=chosen,
+        create=lambda text: init(root, schema=text, actor=actor, storage_options=stored),
+        reopen=lambda: open(root, read_only=dry_run, storage_options=stored),
+    )
+    return run_import(request)
 
 
 def recover(root: str, *, force: bool = False) -> RecoveryReport:

@@ -23,6 +23,7 @@ PAGES = [
     HOME / "docs/reference/branches.md",
     HOME / "docs/reference/maintenance.md",
     *sorted(HOME.glob("docs/tutorials/*.md")),
+    HOME / "docs/how-to/import.md",
     HOME / "docs/how-to/stream.md",
 ]
 FENCE = re.compile(r"```(?P<language>\w+)\n(?P<code>.*?)```", re.DOTALL)

@@ -33,6 +33,18 @@ class ArrowStream(Protocol):
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 
+class Networkx(Protocol):
+    """A graph of networkx."""
+
+    @property
+    def nodes(self) -> object: ...
+
+    @property
+    def edges(self) -> object: ...
+
+    def is_multigraph(self) -> bool: ...
+
+
 Rows: TypeAlias = ArrowStream | Sequence[Mapping[str, object]]
 """Rows of one type: an Arrow table or stream, a data frame, or a list of dicts."""
 
@@ -50,12 +62,53 @@ Source: TypeAlias = (
 )
 """What is loaded: paths, patterns and directories, or frames by type name."""
 
+ImportedInput: TypeAlias = (
+    str
+    | PathLike[str]
+    | Iterable[str | PathLike[str]]
+    | Mapping[str, Union[ArrowStream, "DataFrame", Sequence[Mapping[str, object]]]]
+    | Networkx
+)
+"""What is imported: paths, patterns and directories, frames by name, or a networkx graph."""
+
 Spark: TypeAlias = Union["SparkSession", "SparkTarget"]
 """Where Spark runs: a session, or a target for which a session is started."""
 
 Resolve: TypeAlias = str | PathLike[str] | Mapping[str, object]
 """How conflicts are resolved: `"ours"`, `"theirs"`, `"newest"`, a mapping by type and column, or
 the path of a JSON file with one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportOptions:
+    """Options of `import_data`."""
+
+    format: str | None = None
+    """The format of all files, instead of what their names say: csv, jsonl, json, parquet, arrow,
+    sqlite, duckdb or graphml."""
+    unknown_columns: Literal["error", "ignore", "keep"] | None = None
+    """What is done with columns that the mapping does not name: refuse them (the default), skip
+    them, or keep their values as JSON in a property."""
+    missing_endpoints: Literal["reject", "create"] = "reject"
+    """Whether an inferred mapping rejects edges to missing nodes, or creates the nodes."""
+    sample: int | None = None
+    """Infer the schema from so many records of each source, instead of all."""
+    schema_out: str | PathLike[str] | None = None
+    """Where the inferred schema is written; beside the graph by default."""
+    map_out: str | PathLike[str] | None = None
+    """Where the inferred mapping is written; beside the graph by default."""
+    max_rejected: int | str | None = None
+    """How many records to reject at most: a number or a share, as in `"0.1%"` (10% by default)."""
+    engine: Literal["auto", "local", "spark"] = "auto"
+    """Where to run: `auto` is this process for small inputs and Spark for large ones."""
+    branch: str | None = None
+    """The branch to import into; it is created from main if it does not exist."""
+    quarantine: str | None = None
+    """Where rejected records are written; inside the graph by default."""
+    progress: Progress | None = None
+    """Receives the progress of the load."""
+    storage_options: Mapping[str, str] | None = None
+    """Options of the object stores of the graph and of the input."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Defines the commands that move data: `load`, `export`, `backup`, `restore`, `clone` and `verify`.
+"""Defines the commands that move data: import, load, export, backup, restore, clone and verify.
 
 Invariant: one JSON object, or the exported rows, on stdout; progress and everything else on stderr.
 """
@@ -13,7 +13,7 @@ import typer
 
 import omnigraph
 from omnigraph import names
-from omnigraph.api.options import LoadOptions, Mode
+from omnigraph.api.options import ImportOptions, LoadOptions, Mode
 from omnigraph.cli import options, output
 from omnigraph.cli.output import YesFlag, require_confirmation
 from omnigraph.display.cells import counted
@@ -85,6 +85,107 @@ Target = Annotated[
     str,
     typer.Option("-o", "--output", metavar="PATH", help="Target file, or directory for parquet."),
 ]
+
+
+ImportedFiles = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE...", help="Files, glob patterns, directories or - for stdin to import."
+    ),
+]
+MappingOption = Annotated[
+    Path | None, typer.Option("--map", metavar="FILE", help="Mapping file (.map.toml) to use.")
+]
+SchemaOption = Annotated[
+    Path | None, typer.Option("--schema", metavar="FILE", help="Schema file (.pg) for --map.")
+]
+SchemaOut = Annotated[
+    Path | None,
+    typer.Option("--schema-out", metavar="FILE", help="Write the inferred schema to FILE."),
+]
+MapOut = Annotated[
+    Path | None,
+    typer.Option("--map-out", metavar="FILE", help="Write the inferred mapping to FILE."),
+]
+InputFormat = Annotated[
+    str | None,
+    typer.Option("--format", help="csv, jsonl, json, parquet, arrow, sqlite, duckdb or graphml."),
+]
+UnknownOption = Annotated[
+    str | None,
+    typer.Option("--unknown-columns", help="error, ignore, or keep as JSON (default error)."),
+]
+MissingOption = Annotated[
+    str, typer.Option("--missing-endpoints", help="reject edges, or create the missing nodes.")
+]
+SampleOption = Annotated[
+    int | None,
+    typer.Option("--sample", metavar="N", min=1, help="Infer from the first N records only."),
+]
+InferOnly = Annotated[
+    bool, typer.Option("--dry-run", help="Print the inferred schema and mapping, write nothing.")
+]
+ImportFault = Annotated[
+    str, typer.Option("--on-error", help="quarantine rejected records, or fail.")
+]
+
+
+def import_(  # noqa: PLR0913 - one parameter per option
+    graph: options.GraphArgument,
+    files: ImportedFiles,
+    *,
+    mapping: MappingOption = None,
+    schema: SchemaOption = None,
+    schema_out: SchemaOut = None,
+    map_out: MapOut = None,
+    format_name: InputFormat = None,
+    unknown_columns: UnknownOption = None,
+    missing_endpoints: MissingOption = "reject",
+    sample: SampleOption = None,
+    branch: Branch = None,
+    engine: Engine = "auto",
+    on_error: ImportFault = "quarantine",
+    max_bad: MaxBad = None,
+    quarantine: Quarantine = None,
+    dry_run: InferOnly = False,
+    master: options.MasterOption = None,
+    remote: options.RemoteOption = None,
+    actor: options.ActorOption = None,
+    as_json: options.JsonFlag = False,
+    quiet: options.QuietFlag = False,
+) -> None:
+    """Create a graph from raw files, with an inferred schema."""
+    report = omnigraph.import_data(
+        graph,
+        files,
+        mapping=mapping,
+        schema=schema,
+        on_error=cast("Literal['fail', 'quarantine']", on_error),
+        spark=options.spark_target(master, remote),
+        dry_run=dry_run,
+        actor=actor,
+        options=ImportOptions(
+            format=format_name,
+            unknown_columns=cast("Literal['error', 'ignore', 'keep'] | None", unknown_columns),
+            missing_endpoints=cast("Literal['reject', 'create']", missing_endpoints),
+            sample=sample,
+            schema_out=schema_out,
+            map_out=map_out,
+            max_rejected=max_bad,
+            engine=cast("Literal['auto', 'local', 'spark']", engine),
+            branch=branch,
+            quarantine=quarantine,
+            progress=output.progress(silent=quiet or as_json),
+        ),
+    )
+    if as_json:
+        output.json_object(asdict(report))
+        return
+    if dry_run:
+        output.text(report.schema)
+        output.line("")
+        output.text(report.mapping)
+    output.show(report)
 
 
 def load(  # noqa: PLR0913 - one parameter per option

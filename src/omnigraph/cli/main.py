@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 
 GROUPS: Final = {
-    "Data": ("init", "load", "export", "query", "mutate", "queries"),
+    "Data": ("init", "import", "load", "export", "query", "mutate", "queries"),
     "History": ("branch", "tag", "commit", "diff", "changes", "merge"),
     "Schema": ("schema", "lint", "fmt"),
     "Maintenance": (
@@ -94,6 +94,12 @@ EXAMPLES: Final = {
         "demo debian ./deb --sample",
     ),
     "doctor": ("doctor", "doctor s3://bucket/g --json"),
+    "import": (
+        "import ./g people.csv companies.csv",
+        "import ./g 'data/*.parquet' --dry-run",
+        "import ./g people.csv --map g.map.toml --unknown-columns ignore",
+        "import ./g - --format jsonl",
+    ),
     "load": (
         "load ./g people.jsonl --dry-run",
         "load ./g people.csv --type Person --map name=full_name --mode merge",
@@ -551,6 +557,7 @@ app.command()(load_commands.backup)
 app.command()(load_commands.restore)
 app.command()(load_commands.clone)
 app.command()(load_commands.verify)
+app.command("import")(load_commands.import_)
 app.command()(load_commands.load)
 app.command()(load_commands.export)
 app.command()(query_commands.query)

@@ -58,7 +58,7 @@ Named = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _File:
+class InputFile:
     """A file that a name means; `bucket` is where it is, unless on a disk."""
 
     path: str
@@ -101,18 +101,28 @@ def find_sources(
         raise NotFoundError("no input was named", next_step="Name a file, a folder or a pattern.")
     if type_name is not None:
         type_named(type_name, catalog)
+    files = list_files(input_names, storage_options=storage_options, graph=graph)
+    return tuple(_source(file, names, type_name, columns or {}) for file in files)
+
+
+def list_files(
+    named: Iterable[Named],
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    graph: Root | None = None,
+) -> tuple[InputFile, ...]:
+    """The files behind names, in order, each once."""
     find = partial(_find, storage_options=storage_options, graph=graph)
-    files_by_path: dict[str, SourceFile] = {}
-    for files in _each_at_once(find, [os.fspath(input_name) for input_name in input_names]):
+    files_by_path: dict[str, InputFile] = {}
+    for files in _each_at_once(find, [os.fspath(input_name) for input_name in named]):
         for file in files:
-            if file.path not in files_by_path:
-                files_by_path[file.path] = _source(file, names, type_name, columns or {})
+            files_by_path.setdefault(file.path, file)
     return tuple(files_by_path.values())
 
 
 def _each_at_once(
-    find: Callable[[str], Sequence[_File]], names: Sequence[str]
-) -> Iterator[Sequence[_File]]:
+    find: Callable[[str], Sequence[InputFile]], names: Sequence[str]
+) -> Iterator[Sequence[InputFile]]:
     """The files of every name, in order; a store is asked for several names at the same time."""
     if not any("://" in name for name in names):
         yield from map(find, names)
@@ -123,17 +133,17 @@ def _each_at_once(
 
 def _find(
     name: str, *, storage_options: Mapping[str, str] | None, graph: Root | None
-) -> Sequence[_File]:
+) -> Sequence[InputFile]:
     """The files that one name means, in order."""
     stored = parse_input(name, storage_options=storage_options, graph=graph)
     if stored is None:
-        return [_File(path=path, size=_size(path)) for path in _paths(name)]
+        return [InputFile(path=path, size=_size(path)) for path in _paths(name)]
     bucket, path = stored
     objects = sorted(_objects(bucket, path), key=lambda item: item.path)
     if not objects:
         raise _nothing(name, "matches no file")
     return [
-        _File(path=f"{bucket}/{item.path}", size=item.size, bucket=bucket, tag=item.tag)
+        InputFile(path=f"{bucket}/{item.path}", size=item.size, bucket=bucket, tag=item.tag)
         for item in objects
     ]
 
@@ -219,7 +229,7 @@ def _is_data(name: str) -> bool:
 
 
 def _source(
-    file: _File, names: TypeNames, type_name: str | None, columns: Mapping[str, str]
+    file: InputFile, names: TypeNames, type_name: str | None, columns: Mapping[str, str]
 ) -> SourceFile:
     path = file.path
     lowered = path.lower()

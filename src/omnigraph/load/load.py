@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeGuard
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ from omnigraph.arguments import one_of
 from omnigraph.commit.publish import OperationStatus, decision_in, operation_status
 from omnigraph.errors import ConflictError, InvalidInputError, OmnigraphError
 from omnigraph.language.diagnostics import did_you_mean, shown
+from omnigraph.load.formats.mapping import SourceMapping
 from omnigraph.load.formats.records import FileFormat, SourceFile
 from omnigraph.load.formats.splits import SPLIT_BYTES, plan_splits, split_bytes_for
 from omnigraph.load.input_files import Named, find_sources
@@ -60,6 +61,15 @@ if TYPE_CHECKING:
     from omnigraph.storage.objects.store import Objects
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MappedInput:
+    """Files that carry mappings, or frames by source name with their mappings; never both."""
+
+    files: tuple[SourceFile, ...] = ()
+    frames: Mapping[str, object] = field(default_factory=dict)
+    mappings: Mapping[str, SourceMapping] = field(default_factory=dict)
+
+
 Widen: TypeAlias = Callable[[SchemaContract, Mapping[str, pa.Schema]], Widening | None]
 """Makes the schema that has a property for every column, by table key."""
 
@@ -74,7 +84,10 @@ _SPARK_PACKAGE: Final = "pyspark."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRequest:
-    """A request to load; `source` names files, maps types to frames, or was staged already."""
+    """A request to load; `source` names files, maps types to frames, or was staged already.
+
+    It can also be a `MappedInput`, whose records have no type yet.
+    """
 
     source: object
     type_name: str | None
@@ -123,6 +136,7 @@ def load_graph(
     job = LoadJob(
         splits=plan_splits(load_input.files, split_bytes=_split_bytes(engine, load_input.files)),
         frames=load_input.frames,
+        mappings=load_input.mappings,
         named=load_input.named,
         catalog=catalog,
         widening=widening,
@@ -197,7 +211,7 @@ def _carry_out(
             return run_load(job, ThreadRunner(job.progress), engine=engine, staged=staged)
         if engine is Engine.SPARK:
             return _load_on_spark(job, spark)
-        local_job = replace(job, frames=_tables(job.frames, job.catalog))
+        local_job = replace(job, frames=_tables(job.frames, job.catalog, job.mappings))
         return run_load(local_job, ThreadRunner(job.progress), engine=engine)
     except BaseException:
         _withdraw(job)
@@ -215,11 +229,15 @@ def _load_on_spark(job: LoadJob, spark: object | None) -> LoadReport:
         return run_load(job, runner, engine=Engine.SPARK)
 
 
-def _tables(frames: Mapping[str, object], catalog: Catalog) -> dict[str, object]:
+def _tables(
+    frames: Mapping[str, object],
+    catalog: Catalog,
+    mappings: Mapping[str, SourceMapping] | None = None,
+) -> dict[str, object]:
     """The frames of this process as Arrow tables."""
     declared = declared_types(catalog)
     return {
-        key: without_views(read_table(frame, type_name=declared[key].name))
+        key: without_views(read_table(frame, type_name=key if mappings else declared[key].name))
         for key, frame in frames.items()
     }
 
@@ -252,12 +270,15 @@ class _Input:
     frames: Mapping[str, object]
     named: frozenset[str]
     staged: StagedInput | None = None
+    mappings: Mapping[str, SourceMapping] = field(default_factory=dict)
 
     @classmethod
     def of(cls, request: LoadRequest, catalog: Catalog, graph: Root) -> _Input:
         if isinstance(request.source, StagedInput):
             staged = request.source
             return cls(frames={}, named=frozenset(staged.columns), staged=staged)
+        if isinstance(request.source, MappedInput):
+            return cls._of_mapped(request.source)
         if not isinstance(request.source, Mapping):
             return cls._of_files(request, catalog, graph)
         if request.type_name is not None or request.columns:
@@ -268,6 +289,19 @@ class _Input:
         resolved = resolved_types(request.source, catalog)
         frames = {table_key_of(declared): frame for declared, frame in resolved}
         return cls(frames=frames, named=frozenset(frames))
+
+    @classmethod
+    def _of_mapped(cls, source: MappedInput) -> _Input:
+        in_files = (file.mapping for file in source.files if file.mapping is not None)
+        named = {
+            key for mapping in (*in_files, *source.mappings.values()) for key in mapping.tables()
+        }
+        return cls(
+            files=source.files,
+            frames=source.frames,
+            named=frozenset(named),
+            mappings=source.mappings,
+        )
 
     @classmethod
     def _of_files(cls, request: LoadRequest, catalog: Catalog, graph: Root) -> _Input:
@@ -328,7 +362,7 @@ def _engine_of(load_input: _Input, wanted: Engine, *, spark: object | None) -> E
 
 
 def _engine_of_frames(wanted: Engine, frames: Mapping[str, object]) -> Engine:
-    on_spark = [key for key, frame in frames.items() if _is_spark_frame(frame)]
+    on_spark = [key for key, frame in frames.items() if is_spark_frame(frame)]
     if on_spark and len(on_spark) < len(frames):
         raise InvalidInputError(
             f"{', '.join(on_spark)} are Spark DataFrames, the other frames are not",
@@ -347,7 +381,8 @@ def _engine_of_frames(wanted: Engine, frames: Mapping[str, object]) -> Engine:
     return Engine.SPARK if on_spark else Engine.LOCAL
 
 
-def _is_spark_frame(frame: object) -> bool:
+def is_spark_frame(frame: object) -> bool:
+    """Whether a frame is a DataFrame of Spark; needs no pyspark."""
     return any(
         f"{kind.__module__}.".startswith(_SPARK_PACKAGE) and kind.__name__ == "DataFrame"
         for kind in type(frame).__mro__

@@ -47,7 +47,9 @@ from omnigraph.failpoints import reach
 from omnigraph.load import report as load_report
 from omnigraph.load.completion import Completed, complete
 from omnigraph.load.formats.frames import parse_batches
+from omnigraph.load.formats.mapped import MappedParser
 from omnigraph.load.formats.parse import parse_split
+from omnigraph.load.formats.raw_readers import raw_frame
 from omnigraph.load.rejected import StagedLoad, account_of, set_aside
 from omnigraph.load.staging import (
     PieceReport,
@@ -340,6 +342,7 @@ class _Load:
             keep_refused=job.on_error is load_report.FaultPolicy.QUARANTINE and not job.dry_run,
             partial=job.mode is WriteMode.MERGE,
             ids_at=int(job.clock.now().timestamp() * 1000),
+            mappings=job.mappings,
         )
         size = sum(split.file.size for split in job.splits if split.start == 0)
         stage = Stage(verb=_VERB, name="parse and stage", size=size)
@@ -412,6 +415,8 @@ class _Load:
     def _frame_columns(self) -> Mapping[str, tuple[str, ...]]:
         if self._staged is not None:
             return self._staged.columns
+        if self._job.mappings:
+            return {key: tuple(self._schema(key).names) for key in self._rules}
         return {key: _columns_of(frame) for key, frame in self._job.frames.items()}
 
     def _complete(self, pinned: SnapshotTables) -> Completed:
@@ -619,6 +624,8 @@ def _size(split: Split) -> int:
 
 def stage_frame(plan: StagingPlan, part: FramePart, task: Task) -> PieceReport:
     """Stage the rows of a part of a frame; runs in any process."""
+    if part.frame in plan.mappings:
+        return _stage_mapped_frame(plan, part, task)
     declared = declared_types(plan.catalog)[part.frame]
     source = load_report.frame_name(load_report.type_labels(plan.catalog)[part.frame])
     stager = PieceStager(plan, part.number, source=source)
@@ -630,6 +637,19 @@ def stage_frame(plan: StagingPlan, part: FramePart, task: Task) -> PieceReport:
         partial=plan.partial,
     )
     return stager.run(parsed, task)
+
+
+def _stage_mapped_frame(plan: StagingPlan, part: FramePart, task: Task) -> PieceReport:
+    source = load_report.frame_name(part.frame)
+    stager = PieceStager(plan, part.number, source=source)
+    parser = MappedParser(
+        plan.mappings[part.frame],
+        plan.catalog,
+        new_ids=stager.fresh_ids,
+        partial=plan.partial,
+        where=source,
+    )
+    return stager.run(parser.parse(raw_frame(part.batches, source)), task)
 
 
 def _set_piece_aside(

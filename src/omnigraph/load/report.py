@@ -42,6 +42,7 @@ from omnigraph.validation.violations import Reason
 
 if TYPE_CHECKING:
     from omnigraph.clock import Clock
+    from omnigraph.load.formats.mapping import SourceMapping
     from omnigraph.load.formats.records import Split
     from omnigraph.schema.catalog import Catalog
     from omnigraph.storage.manifest.state import BranchRef
@@ -234,7 +235,8 @@ class LoadJob:
     """Everything an engine needs to carry out one load as one commit.
 
     At most one of `splits` and `frames` has content; `frames` maps table keys to rows in input
-    order: whatever a write takes, or Spark DataFrames for the cluster engine.
+    order: whatever a write takes, or Spark DataFrames for the cluster engine. With `mappings`,
+    frames and their mappings have the names of sources instead.
     `named` holds the table keys that the source names as a whole (a frame, a typed file): an
     overwrite replaces them even if no record of theirs arrives. Other types are overwritten if one
     of their records passed the row checks. `catalog` has the properties that a `widening` adds.
@@ -242,6 +244,7 @@ class LoadJob:
 
     splits: tuple[Split, ...]
     frames: Mapping[str, object]
+    mappings: Mapping[str, SourceMapping]
     named: frozenset[str]
     catalog: Catalog
     widening: Widening | None

@@ -43,6 +43,7 @@ from omnigraph.validation.input.intake import declared_types
 from omnigraph.validation.input.mentions import Mentions, concat_mentions
 
 if TYPE_CHECKING:
+    from omnigraph.load.formats.mapping import SourceMapping
     from omnigraph.runner.shuffle import Scratch
     from omnigraph.schema.catalog import Catalog
     from omnigraph.storage.objects.location import Root
@@ -72,6 +73,8 @@ class StagingPlan:
     """Whether records may omit what published rows keep."""
     ids_at: int
     """Milliseconds since 1970 that generated ids carry."""
+    mappings: Mapping[str, SourceMapping] = field(default_factory=dict)
+    """Of frames without a type, by name."""
 
     def schema(self, table_key: str) -> pa.Schema:
         return table_schema(declared_types(self.catalog)[table_key])

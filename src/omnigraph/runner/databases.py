@@ -46,6 +46,18 @@ def open_database(
     return silenced(opened)
 
 
+def read_database(file: Path) -> duckdb.DuckDBPyConnection:
+    """A database of a user, attached as `source` for reading; it reaches nothing else."""
+    import duckdb  # as above
+
+    # Two connections of a process to one file would share its settings, which are locked.
+    opened = duckdb.connect(":memory:", config={**_SETTINGS, "memory_limit": "256MB"})
+    quoted = str(file).replace("'", "''")
+    opened.sql(f"ATTACH '{quoted}' AS source (READ_ONLY)")
+    opened.sql(_LOCKED)
+    return silenced(opened)
+
+
 def shared_database() -> duckdb.DuckDBPyConnection:
     """A new connection to the database of this process: starting one costs 30 ms, this nothing."""
     return silenced(_shared().cursor())

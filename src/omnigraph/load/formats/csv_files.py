@@ -31,6 +31,7 @@ from pyarrow import csv
 from omnigraph.errors import InvalidInputError
 from omnigraph.load.formats import json_record
 from omnigraph.load.formats.input_names import choose_columns
+from omnigraph.load.formats.raw_batches import RawRecords, TabularBatch, require_distinct
 from omnigraph.load.formats.records import Parsed, Refusal, SourceFile, Split, SplitEnd, shown_row
 from omnigraph.load.formats.row_validator import (
     Places,
@@ -292,6 +293,7 @@ class _CsvReader:
                 self._stream,
                 read_options=csv.ReadOptions(use_threads=False, block_size=RECORD_BYTES_MAX),
                 parse_options=csv.ParseOptions(
+                    delimiter=self._file.delimiter,
                     newlines_in_values=True,
                     ignore_empty_lines=False,
                     invalid_row_handler=self._set_aside,
@@ -367,6 +369,22 @@ def parse_csv(split: Split, validator: RowValidator) -> Iterator[Parsed]:
     yield SplitEnd(lines=lines, records=records)
 
 
+def raw_csv(file: SourceFile) -> Iterator[RawRecords]:
+    """The records of a file without a type; blank lines are skipped."""
+    for batch in read_csv(file):
+        require_distinct(batch.cells.schema.names, file.path)
+        garbled = _garbled(batch.cells)
+        refusals = [_ragged(record, None) for record in batch.ragged]
+        refusals += [_not_text(batch, row, None) for row in np.flatnonzero(garbled).tolist()]
+        rows = np.flatnonzero(_held(batch.cells) & ~garbled)
+        raw = TabularBatch(table=batch.cells, places=batch.places)
+        yield RawRecords(
+            batch=raw if len(rows) == len(raw) else raw.take(rows),
+            lines=batch.lines,
+            refusals=tuple(refusals),
+        )
+
+
 def _held(cells: pa.RecordBatch) -> npt.NDArray[np.bool_]:
     """The records that have a value; the others are blank lines."""
     has_value = np.zeros(cells.num_rows, np.bool_)
@@ -382,16 +400,9 @@ def _validate(
     validator: RowValidator,
 ) -> ValidatedRows:
     garbled = _garbled(batch.cells)
-    refusals = [_ragged(record, validator) for record in batch.ragged]
-    refusals += [
-        _refused(
-            int(batch.places[row]),
-            validator,
-            "found bytes that are not UTF-8, expected text",
-            raw=_shown(batch.cells, row),
-        )
-        for row in np.flatnonzero(garbled).tolist()
-    ]
+    type_name = validator.declared.name
+    refusals = [_ragged(record, type_name) for record in batch.ragged]
+    refusals += [_not_text(batch, row, type_name) for row in np.flatnonzero(garbled).tolist()]
     read = has_value & ~garbled
     cells = batch.cells if read.all() else batch.cells.filter(pa.array(read))
     checked = _validate_cells(cells, batch.places[read], chosen, validator)
@@ -436,15 +447,21 @@ def _claim(
     )
 
 
-def _ragged(record: Ragged, validator: RowValidator) -> Refusal:
+def _ragged(record: Ragged, type_name: str | None) -> Refusal:
     message = f"found {record.found} cells, expected {record.expected}"
-    return _refused(record.place, validator, message, raw=record.raw)
+    return _refused(record.place, type_name, message, raw=record.raw)
 
 
-def _refused(place: int, validator: RowValidator, message: str, *, raw: bytes) -> Refusal:
+def _not_text(batch: CsvBatch, row: int, type_name: str | None) -> Refusal:
+    message = "found bytes that are not UTF-8, expected text"
+    raw = _shown(batch.cells, row)
+    return _refused(int(batch.places[row]), type_name, message, raw=raw)
+
+
+def _refused(place: int, type_name: str | None, message: str, *, raw: bytes) -> Refusal:
     return Refusal(
         place=place,
-        type_name=validator.declared.name,
+        type_name=type_name,
         reason=Reason.MALFORMED,
         message=message,
         raw=raw,

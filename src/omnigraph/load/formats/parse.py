@@ -21,6 +21,8 @@ import pyarrow.parquet as pq
 from omnigraph.load.formats.csv_files import parse_csv, read_csv
 from omnigraph.load.formats.frames import parse_parquet
 from omnigraph.load.formats.jsonl import parse_lines
+from omnigraph.load.formats.mapped import MappedParser
+from omnigraph.load.formats.raw_readers import raw_at, read_raw
 from omnigraph.load.formats.records import FileFormat, Parsed, Split, shown_row
 from omnigraph.load.formats.row_validator import RowValidator
 from omnigraph.load.formats.splits import BLOCK_BYTES, LineBlock, not_parquet, opened, read_lines
@@ -56,6 +58,11 @@ def parse_split(
         InvalidInputError: the file as a whole cannot be read, or its columns are not the type's.
         StorageUnavailableError: the file cannot be opened.
     """
+    if split.file.mapping is not None:
+        parser = MappedParser(
+            split.file.mapping, catalog, new_ids=new_ids, partial=partial, where=split.file.path
+        )
+        return parser.parse(read_raw(split))
     match split.file.format:
         case FileFormat.JSONL:
             return parse_lines(
@@ -70,6 +77,14 @@ def parse_split(
             if split.file.format is FileFormat.CSV:
                 return parse_csv(split, validator)
             return parse_parquet(split, validator, block_rows=block_rows)
+        case (
+            FileFormat.JSON
+            | FileFormat.ARROW
+            | FileFormat.SQLITE
+            | FileFormat.DUCKDB
+            | FileFormat.GRAPHML
+        ):
+            raise AssertionError("such files have a mapping")
         case _:
             assert_never(split.file.format)
 
@@ -88,6 +103,14 @@ def raw_records(split: Split, places: Sequence[int]) -> list[bytes]:
             raw_by_place = dict(_rows(split, wanted))
         case FileFormat.CSV:
             raw_by_place = dict(_cells(split, wanted))
+        case (
+            FileFormat.JSON
+            | FileFormat.ARROW
+            | FileFormat.SQLITE
+            | FileFormat.DUCKDB
+            | FileFormat.GRAPHML
+        ):
+            raw_by_place = dict(raw_at(split, wanted))
         case _:
             assert_never(split.file.format)
     return [raw_by_place[place] for place in places]

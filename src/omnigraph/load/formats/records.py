@@ -21,6 +21,7 @@ from typing import Final, TypeAlias
 
 import pyarrow as pa
 
+from omnigraph.load.formats.mapping import SourceMapping
 from omnigraph.storage.objects.location import Root
 from omnigraph.validation.input.mentions import Mentions
 from omnigraph.validation.json_encoding import BLOB_PREFIX
@@ -28,11 +29,16 @@ from omnigraph.validation.violations import Reason, Violation
 
 
 class FileFormat(StrEnum):
-    """How a file holds records."""
+    """How a file holds records. Those below the first three are read with a mapping only."""
 
     JSONL = "jsonl"
     CSV = "csv"
     PARQUET = "parquet"
+    JSON = "json"
+    ARROW = "arrow"
+    SQLITE = "sqlite"
+    DUCKDB = "duckdb"
+    GRAPHML = "graphml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +47,9 @@ class SourceFile:
 
     `columns` maps property names to the file's own column names, for CSV and Parquet. `bucket` is
     set if the file is on an object store, where `tag` changes with its content.
+
+    With a `mapping`, records have no type: its rules say what becomes of them. `table` is the part
+    of a database or a document that is read, `delimiter` is that of a CSV file.
     """
 
     path: str
@@ -51,6 +60,9 @@ class SourceFile:
     columns: Mapping[str, str] = field(default_factory=dict)
     bucket: Root | None = None
     tag: str | None = None
+    mapping: SourceMapping | None = None
+    table: str = ""
+    delimiter: str = ","
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

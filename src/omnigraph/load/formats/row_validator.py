@@ -178,7 +178,7 @@ def in_input_order(checked: ValidatedRows) -> Iterator[Parsed]:
 
 def _merge(parts: Sequence[ParsedRows]) -> ParsedRows:
     places = np.concatenate([part.places.to_numpy() for part in parts])
-    order = np.argsort(places)
+    order = np.argsort(places, kind="stable")
     rows = pa.concat_tables([part.rows for part in parts]).take(pa.array(order))
     mentions = concat_mentions([(part.mentions, len(part.rows)) for part in parts])
     return ParsedRows(

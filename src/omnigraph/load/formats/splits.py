@@ -113,7 +113,7 @@ def plan_splits(
 
     Lines are cut anywhere. Parquet is cut between row groups, counted with their unpacked size. A
     packed file is read from its start, and a value in a CSV file may contain newlines: neither can
-    be cut.
+    be cut, and documents and databases are not either.
 
     Raises:
         InvalidInputError: a Parquet file has no readable footer.
@@ -150,10 +150,17 @@ def _ranges(file: SourceFile, split_bytes: int) -> list[tuple[int, int]]:
             parts = 1 if file.gzipped else max(1, -(-file.size // split_bytes))
             cuts = [file.size * part // parts for part in range(parts + 1)]
             return list(pairwise(cuts))
-        case FileFormat.CSV:
-            return [(0, file.size)]
         case FileFormat.PARQUET:
             return list(_group(_row_group_bytes(file), split_bytes))
+        case (
+            FileFormat.CSV
+            | FileFormat.JSON
+            | FileFormat.ARROW
+            | FileFormat.SQLITE
+            | FileFormat.DUCKDB
+            | FileFormat.GRAPHML
+        ):
+            return [(0, file.size)]
         case _:
             assert_never(file.format)
 

@@ -1,0 +1,464 @@
+"""Profile sources: for every column how its texts can be read, nulls, distinct values, uniqueness.
+
+A source is read once, batch by batch. Values of columns that can be keys are hashed into files, so
+that uniqueness and containment of a column are exact for inputs of any size.
+
+Invariants:
+- Memory is bounded by a batch and `PARTITION_BYTES` of hashes, whatever the size of the input.
+- What a profile says holds for every record that was read; `records` says how many that were.
+- Two different values have equal hashes with a probability of 2^-64: then a column that is a key is
+  not recognised as one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from omnigraph.importer.readings import QUOTED, READINGS, TEXT, Reading, best, fitting
+from omnigraph.load.formats.raw_batches import (
+    ObjectBatch,
+    RawBatch,
+    RawRecords,
+    Record,
+    TabularBatch,
+    cell_text,
+    is_list,
+    value_at,
+)
+from omnigraph.runner.key_hash import SEED_BYTES, hash_keys
+from omnigraph.schema import catalog as ct
+
+PARTITION_BYTES: Final = 64 << 20
+VALUES_MAX: Final = 64
+"""Of a column with more distinct values the values are not remembered."""
+_HASHED_MAX: Final = 32
+"""Columns of a source that are hashed: candidates for keys and references."""
+_KEY_TEXT_MAX: Final = 512
+_TYPES_MAX: Final = 64
+_SAMPLE: Final = 200
+_DEPTH_MAX: Final = 6
+_SEED: Final = bytes(range(SEED_BYTES))
+_NULL_HASH: Final = np.uint64(0)
+_MIXER: Final = np.uint64(0x9E3779B97F4A7C15)
+VARIANT_SEPARATOR: Final = "\x1f"
+"""Between the parts of the name of a variant of an export of Neo4j."""
+DISCRIMINATORS: Final = ("type", "kind", "_type", "@type", "label", "__typename", "entity")
+
+_ARROW_SCALARS: Final = (
+    (pat.is_boolean, ct.Scalar.BOOL),
+    (pat.is_int8, ct.Scalar.I32),
+    (pat.is_int16, ct.Scalar.I32),
+    (pat.is_int32, ct.Scalar.I32),
+    (pat.is_int64, ct.Scalar.I64),
+    (pat.is_uint8, ct.Scalar.U32),
+    (pat.is_uint16, ct.Scalar.U32),
+    (pat.is_uint32, ct.Scalar.U32),
+    (pat.is_uint64, ct.Scalar.U64),
+    (pat.is_float16, ct.Scalar.F32),
+    (pat.is_float32, ct.Scalar.F32),
+    (pat.is_float64, ct.Scalar.F64),
+    (pat.is_date, ct.Scalar.DATE),
+    (pat.is_timestamp, ct.Scalar.DATETIME),
+    (pat.is_string, ct.Scalar.STRING),
+    (pat.is_large_string, ct.Scalar.STRING),
+    (pat.is_string_view, ct.Scalar.STRING),
+)
+
+
+@dataclass(slots=True)
+class ColumnProfile:
+    """What is known about one column."""
+
+    path: str
+    records: int = 0
+    nulls: int = 0
+    empties: int = 0
+    """Texts without a character."""
+    readings: tuple[Reading, ...] = READINGS
+    filled_readings: tuple[Reading, ...] = READINGS
+    """The readings of the texts that are not empty."""
+    values: Counter[str] | None = field(default_factory=Counter)
+    sample: list[str] = field(default_factory=list)
+    """The first texts."""
+    text_max: int = 0
+    integer_max: int = 0
+    arrow_type: pa.DataType | None = None
+    """The type of values that are not texts."""
+    item_kinds: set[str] = field(default_factory=set)
+    lengths: set[int] = field(default_factory=set)
+    lists: int = 0
+    """Values that are lists of scalars."""
+    hashes: Path | None = None
+
+    @property
+    def has_values(self) -> bool:
+        return self.nulls < self.records
+
+    @property
+    def is_list(self) -> bool:
+        if self.arrow_type is not None:
+            return is_list(self.arrow_type)
+        return self.lists > 0 and self.lists == self.records - self.nulls
+
+    def reading(self) -> tuple[Reading, str]:
+        """How the texts are read, and why not more specifically."""
+        reading, why = best(self.readings)
+        if reading is TEXT and self.empties and self.empties < self.records - self.nulls:
+            filled, filled_why = best(self.filled_readings)
+            if filled is not TEXT:
+                return filled, filled_why
+        return reading, why
+
+    @property
+    def empty_is_null(self) -> bool:
+        """Whether texts without a character stand for a missing value."""
+        return bool(self.empties) and self.reading()[0] is not TEXT
+
+    @property
+    def missing(self) -> int:
+        return self.nulls + (self.empties if self.empty_is_null else 0)
+
+    def scalar(self) -> ct.Scalar | None:
+        """The type of the values, unless they are lists or nested."""
+        if self.arrow_type is not None:
+            return next((s for test, s in _ARROW_SCALARS if test(self.arrow_type)), None)
+        return self.reading()[0].scalar
+
+    def add(self, column: pa.Array, *, quoted: bool) -> None:
+        """Take in the values of a batch; `quoted` tells that texts were quoted in JSON."""
+        self.records += len(column)
+        self.nulls += column.null_count
+        if not pat.is_string(column.type):
+            self._add_typed(column)
+            return
+        texts = column.drop_null()
+        if not len(texts):
+            return
+        filled = texts.filter(pc.not_equal(texts, ""))
+        self.empties += len(texts) - len(filled)
+        if quoted:
+            self.readings = tuple(reading for reading in self.readings if reading in QUOTED)
+            self.filled_readings = tuple(r for r in self.filled_readings if r in QUOTED)
+        self.filled_readings = fitting(self.filled_readings, filled)
+        self.readings = self.filled_readings if not self.empties else (TEXT,)
+        self.text_max = max(self.text_max, pc.max(pc.utf8_length(texts)).as_py())
+        if any(reading.name == "integer" for reading in self.filled_readings) and len(filled):
+            widest = pc.max(pc.abs(filled.cast(pa.int64()))).as_py()
+            self.integer_max = max(self.integer_max, widest)
+        if len(self.sample) < _SAMPLE:
+            self.sample += filled.slice(0, _SAMPLE - len(self.sample)).to_pylist()
+        self._add_values(texts)
+
+    def _add_typed(self, column: pa.Array) -> None:
+        self.arrow_type = column.type
+        if is_list(column.type):
+            present = column.drop_null()
+            self.lists += len(present)
+            if len(self.lengths) < 2:
+                self.lengths.update(pc.unique(pc.list_value_length(present)).to_pylist()[:2])
+            return
+        if pat.is_integer(column.type) and len(column) > column.null_count:
+            low, high = pc.min_max(column).as_py().values()
+            self.integer_max = max(self.integer_max, abs(low), abs(high))
+
+    def _add_values(self, texts: pa.StringArray) -> None:
+        if self.values is None:
+            return
+        counts = pc.value_counts(texts)
+        if len(counts) + len(self.values) > 2 * VALUES_MAX:
+            self.values = None
+            return
+        for row in counts.to_pylist():
+            self.values[row["values"]] += row["counts"]
+        if len(self.values) > VALUES_MAX:
+            self.values = None
+
+    def add_lists(self, lists: Iterable[Sequence[Any]]) -> None:
+        """Take in lists of scalars."""
+        for items in lists:
+            self.lists += 1
+            if len(self.lengths) < 2:
+                self.lengths.add(len(items))
+            self.item_kinds.update(type(item).__name__ for item in items)
+
+
+@dataclass(slots=True)
+class SourceProfile:
+    """What is known about the records of one source, or of the items of a list in them.
+
+    `children` are lists of objects by path. `objects` are the paths of nested objects. `variants`
+    are the profiles of the records by the value of `discriminator`, if they have one.
+    """
+
+    name: str
+    folder: Path = field(repr=False)
+    each: str | None = None
+    records: int = 0
+    columns: dict[str, ColumnProfile] = field(default_factory=dict)
+    children: dict[str, SourceProfile] = field(default_factory=dict)
+    objects: set[str] = field(default_factory=set)
+    discriminator: str | None = None
+    variants: dict[str, SourceProfile] = field(default_factory=dict)
+    is_complete: bool = True
+    """Whether all records were read."""
+
+    def add(self, batch: RawBatch) -> None:
+        if isinstance(batch, ObjectBatch):
+            self._add_variants(batch)
+            self._add_objects(batch)
+        else:
+            assert isinstance(batch, TabularBatch)
+            self._add_table(batch)
+        self.records += len(batch)
+
+    def _add_table(self, batch: TabularBatch) -> None:
+        for name in batch.names():
+            self._add_column(name, batch.column(name), batch)
+
+    def _add_column(self, path: str, column: pa.Array, batch: TabularBatch) -> None:
+        if pat.is_struct(column.type):
+            self.objects.add(path)
+            for member in column.type:
+                inner = f"{path}.{member.name}"
+                self._add_column(inner, batch.column(inner), batch)
+            return
+        if is_list(column.type) and pat.is_struct(column.type.value_type):
+            child = self.children.get(path)
+            if child is None:
+                child = self.children[path] = self._child(path)
+            if len(batch):
+                unnested = batch.unnest(path, None)
+                for member in column.type.value_type:
+                    inner = f"{path}.{member.name}"
+                    child._add_column(inner, unnested.column(inner), unnested)  # noqa: SLF001
+                child.records += len(unnested)
+            return
+        self._profile(path, column, quoted=False)
+
+    def _child(self, path: str) -> SourceProfile:
+        return SourceProfile(
+            name=path, folder=self._subfolder(f"each-{len(self.children)}"), each=path
+        )
+
+    def _subfolder(self, name: str) -> Path:
+        folder = self.folder / name
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def _add_variants(self, batch: ObjectBatch) -> None:
+        """Profile records apart by the value that names their type."""
+        if self.each is not None or not len(batch):
+            return
+        if not self.records and self.discriminator is None:
+            self.discriminator = next(
+                (
+                    name
+                    for name in DISCRIMINATORS
+                    if all(isinstance(record.get(name), str) for record in batch.records)
+                ),
+                None,
+            )
+        if self.discriminator is None:
+            return
+        by_value: dict[str, list[int]] = {}
+        for row, record in enumerate(batch.records):
+            value = _variant(record, self.discriminator)
+            if value is None:
+                self.discriminator, self.variants = None, {}
+                return
+            by_value.setdefault(value, []).append(row)
+        if len({*by_value, *self.variants}) > _TYPES_MAX:
+            self.discriminator, self.variants = None, {}
+            return
+        for value, rows in by_value.items():
+            variant = self.variants.get(value)
+            if variant is None:
+                folder = self._subfolder(f"type-{len(self.variants)}")
+                variant = self.variants[value] = SourceProfile(name=value, folder=folder)
+            part = batch.take(np.array(rows, np.int64))
+            variant._add_objects(part)
+            variant.records += len(part)
+
+    def _add_objects(self, batch: ObjectBatch, prefix: str = "", depth: int = 0) -> None:
+        """Profile the members of objects; nested objects by their paths."""
+        names: dict[str, None] = {}
+        for record in batch.records:
+            inner = value_at(record, prefix) if prefix else record
+            if isinstance(inner, dict):
+                names |= dict.fromkeys(inner)
+        for name in names:
+            path = f"{prefix}.{name}" if prefix else name
+            values = [value_at(record, path) for record in batch.records]
+            present = [value for value in values if value is not None]
+            if present and depth < _DEPTH_MAX and all(isinstance(v, dict) for v in present):
+                self.objects.add(path)
+                self._add_objects(batch, path, depth + 1)
+            elif present and _lists_objects(present):
+                child = self.children.get(path)
+                if child is None:
+                    child = self.children[path] = self._child(path)
+                unnested = batch.unnest(path, None)
+                child._add_objects(unnested, path)  # noqa: SLF001 - the same class
+                child.records += len(unnested)
+            else:
+                self._add_values(path, batch, present)
+
+    def _add_values(self, path: str, batch: ObjectBatch, present: Sequence[Any]) -> None:
+        quoted = any(isinstance(value, str) for value in present)
+        self._profile(path, batch.column(path), quoted=quoted)
+        lists = [value for value in present if isinstance(value, list)]
+        self.columns[path].add_lists(lists)
+
+    def _profile(self, path: str, column: pa.Array, *, quoted: bool) -> None:
+        profile = self.columns.get(path)
+        if profile is None:
+            profile = self.columns[path] = ColumnProfile(path=path)
+            profile.nulls = profile.records = self.records
+            if len(self.columns) <= _HASHED_MAX:
+                profile.hashes = self.folder / f"column-{len(self.columns)}"
+        elif profile.records < self.records:
+            # A path that some records do not have.
+            profile.nulls += self.records - profile.records
+            profile.records = self.records
+        profile.add(column, quoted=quoted)
+        if profile.hashes is not None:
+            _hash(profile, column, self.records)
+
+    def finish(self) -> None:
+        """Count the records that lack a path as nulls."""
+        for profile in self.columns.values():
+            profile.nulls += self.records - profile.records
+            profile.records = self.records
+        for inner in (*self.children.values(), *self.variants.values()):
+            inner.finish()
+
+    def read_hashes(self, path: str) -> np.ndarray | None:
+        """The hashes of a column, one per record; 0 for null. None if it is no key or reference."""
+        profile = self.columns[path]
+        if profile.hashes is None or not profile.hashes.exists():
+            return None
+        stored = np.memmap(profile.hashes, np.uint64, mode="r")
+        if len(stored) < self.records:
+            return np.concatenate([stored, np.zeros(self.records - len(stored), np.uint64)])
+        return stored
+
+
+def _variant(record: Record, discriminator: str) -> str | None:
+    """What names the type of a record; for exports of Neo4j together with its labels."""
+    value = record.get(discriminator)
+    if value == "node" and isinstance(record.get("labels"), list):
+        return VARIANT_SEPARATOR.join((value, str(cell_text(record["labels"]))))
+    ends = [record.get(side) for side in ("start", "end")]
+    if value == "relationship" and all(isinstance(end, dict) for end in ends):
+        labels = [str(cell_text(value_at(record, f"{side}.labels"))) for side in ("start", "end")]
+        return VARIANT_SEPARATOR.join((value, str(record.get("label")), *labels))
+    return value if isinstance(value, str) else None
+
+
+def _lists_objects(values: Sequence[Any]) -> bool:
+    lists = [value for value in values if isinstance(value, list)]
+    if len(lists) != len(values):
+        return False
+    items = [item for value in lists for item in value]
+    return bool(items) and all(isinstance(item, dict) for item in items)
+
+
+def _hash(profile: ColumnProfile, column: pa.Array, before: int) -> None:
+    """Append the hashes of a batch; a column that can be no key is forgotten."""
+    assert profile.hashes is not None
+    if pat.is_nested(column.type) or pat.is_floating(column.type) or profile.lists:
+        profile.hashes.unlink(missing_ok=True)
+        profile.hashes = None
+        return
+    texts = column if pat.is_string(column.type) else _as_texts(column)
+    if texts is None or profile.text_max > _KEY_TEXT_MAX:
+        profile.hashes.unlink(missing_ok=True)
+        profile.hashes = None
+        return
+    hashes = hash_keys([texts], _SEED)
+    first = hashes.first
+    if hashes.present is not None:
+        first = np.where(hashes.present, first, _NULL_HASH)
+    with profile.hashes.open("ab") as file:
+        missing = before - file.tell() // 8
+        if missing > 0:
+            file.write(bytes(8 * missing))
+        file.write(first.tobytes())
+
+
+def _as_texts(column: pa.Array) -> pa.StringArray | None:
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowException:
+        return None
+
+
+def mix_hashes(columns: Sequence[np.ndarray]) -> np.ndarray:
+    """The hashes of several columns together; 0 where one of them is null."""
+    combined = np.zeros(len(columns[0]), np.uint64)
+    is_null = np.zeros(len(columns[0]), np.bool_)
+    for number, column in enumerate(columns):
+        values = np.asarray(column)
+        is_null |= values == _NULL_HASH
+        combined = (combined ^ values) * _MIXER + np.uint64(number)
+    combined[is_null] = _NULL_HASH
+    return combined
+
+
+def count_distinct(hashes: np.ndarray) -> int:
+    """The number of distinct values that are not null."""
+    return sum(len(part) for part in _distinct_parts(hashes))
+
+
+def count_missing(hashes: np.ndarray, known: np.ndarray) -> tuple[int, int]:
+    """How many distinct values a column has, and how many of them another one does not have."""
+    total = missing = 0
+    for values, others in zip(
+        _distinct_parts(hashes, len(known)), _distinct_parts(known, len(hashes)), strict=True
+    ):
+        total += len(values)
+        missing += int((~np.isin(values, others, assume_unique=True)).sum())
+    return total, missing
+
+
+def _distinct_parts(hashes: np.ndarray, other: int = 0) -> Iterator[np.ndarray]:
+    """The distinct values, a range of hashes at a time."""
+    parts = max(1, -(-8 * max(len(hashes), other) // PARTITION_BYTES))
+    step = (1 << 64) // parts + 1
+    for part in range(parts):
+        low, high = part * step, min((part + 1) * step - 1, (1 << 64) - 1)
+        chosen = _within(hashes, np.uint64(low), np.uint64(high))
+        unique = np.unique(chosen)
+        yield unique[unique != _NULL_HASH]
+
+
+def _within(hashes: np.ndarray, low: np.uint64, high: np.uint64) -> np.ndarray:
+    rows = 1 << 20
+    pieces = [
+        (block := np.asarray(hashes[start : start + rows]))[(block >= low) & (block <= high)]
+        for start in range(0, len(hashes), rows)
+    ]
+    return np.concatenate(pieces) if pieces else np.array([], np.uint64)
+
+
+def profile_source(
+    name: str, records: Iterable[RawRecords], folder: Path, *, records_max: int | None = None
+) -> SourceProfile:
+    """Profile all records of a source, or the first ones."""
+    profile = SourceProfile(name=name, folder=folder)
+    for raw in records:
+        profile.add(raw.batch)
+        if records_max is not None and profile.records >= records_max:
+            profile.is_complete = False
+            break
+    profile.finish()
+    return profile

@@ -1,0 +1,433 @@
+"""Apply a mapping to raw records: rows that passed all checks of a single row, or refusals.
+
+Invariants:
+- Every row that a rule yields is returned once, as a row or as a refusal; `SplitEnd` counts them,
+  and the records that no rule takes. A record can yield several rows, which are checked and refused
+  one by one at the place of the record.
+- A value that a rule cannot parse stays as it came, so that the refusal quotes it.
+- Ids of edges are the JSON array of the ids of their ends and of the columns that the rule names.
+- Memory is bounded by a batch, and by the last rows that a distinct rule has yielded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from omnigraph.errors import InvalidInputError
+from omnigraph.ids import canonical_column, join_spellings, key_properties
+from omnigraph.language.diagnostics import did_you_mean
+from omnigraph.load.formats.csv_files import cell_column, cell_row
+from omnigraph.load.formats.json_record import Claim
+from omnigraph.load.formats.mapping import (
+    Condition,
+    EdgeMapping,
+    Endpoint,
+    NodeMapping,
+    Rule,
+    SourceMapping,
+    UnknownColumns,
+    ValueMapping,
+)
+from omnigraph.load.formats.raw_batches import RawBatch, RawRecords, TabularBatch
+from omnigraph.load.formats.records import Parsed, Refusal, SplitEnd
+from omnigraph.load.formats.row_validator import (
+    Places,
+    RowValidator,
+    ValidatedRows,
+    in_input_order,
+    together,
+)
+from omnigraph.load.formats.text_values import parse_texts
+from omnigraph.load.formats.values import Column
+from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN, edge_table_key, node_table_key
+from omnigraph.schema import catalog as ct
+from omnigraph.validation.constraints import rules_of
+from omnigraph.validation.input.intake import NewIds
+from omnigraph.validation.violations import Reason, shown
+
+_TEXT: Final = ct.ScalarType(scalar=ct.Scalar.STRING)
+_SEEN_MAX: Final = 1 << 18
+"""So many rows of a distinct rule a task remembers; later it may yield a row again."""
+_ENCODER: Final = msgspec.json.Encoder()
+_NO_ROWS: Final = ValidatedRows()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rows:
+    """Rows of one type before they are checked: values, the texts they came from, and places.
+
+    `batch` has a record for each row, to show it.
+    """
+
+    batch: RawBatch
+    columns: dict[str, pa.Array]
+    originals: dict[str, pa.Array]
+    doubted: npt.NDArray[np.bool_]
+
+    @property
+    def places(self) -> Places:
+        return self.batch.places
+
+
+@dataclass(slots=True)
+class _Seen:
+    """The rows that a distinct rule has yielded."""
+
+    texts: set[str | None] = field(default_factory=set)
+
+    def new_rows(self, texts: pa.StringArray) -> npt.NDArray[np.int64]:
+        rows: list[int] = []
+        for row, text in enumerate(texts.to_pylist()):
+            if text not in self.texts:
+                if len(self.texts) >= _SEEN_MAX:
+                    self.texts.clear()
+                self.texts.add(text)
+                rows.append(row)
+        return np.array(rows, np.int64)
+
+
+class MappedParser:
+    """Applies the mapping of one source, batch by batch."""
+
+    def __init__(
+        self,
+        mapping: SourceMapping,
+        catalog: ct.Catalog,
+        *,
+        new_ids: NewIds,
+        partial: bool,
+        where: str,
+    ) -> None:
+        self._mapping = mapping
+        self._catalog = catalog
+        self._where = where
+        self._known = frozenset(
+            name for path in mapping.paths() for name in (path, path.partition(".")[0])
+        )
+        self._seen: dict[object, _Seen] = {}
+        self._validators: dict[str, RowValidator] = {}
+        self._new_ids = new_ids
+        self._partial = partial
+
+    def parse(self, records: Iterable[RawRecords]) -> Iterator[Parsed]:
+        """All rows of the records, in order; the last item is `SplitEnd`.
+
+        Raises:
+            InvalidInputError: the records have a column that the mapping does not know.
+        """
+        lines = count = 0
+        for raw in records:
+            lines = raw.lines
+            checked = together([ValidatedRows(refusals=raw.refusals), self._validate(raw.batch)])
+            count += sum(len(rows.places) for rows in checked.rows) + len(checked.refusals)
+            yield from in_input_order(checked)
+        yield SplitEnd(lines=lines, records=count)
+
+    def _validate(self, batch: RawBatch) -> ValidatedRows:
+        batch, refusals = self._without_unknown(batch)
+        if not len(batch):
+            return ValidatedRows(refusals=refusals)
+        taken = np.zeros(len(batch), np.bool_)
+        parts = [ValidatedRows(refusals=refusals)]
+        for number, rule in enumerate(self._mapping.rules):
+            mask = _meets(batch, rule.where)
+            taken |= mask
+            chosen = batch if mask.all() else batch.take(np.flatnonzero(mask))
+            if rule.each is not None:
+                chosen = chosen.unnest(rule.each, rule.each_split)
+            if len(chosen):
+                parts.append(self._rows_of(number, rule, chosen))
+        parts.append(ValidatedRows(refusals=tuple(self._untaken(batch, taken))))
+        return together(parts)
+
+    def _rows_of(self, number: int, rule: Rule, batch: RawBatch) -> ValidatedRows:
+        if isinstance(rule, NodeMapping):
+            return self._nodes(number, rule, batch)
+        return self._edges(rule, batch)
+
+    def _nodes(self, number: int, rule: NodeMapping, batch: RawBatch) -> ValidatedRows:
+        for path in rule.requires:
+            has_value = batch.column(path).is_valid().to_numpy(zero_copy_only=False)
+            batch = batch if has_value.all() else batch.take(np.flatnonzero(has_value))
+        validator = self._validator(node_table_key(rule.type))
+        if rule.distinct:
+            columns = [batch.column(value.column) for value in rule.properties.values()]
+            seen = self._seen.setdefault(number, _Seen())
+            batch = batch.take(seen.new_rows(_row_texts(columns)))
+        if not len(batch):
+            return _NO_ROWS
+        extra: dict[str, pa.Array] = {}
+        if number == 0 and self._mapping.kept_in is not None:
+            extra[self._mapping.kept_in] = self._keep_unknown(batch)
+        if rule.id is not None:
+            extra[ID_COLUMN] = _values(batch, rule.id, _TEXT)[1]
+        return _check(self._build(batch, rule.properties, extra, validator), validator)
+
+    def _edges(self, rule: EdgeMapping, batch: RawBatch) -> ValidatedRows:
+        validator = self._validator(edge_table_key(rule.type))
+        ends = [self._end(end, batch) for end in (rule.source, rule.target)]
+        created: list[ValidatedRows] = []
+        present = ends[0].ids.is_valid().to_numpy(zero_copy_only=False)
+        present &= ends[1].ids.is_valid().to_numpy(zero_copy_only=False)
+        for end, ids in zip((rule.source, rule.target), ends, strict=True):
+            if end.create:
+                created.append(self._create(end, ids, batch, present))
+        rows = np.flatnonzero(present) if rule.optional else np.arange(len(batch))
+        if not len(rows):
+            return together(created)
+        mask = pa.array(rows)
+        source, target = (end.ids.take(mask) for end in ends)
+        batch = batch.take(rows)
+        extra = {SOURCE_COLUMN: source, TARGET_COLUMN: target}
+        if not rule.new_id:
+            extra[ID_COLUMN] = _edge_ids(batch, rule, source, target)
+        checked = _check(self._build(batch, rule.properties, extra, validator), validator)
+        return together([*created, checked])
+
+    def _build(
+        self,
+        batch: RawBatch,
+        properties: Mapping[str, ValueMapping],
+        extra: Mapping[str, pa.Array],
+        validator: RowValidator,
+    ) -> _Rows:
+        # The id is always there, because a table without columns has no rows.
+        columns = {ID_COLUMN: pa.nulls(len(batch), pa.string()), **extra}
+        originals = dict(columns)
+        doubted = np.zeros(len(batch), np.bool_)
+        for name, value in properties.items():
+            column, originals[name] = _values(
+                batch, value, validator.declared.properties[name].type
+            )
+            columns[name] = column.values
+            if column.doubted is not None:
+                doubted |= column.doubted
+        return _Rows(batch=batch, columns=columns, originals=originals, doubted=doubted)
+
+    def _end(self, end: Endpoint, batch: RawBatch) -> _EndIds:
+        """The ids of the nodes at one end; a value that is none of its type stays as it is."""
+        node = self._catalog.nodes[end.type]
+        if node.key is None:
+            (value,) = end.key.values()
+            texts = _values(batch, value, _TEXT)[1]
+            return _EndIds(ids=texts, columns={ID_COLUMN: texts})
+        spellings: list[pa.Array] = []
+        columns: dict[str, pa.Array] = {}
+        for member in key_properties(node):
+            column, original = _values(batch, end.key[member.name], member.type)
+            columns[member.name] = column.values
+            texts = original if pat.is_string(original.type) else original.cast(pa.string())
+            spellings.append(_spell(member, column, texts))
+        if len(spellings) == 1:
+            return _EndIds(ids=spellings[0], columns=columns)
+        complete = np.ones(len(batch), np.bool_)
+        for spelling in spellings:
+            complete &= spelling.is_valid().to_numpy(zero_copy_only=False)
+        joined = join_spellings([spelling.fill_null("") for spelling in spellings])
+        return _EndIds(ids=pc.if_else(pa.array(complete), joined, None), columns=columns)
+
+    def _create(
+        self, end: Endpoint, ids: _EndIds, batch: RawBatch, present: npt.NDArray[np.bool_]
+    ) -> ValidatedRows:
+        """The nodes of an end that this task has not yielded yet, with nothing but their key."""
+        usable = present.copy()
+        for values in ids.columns.values():
+            usable &= values.is_valid().to_numpy(zero_copy_only=False)
+        rows = np.flatnonzero(usable)
+        seen = self._seen.setdefault(end.type, _Seen())
+        rows = rows[seen.new_rows(ids.ids.take(pa.array(rows)))]
+        if not len(rows):
+            return _NO_ROWS
+        columns = {name: values.take(pa.array(rows)) for name, values in ids.columns.items()}
+        columns.setdefault(ID_COLUMN, pa.nulls(len(rows), pa.string()))
+        built = _Rows(
+            batch=batch.take(rows),
+            columns=columns,
+            originals=columns,
+            doubted=np.zeros(len(rows), np.bool_),
+        )
+        return _check(built, self._validator(node_table_key(end.type)))
+
+    def _validator(self, table_key: str) -> RowValidator:
+        if table_key not in self._validators:
+            declared = self._catalog.tables()[table_key]
+            self._validators[table_key] = RowValidator(
+                declared=declared,
+                rules=rules_of(declared),
+                new_ids=self._new_ids,
+                partial=self._partial,
+            )
+        return self._validators[table_key]
+
+    def _without_unknown(self, batch: RawBatch) -> tuple[RawBatch, tuple[Refusal, ...]]:
+        """The batch without records that have unknown columns, if these are errors."""
+        if self._mapping.unknown is not UnknownColumns.ERROR:
+            return batch, ()
+        unknown = [name for name in batch.names() if name not in self._known]
+        if not unknown:
+            return batch, ()
+        if isinstance(batch, TabularBatch):
+            raise _unknown_column(self._where, unknown[0], self._known)
+        others = batch.others(self._known)
+        refusals = tuple(
+            Refusal(
+                place=int(batch.places[row]),
+                type_name=None,
+                reason=Reason.UNKNOWN_COLUMN,
+                message=_no_rule(next(iter(names)), self._known),
+                raw=batch.raw(row),
+            )
+            for row, names in enumerate(others)
+            if names
+        )
+        rows = np.array([row for row, names in enumerate(others) if not names], np.int64)
+        return batch.take(rows), refusals
+
+    def _keep_unknown(self, batch: RawBatch) -> pa.Array:
+        texts = [
+            _ENCODER.encode(other).decode() if other else None
+            for other in batch.others(self._known)
+        ]
+        return pa.array(texts, pa.string())
+
+    def _untaken(self, batch: RawBatch, taken: npt.NDArray[np.bool_]) -> Iterator[Refusal]:
+        conditions = [condition for rule in self._mapping.rules for condition in rule.where]
+        for row in np.flatnonzero(~taken).tolist():
+            column = conditions[0].column if conditions else ""
+            value = batch.take(np.array([row])).column(column)[0].as_py() if column else None
+            expected = ", ".join(
+                dict.fromkeys(text for condition in conditions for text in condition.equals)
+            )
+            yield Refusal(
+                place=int(batch.places[row]),
+                type_name=None,
+                reason=Reason.UNKNOWN_TYPE,
+                message=f"{column}: found {shown(value)}, expected one of {expected:.200}",
+                raw=batch.raw(row),
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _EndIds:
+    """The ids at one end of edges, and the values of the key that they are made of."""
+
+    ids: pa.Array
+    columns: Mapping[str, pa.Array]
+
+
+def _meets(batch: RawBatch, conditions: Iterable[Condition]) -> npt.NDArray[np.bool_]:
+    met = np.ones(len(batch), np.bool_)
+    for condition in conditions:
+        texts = _texts(batch.column(condition.column))
+        expected = pa.array(condition.equals, pa.string())
+        met &= pc.is_in(texts, expected).to_numpy(zero_copy_only=False)
+    return met
+
+
+def _texts(column: pa.Array) -> pa.Array:
+    """Any values as texts; nested ones as JSON."""
+    if pat.is_string(column.type):
+        return column
+    if pat.is_nested(column.type):
+        items = column.to_pylist()
+        return pa.array([None if item is None else _json(item) for item in items], pa.string())
+    return column.cast(pa.string())
+
+
+def _values(batch: RawBatch, value: ValueMapping, kind: ct.PropertyType) -> tuple[Column, pa.Array]:
+    """The values of a property, and what they were converted from."""
+    source = batch.column(value.column)
+    if not pat.is_string(source.type):
+        is_text = kind == _TEXT or isinstance(kind, ct.EnumType)
+        if value.is_plain and not is_text:
+            return Column(values=source), source
+        source = _texts(source)
+    texts = source if value.is_plain else parse_texts(source, value, kind)
+    return cell_column(texts, kind), texts
+
+
+def _json(value: Any) -> str:
+    return _ENCODER.encode(value).decode()
+
+
+def _spell(member: ct.Property, column: Column, texts: pa.Array) -> pa.Array:
+    """The canonical spellings of key values; where there is no value, its text."""
+    values = column.values
+    if member.type == _TEXT:
+        return texts
+    sure = values.is_valid().to_numpy(zero_copy_only=False).copy()
+    if column.doubted is not None:
+        sure &= ~column.doubted
+    if sure.all():
+        return canonical_column(member, values)
+    spelled = canonical_column(member, values.filter(pa.array(sure)))
+    return pc.replace_with_mask(texts, pa.array(sure), spelled)
+
+
+def _edge_ids(
+    batch: RawBatch, rule: EdgeMapping, source: pa.Array, target: pa.Array
+) -> pa.StringArray:
+    columns = [source] if rule.single else [source, target]
+    columns += [_texts(batch.column(path)) for path in rule.id]
+    return join_spellings([column.fill_null("") for column in columns])
+
+
+def _row_texts(columns: Sequence[pa.Array]) -> pa.StringArray:
+    return join_spellings([_texts(column).fill_null("\x00") for column in columns])
+
+
+def _check(rows: _Rows, validator: RowValidator) -> ValidatedRows:
+    doubted = rows.doubted.copy()
+    sure = np.flatnonzero(~doubted)
+    columns: Mapping[str, pa.Array] = rows.columns
+    if doubted.any():
+        mask = pa.array(~doubted)
+        columns = {name: column.filter(mask) for name, column in columns.items()}
+    passed, bad = validator.passed(columns, rows.places[sure])
+    doubted[sure[bad]] = True
+    again = np.flatnonzero(doubted)
+    if not len(again):
+        return ValidatedRows(rows=(passed,))
+    claims = [_claim(rows, row, validator) for row in again.tolist()]
+    return together([ValidatedRows(rows=(passed,)), validator.claims(claims)])
+
+
+def _claim(rows: _Rows, row: int, validator: RowValidator) -> Claim:
+    texts = {
+        name: column[row].as_py()
+        for name, column in rows.originals.items()
+        if pat.is_string(column.type)
+    }
+    record: dict[str, object] = cell_row(validator.declared, texts)
+    record |= {
+        name: column[row].as_py() for name, column in rows.originals.items() if name not in texts
+    }
+    return Claim(
+        place=int(rows.places[row]),
+        claimed=validator.declared.name,
+        raw=rows.batch.raw(row),
+        declared=validator.declared,
+        row=record,
+    )
+
+
+def _no_rule(name: str, known: Iterable[str]) -> str:
+    hint = did_you_mean(name, known)
+    return f"no rule of the mapping uses {shown(name)}" + (f"; {hint}" if hint else "")
+
+
+def _unknown_column(where: str, name: str, known: Iterable[str]) -> InvalidInputError:
+    return InvalidInputError(
+        f"{where} has a column that is not in the mapping: {_no_rule(name, known)}",
+        next_step="Add the column to the mapping, list it under `ignored`, or import with "
+        "`--unknown-columns ignore` or `keep`.",
+    )

@@ -1,0 +1,374 @@
+"""Imports through the public interface: accounts, policies, repetition, inputs of all kinds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import pandas as pd  # type: ignore[import-untyped]
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import omnigraph
+from omnigraph import ImportOptions, ImportReport, InvalidInputError, LoadRefusedError
+from tests.importer.shapes import write_csv, write_lines
+
+pytestmark = pytest.mark.unit
+
+
+def people(folder: Path) -> list[str]:
+    return [
+        write_csv(folder / "people.csv", "id,name,company_id\n1,Ann,1\n2,Bob,2\n3,Cyd,"),
+        write_csv(folder / "companies.csv", "id,name\n1,Acme\n2,Beta"),
+    ]
+
+
+def rows(root: str, type_name: str) -> list[dict[str, Any]]:
+    table = omnigraph.open(root, read_only=True).scan(type_name).read_all()
+    return sorted(table.to_pylist(), key=lambda row: str(row["id"]))
+
+
+def account(report: ImportReport) -> tuple[int, int]:
+    """What was read, and what came of it."""
+    assert report.load is not None
+    load = report.load
+    return load.read, sum(load.written.values()) + sum(load.quarantined.values())
+
+
+def test_a_query_is_answered_after_one_call(tmp_path: Path) -> None:
+    root = str(tmp_path / "g")
+
+    report = omnigraph.import_data(root, people(tmp_path))
+
+    answer = omnigraph.open(root).query(
+        "query q() { match { $p: Person $p hasCompany $c } return { $p.name, $c.name } }"
+    )
+    assert answer.to_pylist() == [
+        {"p.name": "Ann", "c.name": "Acme"},
+        {"p.name": "Bob", "c.name": "Beta"},
+    ]
+    assert str(report) == "imported 7 rows from 2 sources"
+    assert "HasCompany" in report._repr_html_()
+    assert report.created
+    assert (tmp_path / "g.pg").read_text().endswith(f"\n{report.schema}")
+    assert (tmp_path / "g.map.toml").read_text().endswith(f"\n{report.mapping}")
+
+
+def test_a_changed_reference_moves_its_edge(tmp_path: Path) -> None:
+    root = str(tmp_path / "g")
+    files = people(tmp_path)
+    omnigraph.import_data(root, files)
+    write_csv(tmp_path / "people.csv", "id,name,company_id\n1,Ann,2\n2,Bob,2\n4,Dan,1")
+
+    again = omnigraph.import_data(root, files)
+
+    assert again.load is not None
+    assert again.load.inserted["Person"] == 1
+    ends = {(row["src"], row["dst"]) for row in rows(root, "HasCompany")}
+    assert ends == {("1", "2"), ("2", "2"), ("4", "1")}
+
+
+def test_rejected_records_are_grouped_by_cause_with_the_fix(tmp_path: Path) -> None:
+    root = str(tmp_path / "g")
+    header = "id,age\n"
+    good = "".join(f"{number},{number % 90}\n" for number in range(100))
+    omnigraph.import_data(root, write_csv(tmp_path / "people.csv", header + good))
+    bad = "100,old\n101,older\n102\n,7\n"
+    write_csv(tmp_path / "people.csv", header + good + bad)
+
+    report = omnigraph.import_data(root, str(tmp_path / "people.csv"))
+
+    read, accounted = account(report)
+    assert read == accounted == 104
+    causes = {(cause.count, cause.reason, cause.column) for cause in report.causes}
+    assert causes == {
+        (2, "wrong_type", "age"),
+        (1, "malformed", ""),
+        (1, "missing_required", "person_id"),
+    }
+    (wrong, *_) = report.causes
+    assert wrong.example == "found 'old', expected I64"
+    assert "`parse`" in wrong.fix
+    assert report.load is not None
+    assert report.load.quarantine is not None
+
+
+def test_more_rejected_records_than_allowed_are_refused_with_causes(tmp_path: Path) -> None:
+    root = str(tmp_path / "g")
+    path = write_csv(tmp_path / "people.csv", "id,age\n1,2\n2,3")
+    omnigraph.import_data(root, path)
+    write_csv(tmp_path / "people.csv", "id,age\n1,x\n2,y\n3,4")
+
+    with pytest.raises(LoadRefusedError, match=r"2 wrong_type: Person\.age: found 'x'") as refused:
+        omnigraph.import_data(root, path)
+
+    assert "--map" in str(refused.value)
+    assert [row["age"] for row in rows(root, "Person")] == [2, 3]
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_unknown_columns_are_a_choice(tmp_path: Path, ending: str) -> None:
+    root = str(tmp_path / "g")
+
+    def write(records: list[dict[str, Any]]) -> str:
+        path = tmp_path / f"people.{ending}"
+        if ending == "jsonl":
+            return write_lines(path, records)
+        lines = [",".join(map(str, record.values())) for record in records]
+        return write_csv(path, "\n".join([",".join(records[0]), *lines]))
+
+    keep = ImportOptions(unknown_columns="keep", max_rejected="100%")
+    omnigraph.import_data(root, write([{"id": 1, "name": "Ann"}]), options=keep)
+    path = write([{"id": 2, "name": "Bob", "nmae": "B"}])
+
+    kept = omnigraph.import_data(root, path, options=keep)
+    ignored = omnigraph.import_data(root, path, options=ImportOptions(unknown_columns="ignore"))
+
+    assert account(kept) == account(ignored) == (1, 1)
+    assert rows(root, "Person")[1]["extra"] == '{"nmae":"B"}'
+    error = ImportOptions(unknown_columns="error")
+    with pytest.raises((InvalidInputError, LoadRefusedError), match="'nmae'; did you mean `name`"):
+        omnigraph.import_data(root, path, options=error)
+
+
+def test_missing_endpoints_are_rejected_or_created(tmp_path: Path) -> None:
+    files = [
+        write_csv(
+            tmp_path / "people.csv", "id,name,company_id\n1,Ann,1\n2,Bob,2\n3,Cyd,3\n4,Dan,4"
+        ),
+        write_csv(tmp_path / "companies.csv", "id,name\n1,Acme\n2,Beta\n3,Gamma"),
+    ]
+    few = ImportOptions(max_rejected=1)
+    rejecting = omnigraph.import_data(str(tmp_path / "r"), files, options=few)
+    create = ImportOptions(missing_endpoints="create")
+    creating = omnigraph.import_data(str(tmp_path / "c"), files, options=create)
+
+    assert account(rejecting)[0] == account(rejecting)[1]
+    assert [(cause.reason, cause.count) for cause in rejecting.causes] == [("missing_endpoint", 1)]
+    assert "--missing-endpoints create" in rejecting.causes[0].fix
+    assert creating.causes == ()
+    assert [row["name"] for row in rows(str(tmp_path / "c"), "Company")] == [
+        "Acme",
+        "Beta",
+        "Gamma",
+        None,
+    ]
+
+
+def test_edited_mappings_rename_split_parse_and_default(tmp_path: Path) -> None:
+    path = write_csv(
+        tmp_path / "people.csv",
+        "nr,who,born,score,langs,flag,friends\n1,Ann,17.05.1990,'1.234.5',de/en,J,2;3\n"
+        "2,Bob,n/a,,,N,\n3,Cyd,01.01.2000,7,fr,,1",
+    )
+    schema = """
+node Person { nr: I64 @key name: String born: Date? score: F64? langs: [String]? flag: Bool }
+edge Knows: Person -> Person
+"""
+    mapping = """
+version = 1
+[[source]]
+name = "people"
+[[source.node]]
+type = "Person"
+[source.node.properties]
+nr = "nr"
+name = "who"
+born = { column = "born", parse = "date", format = "%d.%m.%Y", null = "n/a" }
+score = { column = "score", parse = "number", null = "'1.234.5'" }
+langs = { column = "langs", split = "/" }
+flag = { column = "flag", parse = "boolean", true = "J", false = "N", default = false }
+[[source.edge]]
+type = "Knows"
+each = "friends"
+each_split = ";"
+from = { type = "Person", key = { nr = "nr" } }
+to = { type = "Person", key = { nr = "friends" } }
+"""
+    root = str(tmp_path / "g")
+
+    report = omnigraph.import_data(root, path, mapping=mapping, schema=schema, on_error="fail")
+
+    assert report.load is not None
+    assert dict(report.load.written) == {"Person": 3, "Knows": 3}
+    ann, bob, cyd = rows(root, "Person")
+    assert (ann["name"], str(ann["born"]), ann["langs"], ann["flag"]) == (
+        "Ann",
+        "1990-05-17",
+        ["de", "en"],
+        True,
+    )
+    assert (bob["born"], bob["langs"], bob["flag"]) == (None, None, False)
+    assert (cyd["score"], cyd["flag"]) == (7.0, False)
+    assert {(e["src"], e["dst"]) for e in rows(root, "Knows")} == {
+        ("1", "2"),
+        ("1", "3"),
+        ("3", "1"),
+    }
+
+
+FRAMES = {
+    "people": {"id": [1, 2], "name": ["Ann", "Bob"], "town_id": ["u", None]},
+    "towns": {"code": ["u"], "size": [1.5]},
+}
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [pa.table, pl.DataFrame, pd.DataFrame, lambda data: pa.table(data).to_pylist()],
+    ids=["arrow", "polars", "pandas", "dicts"],
+)
+def test_frames_are_imported_by_name(tmp_path: Path, frame: Any) -> None:
+    root = str(tmp_path / "g")
+
+    report = omnigraph.import_data(root, {name: frame(data) for name, data in FRAMES.items()})
+
+    assert report.load is not None
+    assert dict(report.load.written) == {"Person": 2, "Town": 1, "HasTown": 1}
+    assert [row["name"] for row in rows(root, "Person")] == ["Ann", "Bob"]
+
+
+@pytest.mark.parametrize("kind", [nx.DiGraph, nx.MultiDiGraph])
+def test_networkx_graphs_are_imported(tmp_path: Path, kind: Any) -> None:
+    graph = kind()
+    graph.add_node("a", size=1)
+    graph.add_node("b", size=2)
+    graph.add_edge("a", "b", weight=0.5)
+    graph.add_edge("a", "b", weight=0.7)
+
+    report = omnigraph.import_data(str(tmp_path / "g"), graph)
+
+    assert report.load is not None
+    edges = 2 if graph.is_multigraph() else 1
+    assert dict(report.load.written) == {"Node": 2, "Edges": edges}
+
+
+def test_files_that_may_have_been_edited_are_not_overwritten(tmp_path: Path) -> None:
+    files = people(tmp_path)
+    (tmp_path / "g.pg").write_text("// mine\n")
+
+    with pytest.raises(InvalidInputError, match="was edited or not written by an import"):
+        omnigraph.import_data(str(tmp_path / "g"), files)
+
+    assert (tmp_path / "g.pg").read_text() == "// mine\n"
+    assert not (tmp_path / "g").exists()
+
+
+def test_a_refused_import_leaves_no_graph_and_can_be_repeated_otherwise(tmp_path: Path) -> None:
+    files = [
+        write_csv(tmp_path / "people.csv", "id,company_id\n1,1\n2,2\n3,3\n4,4"),
+        write_csv(tmp_path / "companies.csv", "id,name\n1,Acme\n2,Beta"),
+    ]
+    root = str(tmp_path / "g")
+
+    with pytest.raises(LoadRefusedError, match="--missing-endpoints create"):
+        omnigraph.import_data(root, files)
+
+    assert not (tmp_path / "g").exists()
+    assert (tmp_path / "g.map.toml").exists()
+    create = ImportOptions(missing_endpoints="create")
+    assert omnigraph.import_data(root, files, options=create).causes == ()
+
+
+def test_a_new_graph_is_made_from_a_mapping_and_the_schema_that_it_names(tmp_path: Path) -> None:
+    files = people(tmp_path)
+    omnigraph.import_data(str(tmp_path / "g"), files)
+
+    second = omnigraph.import_data(str(tmp_path / "h"), files, mapping=tmp_path / "g.map.toml")
+
+    assert second.created
+    assert second.mapping_file is None
+    assert rows(str(tmp_path / "h"), "Person") == rows(str(tmp_path / "g"), "Person")
+
+
+def test_a_graph_without_a_mapping_is_not_guessed_at(tmp_path: Path) -> None:
+    omnigraph.init(str(tmp_path / "g"), schema="node Person { name: String @key }")
+
+    with pytest.raises(InvalidInputError, match=r"its mapping .* does not"):
+        omnigraph.import_data(str(tmp_path / "g"), people(tmp_path))
+
+
+def test_an_import_into_a_branch_leaves_main_alone(tmp_path: Path) -> None:
+    root = str(tmp_path / "g")
+    files = people(tmp_path)
+    omnigraph.import_data(root, files)
+    write_csv(tmp_path / "people.csv", "id,name,company_id\n9,Eve,1")
+
+    omnigraph.import_data(root, files, options=ImportOptions(branch="dev"))
+
+    graph = omnigraph.open(root)
+    assert graph.count("Person") == 3
+    assert graph.checkout("dev").count("Person") == 4
+
+
+def test_records_without_a_key_have_ids_of_their_content(tmp_path: Path) -> None:
+    root = str(tmp_path / "g")
+    path = write_csv(tmp_path / "logs.csv", "level,text,code\n1,a,5\n1,b,5\n2,a,5\n1,a,5")
+
+    first = omnigraph.import_data(root, path)
+    again = omnigraph.import_data(root, path)
+
+    assert "digest of the record" in first.schema
+    assert account(first) == (4, 4)
+    assert len(rows(root, "Log")) == 3
+    assert again.load is not None
+    assert again.load.inserted == {"Log": 0}
+
+
+def test_parallel_edges_are_told_apart(tmp_path: Path) -> None:
+    path = write_csv(
+        tmp_path / "payments.csv",
+        "from,to,amount,day\na,b,5,2024-01-01\na,b,5,2024-01-02\nb,a,1,2024-01-01",
+    )
+
+    report = omnigraph.import_data(str(tmp_path / "g"), path)
+
+    assert report.load is not None
+    assert dict(report.load.written) == {"Node": 2, "Payments": 3}
+
+
+def test_tables_of_a_json_document_are_sources(tmp_path: Path) -> None:
+    document = {
+        "users": [{"id": 1, "team_id": "x"}, {"id": 2, "team_id": "x"}],
+        "teams": [{"id": "x", "size": 2}],
+    }
+    (tmp_path / "dump.json").write_text(json.dumps(document, indent=1))
+
+    report = omnigraph.import_data(str(tmp_path / "g"), str(tmp_path / "dump.json"))
+
+    assert report.load is not None
+    assert dict(report.load.written) == {"User": 2, "Team": 1, "HasTeam": 2}
+
+
+def test_entities_of_xml_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "net.graphml"
+    path.write_text(
+        '<?xml version="1.0"?><!DOCTYPE g [<!ENTITY a "x">]><graphml><graph>'
+        '<node id="&a;"/></graph></graphml>'
+    )
+
+    with pytest.raises(InvalidInputError, match="document type"):
+        omnigraph.import_data(str(tmp_path / "g"), str(path))
+
+    assert not (tmp_path / "g").exists()
+
+
+def test_servers_are_refused_with_a_way_out(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="psql"):
+        omnigraph.import_data(str(tmp_path / "g"), "postgresql://localhost/db")
+
+
+def test_lists_of_structs_of_parquet_become_nodes(tmp_path: Path) -> None:
+    items = [[{"sku": "x", "n": 1}, {"sku": "x", "n": 2}], []]
+    pq.write_table(pa.table({"id": [1, 2], "items": items}), tmp_path / "orders.parquet")
+    root = str(tmp_path / "g")
+
+    report = omnigraph.import_data(root, str(tmp_path / "orders.parquet"))
+
+    assert report.load is not None
+    assert dict(report.load.written) == {"Order": 2, "Item": 2, "HasItem": 2}
+    assert [row["id"] for row in rows(root, "Item")] == ['["1","0"]', '["1","1"]']

@@ -1,0 +1,131 @@
+"""Mapping files are read as they were written, and what is wrong with one is said with its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import omnigraph
+from omnigraph.errors import InvalidInputError
+from omnigraph.importer.mapping_file import read_mapping, write_mapping
+from omnigraph.load.formats.mapping import (
+    Condition,
+    EdgeMapping,
+    Endpoint,
+    NodeMapping,
+    Parse,
+    SourceMapping,
+    UnknownColumns,
+    ValueMapping,
+)
+from tests.importer.shapes import SHAPES, Shape
+
+pytestmark = pytest.mark.unit
+
+EVERYTHING = SourceMapping(
+    name='odd "name"',
+    nodes=(
+        NodeMapping(
+            type="A",
+            id=ValueMapping(column="*"),
+            properties={
+                "born": ValueMapping(column="b\\d", parse=Parse.DATE, format="%d.%m.%Y"),
+                "tags": ValueMapping(column="t", split="|", null=("", "-")),
+                "n": ValueMapping(column="n", parse=Parse.NUMBER, thousands=".", decimal=","),
+                "ok": ValueMapping(
+                    column="o", parse=Parse.BOOLEAN, true=("J",), false=("N",), default="false"
+                ),
+            },
+            each="x.y",
+            each_split=";",
+            where=(Condition(column="k d", equals=("a", "b")),),
+            distinct=True,
+            requires=("x.y.id",),
+        ),
+    ),
+    edges=(
+        EdgeMapping(
+            type="E",
+            source=Endpoint(type="A", key={"id": ValueMapping(column="*")}),
+            target=Endpoint(type="B", key={"p": ValueMapping(column="q")}, create=True),
+            properties={"w": ValueMapping(column="w")},
+            id=("w",),
+            optional=True,
+        ),
+        EdgeMapping(
+            type="F",
+            source=Endpoint(type="A", key={"p": ValueMapping(column="q")}),
+            target=Endpoint(type="B", key={"p": ValueMapping(column="q")}),
+            new_id=True,
+        ),
+    ),
+    ignored=("unused",),
+    unknown=UnknownColumns.KEEP,
+    kept_in="extra",
+)
+
+
+def test_a_mapping_is_read_as_it_was_written() -> None:
+    text = write_mapping([EVERYTHING], schema="a.pg")
+
+    mapping_file = read_mapping(text, name="a.map.toml")
+
+    assert mapping_file.mappings == (EVERYTHING,)
+    assert mapping_file.schema == "a.pg"
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+def test_inferred_mappings_are_read_as_they_were_written(shape: Shape, tmp_path: Path) -> None:
+    report = omnigraph.import_data(str(tmp_path / "g"), shape.make(tmp_path), dry_run=True)
+
+    mapping_file = read_mapping(report.mapping, name="g.map.toml")
+
+    assert write_mapping(mapping_file.mappings, schema="g.pg") == report.mapping
+
+
+SMALL = """version = 1
+[[source]]
+name = "people"
+[[source.node]]
+type = "Person"
+[source.node.properties]
+name = "name"
+born = { column = "born", parse = "date" }
+[[source.edge]]
+type = "Knows"
+from = { type = "Person", key = { name = "name" } }
+to = { type = "Person", key = { name = "friend" } }
+"""
+SCHEMA = "node Person { name: String @key born: Date? } edge Knows: Person -> Person"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("version = 1", "version = 2", "version: found 2, expected 1"),
+        ("version = 1", "version = ", "is not TOML"),
+        ('name = "people"', 'nmae = "people"', "m.toml:3: source.nmae: .* did you mean `name`"),
+        ('parse = "date"', 'parse = "dat"', "m.toml:8: .*expected date .* did you mean `date`"),
+        ('parse = "date"', 'prase = "date"', "m.toml:8: .*prase: .* did you mean `parse`"),
+        ('parse = "date"', 'format = "%Y"', "m.toml:8: .*expected parse"),
+        ('type = "Person"\n', 'type = "Persn"\n', "m.toml:5: .* did you mean `Person`"),
+        ('name = "name"\nborn', 'nam = "name"\nborn', "m.toml:7: .* did you mean `name`"),
+        ('type = "Knows"', 'type = "Know"', "m.toml:10: .* did you mean `Knows`"),
+        ('key = { name = "friend" }', 'key = { nme = "friend" }', "m.toml:12: .*expected name"),
+        ("from = {", "form = {", "m.toml:11: .* did you mean `from`"),
+        ('name = "name"\nborn', "name = 5\nborn", "m.toml:7: .*found 5, expected a column"),
+    ],
+)
+def test_faults_name_line_key_found_and_expected(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    (tmp_path / "people.csv").write_text("name,born,friend\nAnn,2020-01-01,Ann\n")
+    path = tmp_path / "m.toml"
+    assert old in SMALL
+    path.write_text(SMALL.replace(old, new, 1))
+
+    with pytest.raises(InvalidInputError, match=message):
+        omnigraph.import_data(
+            str(tmp_path / "g"), str(tmp_path / "people.csv"), mapping=path, schema=SCHEMA
+        )
