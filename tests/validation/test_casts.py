@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pyarrow as pa
 import pytest
 from hypothesis import example, given
@@ -52,3 +55,16 @@ def test_a_text_among_many_is_the_date_that_it_is_alone(scalar: Scalar, kind: pa
 
 def bad(cast: Cast) -> list[int]:
     return [row for fault in cast.faults for row in fault.rows]
+
+
+def test_values_are_freed_without_a_garbage_collection() -> None:
+    column = pa.array(["2024-01-01", "never"] * 100)
+    alive = weakref.ref(column)
+
+    gc.disable()
+    try:
+        cast_scalars(column, Scalar.DATE)
+        del column
+        assert alive() is None
+    finally:
+        gc.enable()

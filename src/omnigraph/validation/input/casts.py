@@ -167,20 +167,20 @@ def bisected(
     """Convert all values at once if possible; otherwise bisect down to single values."""
     parts: list[pa.Array] = []
     bad: list[int] = []
-
-    def attempt(start: int, length: int) -> None:
+    # Without a function that calls itself: the cycle would keep the values until the next garbage
+    # collection.
+    pending = [(0, len(source))]
+    while pending:
+        start, length = pending.pop()
         try:
             parts.append(convert(source.slice(start, length)))
         except _FAILURES:
             if length <= 1:
                 bad.append(start)
                 parts.append(pa.nulls(1, target))
-                return
+                continue
             half = length // 2
-            attempt(start, half)
-            attempt(start + half, length - half)
-
-    attempt(0, len(source))
+            pending += [(start + half, length - half), (start, half)]
     faults = (Fault(reason=reason, rows=tuple(bad)),) if bad else ()
     return Cast(values=parts[0] if len(parts) == 1 else pa.concat_arrays(parts), faults=faults)
 
