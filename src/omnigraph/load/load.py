@@ -133,8 +133,10 @@ def load_graph(
             load_input = replace(load_input, frames=_tables(load_input.frames, catalog))
         widening = _widening(objects, catalog, load_input, request.widen)
         catalog = catalog if widening is None else widening.target.catalog
+    split_bytes = _split_bytes(engine, load_input.files)
     job = LoadJob(
-        splits=plan_splits(load_input.files, split_bytes=_split_bytes(engine, load_input.files)),
+        splits=plan_splits(load_input.files, split_bytes=split_bytes),
+        split_bytes=split_bytes,
         frames=load_input.frames,
         mappings=load_input.mappings,
         named=load_input.named,

@@ -1,5 +1,6 @@
 """Load an input as one commit: stage its pieces, check their keys, account for them, write them.
 
+    cut        large CSV files are cut between records; see `formats.splits`
     stage      tasks parse and check records, and keep their rows; see `staging`
     resolve    keyed rules are applied in passes over the keys of staged rows; see `resolve_keys`
     account    the report is complete: refuse, or set rejected records aside
@@ -12,7 +13,7 @@ as fragments of their tables at once, so that they are written once.
 Invariants:
 - A load is one operation, with one commit for all types. The driver holds descriptions, counts and
   a few findings; refused rows are in files.
-- The input is read once. After a lost race the same staged rows are checked again on the new pins.
+- The input is parsed once. After a lost race its staged rows are checked again on the new pins.
 - Files that a load staged and did not publish are removed, as far as the driver knows of them.
   Files of failed tasks are referenced by no version.
 - Pieces are numbered in the order of the input, frames in the order given.
@@ -48,8 +49,14 @@ from omnigraph.load import report as load_report
 from omnigraph.load.completion import Completed, complete
 from omnigraph.load.formats.frames import parse_batches
 from omnigraph.load.formats.mapped import MappedParser
-from omnigraph.load.formats.parse import parse_split
-from omnigraph.load.formats.raw_readers import raw_frame
+from omnigraph.load.formats.parse import parse_split, raw_frame
+from omnigraph.load.formats.splits import (
+    CsvRange,
+    RangeScan,
+    csv_ranges,
+    cut_records,
+    scan_range,
+)
 from omnigraph.load.rejected import StagedLoad, account_of, set_aside
 from omnigraph.load.staging import (
     PieceReport,
@@ -141,6 +148,7 @@ def run_load(
             scratch = stack.enter_context(runner.scratch(job.operation_id))
         else:
             scratch = staged.plan.scratch
+        job = replace(job, splits=_cut_csv_files(job, runner))
         load = _Load(job, runner, scratch, engine, staged)
         stack.callback(load.clean_up)
         return replace(load.run(), stages=runner.stages)
@@ -604,8 +612,25 @@ class _DryRunEnded(Exception):  # noqa: N818 - it ends a run, it reports no erro
     """Ends a dry run before the sidecar is armed."""
 
 
+def _cut_csv_files(job: load_report.LoadJob, runner: Runner) -> tuple[Split, ...]:
+    """The splits of a load, with large CSV files cut between records."""
+    ranges = csv_ranges(job.splits, job.split_bytes)
+    if not ranges:
+        return job.splits
+    size = sum(part.end - part.start for part in ranges)
+    stage = Stage(verb=_VERB, name="find records", size=size)
+    answers = runner.map(stage, ranges, _scan_range, RangeScan)
+    return cut_records(job.splits, ranges, require_answers(answers))
+
+
+def _scan_range(part: CsvRange, task: Task) -> RangeScan:
+    scan = scan_range(part)
+    task.advance(size=part.end - part.start)
+    return scan
+
+
 def _stage_split(plan: StagingPlan, split: Split, task: Task) -> PieceReport:
-    stager = PieceStager(plan, split.number, source=split.file.path)
+    stager = PieceStager(plan, split.number, source=split.file.label)
     parsed = parse_split(split, plan.catalog, new_ids=stager.fresh_ids, partial=plan.partial)
     report = stager.run(parsed, task)
     task.advance(size=_size(split))

@@ -240,9 +240,11 @@ class LoadJob:
     `named` holds the table keys that the source names as a whole (a frame, a typed file): an
     overwrite replaces them even if no record of theirs arrives. Other types are overwritten if one
     of their records passed the row checks. `catalog` has the properties that a `widening` adds.
+    CSV files are cut into splits of about `split_bytes`.
     """
 
     splits: tuple[Split, ...]
+    split_bytes: int
     frames: Mapping[str, object]
     mappings: Mapping[str, SourceMapping]
     named: frozenset[str]

@@ -17,8 +17,9 @@ Invariants:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, Final, assert_never
 
 import msgspec
@@ -32,7 +33,7 @@ from omnigraph.errors import InvalidInputError
 from omnigraph.load.formats import json_record
 from omnigraph.load.formats.input_names import choose_columns
 from omnigraph.load.formats.raw_batches import RawRecords, TabularBatch, require_distinct
-from omnigraph.load.formats.records import Parsed, Refusal, SourceFile, Split, SplitEnd, shown_row
+from omnigraph.load.formats.records import Parsed, Refusal, Split, SplitEnd, shown_row
 from omnigraph.load.formats.row_validator import (
     Places,
     RowValidator,
@@ -40,7 +41,7 @@ from omnigraph.load.formats.row_validator import (
     in_input_order,
     together,
 )
-from omnigraph.load.formats.splits import opened
+from omnigraph.load.formats.splits import opened, shrunk
 from omnigraph.load.formats.values import Column, dates, large_floats, typed_column, unknown_column
 from omnigraph.names import ID_COLUMN
 from omnigraph.schema import catalog as ct
@@ -159,6 +160,9 @@ def _nulls(values: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
 
 RECORD_BYTES_MAX: Final = 8 << 20
 """A record that is longer makes the file unreadable: most likely, a quote is not closed."""
+_HEADER_BYTES: Final = 64 << 10
+_RAW_ROWS: Final = 16_384
+_LINE_END: Final = re.compile(rb"\r\n?|\n")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,8 +179,8 @@ class Ragged:
 class CsvBatch:
     """Records in order: cells as texts, null where there is nothing between two commas.
 
-    `lines` counts all lines of the file up to here. The first batch of a file has no records, only
-    the header's names.
+    `lines` counts all lines of the split up to here. Its first batch has no records, only the
+    header's names.
     """
 
     cells: pa.RecordBatch
@@ -185,14 +189,53 @@ class CsvBatch:
     lines: int
 
 
-def read_csv(file: SourceFile) -> Iterator[CsvBatch]:
-    """Everything a file holds; an empty file has no batch at all.
+def read_csv(split: Split) -> Iterator[CsvBatch]:
+    """Everything a split holds; an empty file has no batch at all.
 
     Raises:
         InvalidInputError: the file is not CSV, or a quote in it is not closed.
     """
-    with opened(file, until=file.size) as stream:
-        yield from _CsvReader(stream, file).batches()
+    with opened(split.file, until=split.end) as stream:
+        yield from _CsvReader(stream, split).batches()
+
+
+class _SplitBytes:
+    """The bytes of a part of a file, below the header of the file."""
+
+    def __init__(self, stream: BinaryIO, split: Split) -> None:
+        self._stream = stream
+        self._split = split
+        self._header = _read_header(stream) if split.start else b""
+        self._missing = split.end - split.start
+        stream.seek(split.start)
+
+    def read(self, size: int) -> bytes:
+        if self._header:
+            data, self._header = self._header[:size], self._header[size:]
+            return data
+        data = self._stream.read(min(size, self._missing))
+        if self._missing and not data:
+            raise shrunk(self._split.file, found=self._split.end - self._missing)
+        self._missing -= len(data)
+        return data
+
+
+def _read_header(stream: BinaryIO) -> bytes:
+    data = b""
+    while len(data) < RECORD_BYTES_MAX and (piece := stream.read(_HEADER_BYTES)):
+        data += piece
+        end = _first_record_end(data)
+        if end:
+            return data[:end]
+    return data
+
+
+def _first_record_end(data: bytes) -> int:
+    """Where the first record ends; 0 if that is not in the data, or a quote is part of a value."""
+    ends = (
+        match for match in _LINE_END.finditer(data) if data.count(b'"', 0, match.start()) % 2 == 0
+    )
+    return next((match.end() for match in ends), 0)
 
 
 class _WholeLines:
@@ -200,7 +243,7 @@ class _WholeLines:
 
     closed = False
 
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, stream: BinaryIO | _SplitBytes) -> None:
         self._stream = stream
         self._last = b""
         self._peeked = b""
@@ -213,13 +256,10 @@ class _WholeLines:
     def peek_record(self, size: int) -> bytes:
         """The first record, which is read again later; at most so many bytes.
 
-        More than the record is returned where a quote belongs to a value, or lines end in CR.
+        More than the record is returned where its end is not found.
         """
         self._peeked = self.read(size)
-        end = self._peeked.find(b"\n")
-        while end >= 0 and self._peeked.count(b'"', 0, end) % 2:
-            end = self._peeked.find(b"\n", end + 1)
-        return self._peeked if end < 0 else self._peeked[: end + 1]
+        return self._peeked[: _first_record_end(self._peeked) or None]
 
     def read(self, size: int) -> bytes:
         if self._peeked:
@@ -243,18 +283,21 @@ class _WholeLines:
 class _CsvReader:
     """Reads one file, and keeps count of its records."""
 
-    def __init__(self, stream: BinaryIO, file: SourceFile) -> None:
-        self._file = file
-        self._stream = _WholeLines(stream)
+    def __init__(self, stream: BinaryIO, split: Split) -> None:
+        self._file = split.file
+        is_whole = split.start == 0 and split.end == split.file.size
+        self._stream = _WholeLines(stream if is_whole else _SplitBytes(stream, split))
         self._aside: dict[int, Ragged] = {}
         self._lines = 1
+        self._header_lines = 1 if split.start else 0
+        """Lines that are read and belong to another split."""
 
     def batches(self) -> Iterator[CsvBatch]:
         reader = self._opened()
         if reader is None:
             return
         last = header = pa.RecordBatch.from_pylist([], schema=reader.schema)
-        yield CsvBatch(cells=header, places=np.array([], np.uint32), ragged=(), lines=self._lines)
+        yield self._batch(header)
         while (cells := self._next(reader)) is not None:
             last = cells if cells.num_rows else last
             yield self._batch(cells)
@@ -267,8 +310,13 @@ class _CsvReader:
     def _batch(self, cells: pa.RecordBatch) -> CsvBatch:
         places = self._place(cells.num_rows)
         passed = [place for place in self._aside if place < self._lines]
-        ragged = tuple(self._aside.pop(place) for place in passed)
-        return CsvBatch(cells=cells, places=places, ragged=ragged, lines=self._lines)
+        ragged = (self._aside.pop(place) for place in passed)
+        return CsvBatch(
+            cells=cells,
+            places=places - np.uint32(self._header_lines),
+            ragged=tuple(replace(r, place=r.place - self._header_lines) for r in ragged),
+            lines=self._lines - self._header_lines,
+        )
 
     def _place(self, count: int) -> Places:
         """The places of the next records, between those that were set aside."""
@@ -281,7 +329,11 @@ class _CsvReader:
     def _column_names(self) -> list[str]:
         """The names in the header, as Arrow reads them: every column is asked for as text."""
         header = self._stream.peek_record(RECORD_BYTES_MAX)
-        options = csv.ParseOptions(newlines_in_values=True, invalid_row_handler=lambda _: "skip")
+        options = csv.ParseOptions(
+            delimiter=self._file.delimiter,
+            newlines_in_values=True,
+            invalid_row_handler=lambda _: "skip",
+        )
         reader = csv.open_csv(pa.BufferReader(header), parse_options=options)
         names: list[str] = reader.schema.names
         return names
@@ -349,13 +401,13 @@ _TEXT: Final = ct.ScalarType(scalar=ct.Scalar.STRING)
 
 
 def parse_csv(split: Split, validator: RowValidator) -> Iterator[Parsed]:
-    """Read a whole file.
+    """Read a split.
 
     Raises:
         InvalidInputError: the file is not CSV, or has different columns than the type.
     """
     lines = records = 0
-    for batch in read_csv(split.file):
+    for batch in read_csv(split):
         chosen = choose_columns(
             batch.cells.schema.names,
             validator.declared,
@@ -369,20 +421,24 @@ def parse_csv(split: Split, validator: RowValidator) -> Iterator[Parsed]:
     yield SplitEnd(lines=lines, records=records)
 
 
-def raw_csv(file: SourceFile) -> Iterator[RawRecords]:
-    """The records of a file without a type; blank lines are skipped."""
-    for batch in read_csv(file):
-        require_distinct(batch.cells.schema.names, file.path)
+def raw_csv(split: Split) -> Iterator[RawRecords]:
+    """The records of a split without a type; blank lines are skipped."""
+    for batch in read_csv(split):
+        require_distinct(batch.cells.schema.names, split.file.path)
         garbled = _garbled(batch.cells)
         refusals = [_ragged(record, None) for record in batch.ragged]
         refusals += [_not_text(batch, row, None) for row in np.flatnonzero(garbled).tolist()]
-        rows = np.flatnonzero(_held(batch.cells) & ~garbled)
-        raw = TabularBatch(table=batch.cells, places=batch.places)
-        yield RawRecords(
-            batch=raw if len(rows) == len(raw) else raw.take(rows),
-            lines=batch.lines,
-            refusals=tuple(refusals),
-        )
+        has_value = _held(batch.cells) & ~garbled
+        # Fewer at a time than are read at once: what rules make of records is many times as large.
+        for start in range(0, max(1, len(has_value)), _RAW_ROWS):
+            part = slice(start, start + _RAW_ROWS)
+            raw = TabularBatch(table=batch.cells.slice(start, _RAW_ROWS), places=batch.places[part])
+            rows = np.flatnonzero(has_value[part])
+            yield RawRecords(
+                batch=raw if len(rows) == len(raw) else raw.take(rows),
+                lines=batch.lines,
+                refusals=() if start else tuple(refusals),
+            )
 
 
 def _held(cells: pa.RecordBatch) -> npt.NDArray[np.bool_]:

@@ -1,8 +1,9 @@
-"""Parse a split of any format as rows of types and refusals, and read refused records again.
+"""Read a split of any format: as rows of types and refusals, or as raw records without a type.
 
 Records are read again in their original form for the few that are refused after they became rows.
 
 Invariants:
+- A split gives the same records at the same places whenever it is read.
 - Every record of a split is returned once, as a row that passed all checks of a single row, or as a
   refusal. The last item is `SplitEnd`.
 - Memory is bounded by a block, whatever the size of the split.
@@ -12,25 +13,43 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final, assert_never
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, assert_never
 
+import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from omnigraph.load.formats.csv_files import parse_csv, read_csv
-from omnigraph.load.formats.frames import parse_parquet
+from omnigraph.load.formats.csv_files import parse_csv, raw_csv, read_csv
+from omnigraph.load.formats.document_files import graphml_records, json_records, not_an_object
+from omnigraph.load.formats.frames import parquet_batches, parse_parquet
 from omnigraph.load.formats.jsonl import parse_lines
 from omnigraph.load.formats.mapped import MappedParser
-from omnigraph.load.formats.raw_readers import raw_at, read_raw
-from omnigraph.load.formats.records import FileFormat, Parsed, Split, shown_row
+from omnigraph.load.formats.raw_batches import (
+    ObjectBatch,
+    RawRecords,
+    TabularBatch,
+    require_distinct,
+)
+from omnigraph.load.formats.records import FileFormat, Parsed, Refusal, Split, shown_row
 from omnigraph.load.formats.row_validator import RowValidator
-from omnigraph.load.formats.splits import BLOCK_BYTES, LineBlock, not_parquet, opened, read_lines
+from omnigraph.load.formats.splits import (
+    BLOCK_BYTES,
+    LineBlock,
+    LongLine,
+    not_parquet,
+    opened,
+    read_lines,
+)
+from omnigraph.load.formats.table_files import table_records
 from omnigraph.schema.catalog import Catalog
 from omnigraph.validation.constraints import rules_of
 from omnigraph.validation.input.intake import NewIds, type_named
+from omnigraph.validation.violations import Reason
 
 BLOCK_ROWS: Final = 8192
+_DECODER: Final = msgspec.json.Decoder()
 
 
 def parse_split(
@@ -110,7 +129,7 @@ def raw_records(split: Split, places: Sequence[int]) -> list[bytes]:
             | FileFormat.DUCKDB
             | FileFormat.GRAPHML
         ):
-            raw_by_place = dict(raw_at(split, wanted))
+            raw_by_place = dict(_raw_at(split, wanted))
         case _:
             assert_never(split.file.format)
     return [raw_by_place[place] for place in places]
@@ -148,7 +167,111 @@ def _rows(split: Split, wanted: frozenset[int]) -> Iterator[tuple[int, bytes]]:
 
 
 def _cells(split: Split, wanted: frozenset[int]) -> Iterator[tuple[int, bytes]]:
-    for batch in read_csv(split.file):
+    for batch in read_csv(split):
         for position, place in enumerate(batch.places.tolist()):
             if place in wanted:
                 yield place, shown_at(batch.cells, position)
+
+
+def read_raw(split: Split) -> Iterator[RawRecords]:
+    """The records of a split, in order.
+
+    Raises:
+        NotFoundError: the file is not there.
+        InvalidInputError: the file as a whole cannot be read.
+        StorageUnavailableError: the file cannot be opened.
+    """
+    match split.file.format:
+        case FileFormat.JSONL:
+            return _raw_lines(split)
+        case FileFormat.CSV:
+            return raw_csv(split)
+        case FileFormat.PARQUET:
+            return raw_frame(parquet_batches(split), split.file.path)
+        case FileFormat.JSON:
+            return json_records(split.file)
+        case FileFormat.GRAPHML:
+            return graphml_records(split.file)
+        case FileFormat.ARROW | FileFormat.SQLITE | FileFormat.DUCKDB:
+            return table_records(split.file)
+        case _:
+            assert_never(split.file.format)
+
+
+def _raw_at(split: Split, wanted: frozenset[int]) -> Iterator[tuple[int, bytes]]:
+    """The records at some places, as they came."""
+    for records in read_raw(split):
+        batch = records.batch
+        inside = np.flatnonzero(np.isin(batch.places, list(wanted)))
+        for row in inside.tolist():
+            yield int(batch.places[row]), batch.raw(row)
+
+
+def raw_frame(batches: Iterable[pa.RecordBatch], where: str) -> Iterator[RawRecords]:
+    """The rows of Arrow batches."""
+    place = 0
+    for batch in batches:
+        require_distinct(batch.schema.names, where)
+        places = np.arange(place, place + len(batch), dtype=np.uint32)
+        place += len(batch)
+        yield RawRecords(batch=TabularBatch(table=batch, places=places), lines=place)
+
+
+def _raw_lines(split: Split) -> Iterator[RawRecords]:
+    lines = 0
+    for block in read_lines(split):
+        match block:
+            case LineBlock():
+                lines = block.first + len(block.lines)
+                yield _decode(block, lines)
+            case LongLine():
+                lines = block.place + 1
+                refusal = Refusal(
+                    place=block.place,
+                    type_name=None,
+                    reason=Reason.MALFORMED,
+                    message=f"found a line of {block.size:,} bytes, expected a shorter one",
+                    raw=block.head,
+                )
+                empty = ObjectBatch(records=(), places=np.array([], np.uint32), show=bytes)
+                yield RawRecords(batch=empty, lines=lines, refusals=(refusal,))
+            case _:
+                assert_never(block)
+
+
+def _decode(block: LineBlock, lines: int) -> RawRecords:
+    records: list[dict[str, Any]] = []
+    places: list[int] = []
+    refusals: list[Refusal] = []
+    for number, line in enumerate(block.lines):
+        if not line.strip():
+            continue
+        place = block.first + number
+        try:
+            value = _DECODER.decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            refusals.append(
+                Refusal(
+                    place=place,
+                    type_name=None,
+                    reason=Reason.MALFORMED,
+                    message=f"found a line that is not JSON: {error!s:.100}",
+                    raw=line,
+                )
+            )
+            continue
+        if isinstance(value, dict):
+            records.append(value)
+            places.append(place)
+        else:
+            refusals.append(not_an_object(place, line, value))
+    first = block.first
+    return RawRecords(
+        batch=ObjectBatch(
+            records=records,
+            places=np.array(places, np.uint32),
+            show=lambda row: block.lines[places[row] - first],
+        ),
+        lines=lines,
+        refusals=tuple(refusals),
+    )

@@ -119,7 +119,8 @@ class TabularBatch:
 
     def unnest(self, path: str, split: str | None) -> TabularBatch:
         column = self.column(path)
-        if pat.is_string(column.type) and split is not None:
+        is_split = pat.is_string(column.type) and split is not None
+        if is_split:
             column = pc.split_pattern(column, split)
         if pat.is_null(column.type) or (pat.is_string(column.type) and not len(column.drop_null())):
             return self.take(np.array([], np.int64))
@@ -130,9 +131,12 @@ class TabularBatch:
             )
         items = column.flatten()
         parents = pc.list_parent_indices(column).to_numpy()
-        unnested = self.take(parents)
-        if split is not None:
+        if is_split:
             items = pc.utf8_trim_whitespace(items)
+            has_text = pc.not_equal(items, "")
+            items = items.filter(has_text)
+            parents = parents[has_text.to_numpy(zero_copy_only=False)]
+        unnested = self.take(parents)
         table = pa.Table.from_batches([unnested.table])
         table = table.select([name for name in table.column_names if name != path])
         starts = np.flatnonzero(np.diff(parents, prepend=-1))

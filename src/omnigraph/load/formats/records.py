@@ -64,13 +64,19 @@ class SourceFile:
     table: str = ""
     delimiter: str = ","
 
+    @property
+    def label(self) -> str:
+        """What a report calls the file; its tables have line numbers of their own."""
+        return f"{self.path}#{self.table}" if self.table else self.path
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
     """A part of a file that one task reads; numbers follow the order of the input.
 
-    Plain lines are cut by bytes: a split owns the lines that begin in [start, end). Parquet is cut
-    by row groups, with `start` and `end` counting those. Everything else is one split.
+    Plain lines are cut by bytes: a split owns the lines that begin in [start, end). A CSV file is
+    cut where records end; the header belongs to its first split. Parquet is cut by row groups, with
+    `start` and `end` counting those. Everything else is one split.
     """
 
     number: int

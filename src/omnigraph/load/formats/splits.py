@@ -6,10 +6,17 @@ object store, of which ranges of bytes are read.
 A line ends at a newline; a carriage return before it belongs to the end. A byte order mark at the
 start of a file is not part of its first line. The last line may have no end.
 
+A value in a CSV file may contain newlines, so that whether one ends a record depends on all quotes
+before it. Ranges of bytes of such a file are scanned in any order, each for both cases: it begins
+outside or inside of quotes. The quotes of the ranges before it then tell which case it is.
+
 Invariants:
 - The splits of a file cover it without a gap or an overlap, in order, and every file has at least
   one. Their numbers are consecutive over the whole input.
-- Planning splits reads no content except the footer of a Parquet file.
+- Planning splits reads no content except the footer of a Parquet file, and large CSV files.
+- A CSV file is cut only if every quote in it begins or ends a value, or is one of two that mean a
+  quote. Then quotes that open and close alternate for every parser, and a cut is the end of a
+  record. A file with any other quote is one split.
 - Every line of a file belongs to the split in which it begins, so that the blocks of all splits in
   order are the file. A block holds whole lines.
 - Memory is bounded by a block and one longest line.
@@ -30,6 +37,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias, assert_never, cast, overload
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -91,6 +99,10 @@ def shrunk(file: SourceFile, *, found: int) -> InvalidInputError:
 
 
 SPLIT_BYTES: Final = 32 << 20
+_MARK: Final = b"\xef\xbb\xbf"
+_NEWLINE: Final = ord("\n")
+_QUOTE: Final = ord('"')
+_NO_QUOTES: Final = np.array([], np.int64)
 _FOOTERS_AT_ONCE: Final = 16
 _PLANNED_TOGETHER: Final = 1024
 _SPLIT_BYTES_MAX: Final = 256 << 20
@@ -112,8 +124,8 @@ def plan_splits(
     """Cut every file into splits of at most about `split_bytes`, where its format allows it.
 
     Lines are cut anywhere. Parquet is cut between row groups, counted with their unpacked size. A
-    packed file is read from its start, and a value in a CSV file may contain newlines: neither can
-    be cut, and documents and databases are not either.
+    packed file is read from its start and cannot be cut, nor are documents and databases. A CSV
+    file is cut later, see `cut_records`.
 
     Raises:
         InvalidInputError: a Parquet file has no readable footer.
@@ -147,9 +159,7 @@ def _ranges_of_all(
 def _ranges(file: SourceFile, split_bytes: int) -> list[tuple[int, int]]:
     match file.format:
         case FileFormat.JSONL:
-            parts = 1 if file.gzipped else max(1, -(-file.size // split_bytes))
-            cuts = [file.size * part // parts for part in range(parts + 1)]
-            return list(pairwise(cuts))
+            return [(0, file.size)] if file.gzipped else _equal_ranges(file.size, split_bytes)
         case FileFormat.PARQUET:
             return list(_group(_row_group_bytes(file), split_bytes))
         case (
@@ -163,6 +173,11 @@ def _ranges(file: SourceFile, split_bytes: int) -> list[tuple[int, int]]:
             return [(0, file.size)]
         case _:
             assert_never(file.format)
+
+
+def _equal_ranges(size: int, split_bytes: int) -> list[tuple[int, int]]:
+    parts = max(1, -(-size // split_bytes))
+    return list(pairwise(size * part // parts for part in range(parts + 1)))
 
 
 def _group(sizes: list[int], split_bytes: int) -> Iterator[tuple[int, int]]:
@@ -193,13 +208,142 @@ def not_parquet(file: SourceFile, error: Exception) -> InvalidInputError:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CsvRange:
+    """A range of bytes of the CSV file of a split; it may begin within a record."""
+
+    split: Split
+    start: int
+    end: int
+
+
+class RangeScan(msgspec.Struct, frozen=True, array_like=True):
+    """What a range says about its records if it begins outside, and if it begins inside of quotes.
+
+    `first_record` is where the first record begins after the start of the range; -1 if none does.
+    """
+
+    has_odd_quotes: bool
+    is_regular: tuple[bool, bool]
+    first_record: tuple[int, int]
+
+
+def csv_ranges(splits: Iterable[Split], split_bytes: int) -> list[CsvRange]:
+    """The ranges to scan of the CSV files that are larger than a split."""
+    return [
+        CsvRange(split=split, start=start, end=end)
+        for split in splits
+        if split.file.format is FileFormat.CSV
+        and not split.file.gzipped
+        and split.file.size > split_bytes
+        for start, end in _equal_ranges(split.file.size, split_bytes)
+    ]
+
+
+def scan_range(part: CsvRange, *, block_bytes: int = 1 << 20) -> RangeScan:
+    """Find out where records of a CSV file can be told apart in a range."""
+    neighbours = np.zeros(256, np.bool_)
+    neighbours[[_QUOTE, _NEWLINE, ord("\r"), *part.split.file.delimiter.encode()]] = True
+    is_odd = False
+    is_regular = [True, True]
+    first = [-1, -1]
+    for position, window in _windows(part, block_bytes):
+        codes = np.frombuffer(window, np.uint8)
+        quotes = np.flatnonzero(codes[1:-1] == _QUOTE) if b'"' in window else _NO_QUOTES
+        opens_if_outside = (np.arange(len(quotes)) + is_odd) % 2 == 0
+        follows, precedes = neighbours[codes[quotes]], neighbours[codes[quotes + 2]]
+        for begins_inside in (False, True):
+            opens = opens_if_outside ^ begins_inside
+            is_regular[begins_inside] &= bool(np.where(opens, follows, precedes).all())
+            if first[begins_inside] < 0:
+                end = _record_end(codes[1:-1], quotes, is_inside=is_odd ^ begins_inside)
+                first[begins_inside] = -1 if end < 0 else position + end
+        is_odd ^= len(quotes) % 2 == 1
+    return RangeScan(is_odd, (is_regular[0], is_regular[1]), (first[0], first[1]))
+
+
+def _record_end(codes: np.ndarray, quotes: np.ndarray, *, is_inside: bool) -> int:
+    """Where the first record ends of which a block has the last byte; -1 if there is none."""
+    if not len(quotes) and is_inside:
+        return -1
+    newlines = np.flatnonzero(codes == _NEWLINE)
+    ends = newlines[(np.searchsorted(quotes, newlines) + is_inside) % 2 == 0]
+    return int(ends[0]) + 1 if len(ends) else -1
+
+
+def _windows(part: CsvRange, block_bytes: int) -> Iterator[tuple[int, bytes]]:
+    """The blocks of a range with the byte before and the byte after each, and their positions.
+
+    Before and after a file there is a newline, and a byte order mark is not part of it.
+    """
+    position = part.start
+    with opened(part.split.file, until=part.end) as stream:
+        before = b"\n"
+        if position:
+            stream.seek(position - 1)
+            before = stream.read(1)
+        ahead = b""
+        while position < part.end:
+            size = min(block_bytes, part.end - position)
+            data = ahead + _read_fully(stream, size + 1 - len(ahead))
+            block, ahead = data[:size], data[size:]
+            if len(block) < size:
+                raise shrunk(part.split.file, found=position + len(block))
+            mark = len(_MARK) if position == 0 and block.startswith(_MARK) else 0
+            yield position + mark, before + block[mark:] + (ahead or b"\n")
+            before = block[-1:]
+            position += size
+
+
+def _read_fully(stream: BinaryIO, size: int) -> bytes:
+    pieces: list[bytes] = []
+    while size and (piece := stream.read(size)):
+        pieces.append(piece)
+        size -= len(piece)
+    return b"".join(pieces)
+
+
+def cut_records(
+    splits: Iterable[Split], ranges: Sequence[CsvRange], scans: Sequence[RangeScan]
+) -> tuple[Split, ...]:
+    """The splits with CSV files cut between records, as far as their quotes allow it."""
+    scanned: dict[int, list[tuple[CsvRange, RangeScan]]] = {}
+    for part, scan in zip(ranges, scans, strict=True):
+        scanned.setdefault(part.split.number, []).append((part, scan))
+    cuts = (
+        (split.file, start, end)
+        for split in splits
+        for start, end in (
+            _record_ranges(scanned[split.number])
+            if split.number in scanned
+            else [(split.start, split.end)]
+        )
+    )
+    return tuple(
+        Split(number=number, file=file, start=start, end=end)
+        for number, (file, start, end) in enumerate(cuts)
+    )
+
+
+def _record_ranges(scanned: Sequence[tuple[CsvRange, RangeScan]]) -> list[tuple[int, int]]:
+    size = scanned[0][0].split.file.size
+    starts = [0]
+    is_inside = False
+    for part, scan in scanned:
+        if not scan.is_regular[is_inside]:
+            return [(0, size)]
+        first = scan.first_record[is_inside]
+        if part.start and 0 < first < size:
+            starts.append(first)
+        is_inside ^= scan.has_odd_quotes
+    # A quote that is not closed is reported by the reader of the whole file.
+    return [(0, size)] if is_inside else list(pairwise([*starts, size]))
+
+
 BLOCK_BYTES: Final = 1 << 20
 LINE_BYTES_MAX: Final = 32 << 20
 HEAD_BYTES: Final = 4096
 """How much of a line that is too long is kept to show it."""
-
-_MARK: Final = b"\xef\xbb\xbf"
-_NEWLINE: Final = ord("\n")
 
 
 class BlockLines(Sequence[bytes]):
