@@ -9,7 +9,6 @@ engines wrote the same.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from typing import Final
 
 import omnigraph
 from benchmarks.processes import run_process
+from omnigraph.runner.key_hash import SEED_BYTES, hash_keys
 
 CUSTOMERS: Final = 10_000
 ROWS_PER_WRITE: Final = 100_000
@@ -48,10 +48,9 @@ def digest(root: str) -> str:
     graph = omnigraph.open(root, read_only=True)
     for name in ("Order", "Customer", "HasCustomer"):
         for batch in graph.scan(name):
-            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                content = hashlib.blake2b(repr((name, row)).encode(), digest_size=8).digest()
-                total = (total + int.from_bytes(content, "little")) % (1 << 64)
-    return f"{total:016x}"
+            hashes = hash_keys(batch.columns, name.encode().ljust(SEED_BYTES)).first
+            total += int(hashes.sum())
+    return f"{total % (1 << 64):016x}"
 
 
 def main() -> None:

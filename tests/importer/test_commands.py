@@ -32,6 +32,7 @@ def test_import_creates_a_graph_that_answers_queries(files: list[str], tmp_path:
     assert asked.stdout.replace('"', "").split() == ["p.name,c.name", "Ann,Acme", "Bob,Beta"]
 
 
+@pytest.mark.nightly("one more process; the options are those of the Python interface")
 def test_a_dry_run_prints_schema_and_mapping_and_writes_nothing(
     files: list[str], tmp_path: Path
 ) -> None:
@@ -43,6 +44,7 @@ def test_a_dry_run_prints_schema_and_mapping_and_writes_nothing(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["companies.csv", "people.csv"]
 
 
+@pytest.mark.nightly("one more process; the options are those of the Python interface")
 def test_standard_input_has_the_format_that_is_named(tmp_path: Path) -> None:
     done = omnigraph(
         "import", "./g", "-", "--format", "jsonl", stdin='{"id": 1, "name": "Ann"}\n', cwd=tmp_path
@@ -66,6 +68,7 @@ def test_json_has_the_causes_of_rejected_records(files: list[str], tmp_path: Pat
     assert json.dumps(report)
 
 
+@pytest.mark.nightly("one more process; the options are those of the Python interface")
 def test_outputs_go_where_they_are_told_to(files: list[str], tmp_path: Path) -> None:
     outputs = [str(tmp_path / "out" / name) for name in ("s.pg", "m.toml")]
 

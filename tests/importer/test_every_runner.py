@@ -1,13 +1,13 @@
-"""A mapped load ends alike on every runner, in one piece or in many."""
+"""An import ends alike on every runner, in one piece or in many."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import omnigraph
@@ -91,32 +91,58 @@ def outcome(report: omnigraph.ImportReport, graph: Graph) -> Any:
     return tables, faults, causes, load.read - load.quarantined.get("superseded", 0)
 
 
-@pytest.mark.cost("8 random inputs, each imported on three runners", 8)
+def imported(
+    root: str, path: str, runner: Runner, split_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> Any:
+    monkeypatch.setattr(load_operation, "ThreadRunner", lambda _: runner)
+    monkeypatch.setattr(load_operation, "_split_bytes", lambda *_: split_bytes)
+    report = omnigraph.import_data(
+        root,
+        path,
+        mapping=MAPPING,
+        schema=SCHEMA,
+        options=omnigraph.ImportOptions(max_rejected="100%"),
+    )
+    return outcome(report, omnigraph.open(root))
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("seed", range(8))
 def test_random_imports_end_alike_on_every_runner(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = random.Random(seed)
+    lines = [record(draw) for _ in range(draw.randrange(1, 60))]
+    path = write_lines(tmp_path / "users.jsonl", lines)
+    whole, pieces, fragments = (str(tmp_path / way) for way in ("whole", "pieces", "fragments"))
+
+    expected = imported(whole, path, ThreadRunner(), splits.SPLIT_BYTES, monkeypatch)
+
+    assert imported(pieces, path, random_runner(seed, pieces), 97, monkeypatch) == expected
+    stored = random_runner(seed, fragments, stores=True)
+    assert imported(fragments, path, stored, 200, monkeypatch) == expected
+
+
+def test_a_csv_file_ends_alike_in_one_piece_and_in_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for seed in range(8):
-        draw = random.Random(seed)
-        lines = [record(draw) for _ in range(draw.randrange(1, 60))]
-        path = write_lines(tmp_path / "users.jsonl", lines)
-        ways: dict[str, tuple[int, Callable[[str], Runner]]] = {
-            "threads": (splits.SPLIT_BYTES, lambda _: ThreadRunner()),
-            "pieces": (97, partial(random_runner, seed)),
-            "fragments": (200, partial(random_runner, seed, stores=True)),
-        }
-        ends: dict[str, Any] = {}
-        for way, (size, make) in ways.items():
-            root = str(tmp_path / f"{way}-{seed}")
-            monkeypatch.setattr(load_operation, "ThreadRunner", lambda _, m=make, r=root: m(r))
-            monkeypatch.setattr(load_operation, "_split_bytes", lambda *_, size=size: size)
-            report = omnigraph.import_data(
-                root,
-                path,
-                mapping=MAPPING,
-                schema=SCHEMA,
-                options=omnigraph.ImportOptions(max_rejected="100%"),
-            )
-            ends[way] = outcome(report, omnigraph.open(root))
+    path = tmp_path / "users.csv"
+    rows = [
+        f'user,"name {n % 30}\nof ""{n}""",{"old" if n % 7 == 0 else n},' for n in range(40)
+    ] + ["user,a,1", "knows,,,", "other,b,,"]
+    path.write_text("\n".join(["kind,name,age,home", *rows]))
+    whole, pieces = str(tmp_path / "whole"), str(tmp_path / "pieces")
 
-        assert ends["pieces"] == ends["threads"], seed
-        assert ends["fragments"] == ends["threads"], seed
+    expected = imported(whole, str(path), ThreadRunner(), 1 << 20, monkeypatch)
+    ended = imported(pieces, str(path), random_runner(1, pieces), 150, monkeypatch)
+
+    assert ended == expected
+    assert rejected_lines(pieces) == rejected_lines(whole)
+
+
+def rejected_lines(root: str) -> list[tuple[int, str]]:
+    """The lines and reasons of all rejected records."""
+    table = pa.concat_tables(
+        pq.read_table(part) for part in Path(root).rglob("*.parquet") if "quarantine" in str(part)
+    )
+    return sorted(zip(table["line"].to_pylist(), table["reason"].to_pylist(), strict=True))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +53,12 @@ def test_a_query_is_answered_after_one_call(tmp_path: Path) -> None:
         {"p.name": "Ann", "c.name": "Acme"},
         {"p.name": "Bob", "c.name": "Beta"},
     ]
-    assert str(report) == "imported 7 rows from 2 sources"
+    assert str(report).startswith("imported 7 rows from 2 sources in ")
+    command = shlex.split(report.next_steps[0])
+    assert omnigraph.open(command[2]).query(command[4]).to_pylist() == [
+        {"a.name": "Ann", "b.name": "Acme"},
+        {"a.name": "Bob", "b.name": "Beta"},
+    ]
     assert "HasCompany" in report._repr_html_()
     assert report.created
     assert (tmp_path / "g.pg").read_text().endswith(f"\n{report.schema}")
@@ -110,6 +117,7 @@ def test_more_rejected_records_than_allowed_are_refused_with_causes(tmp_path: Pa
     assert [row["age"] for row in rows(root, "Person")] == [2, 3]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])
 def test_unknown_columns_are_a_choice(tmp_path: Path, ending: str) -> None:
     root = str(tmp_path / "g")
@@ -217,6 +225,7 @@ FRAMES = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "frame",
     [pa.table, pl.DataFrame, pd.DataFrame, lambda data: pa.table(data).to_pylist()],
@@ -232,6 +241,7 @@ def test_frames_are_imported_by_name(tmp_path: Path, frame: Any) -> None:
     assert [row["name"] for row in rows(root, "Person")] == ["Ann", "Bob"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", [nx.DiGraph, nx.MultiDiGraph])
 def test_networkx_graphs_are_imported(tmp_path: Path, kind: Any) -> None:
     graph = kind()
@@ -372,3 +382,105 @@ def test_lists_of_structs_of_parquet_become_nodes(tmp_path: Path) -> None:
     assert report.load is not None
     assert dict(report.load.written) == {"Order": 2, "Item": 2, "HasItem": 2}
     assert [row["id"] for row in rows(root, "Item")] == ['["1","0"]', '["1","1"]']
+
+
+def test_exports_of_neo4j_with_several_kinds_of_one_label(tmp_path: Path) -> None:
+    """What some nodes of a type lack is nullable; edges have one kind of nodes at each end."""
+    ann = {"id": "0", "labels": ["User"]}
+    bob = {"id": "1", "labels": ["User", "Admin"]}
+    team = {"id": "2", "labels": ["Team"]}
+    records = [
+        {"type": "node", **ann, "properties": {"name": "Ann", "rank": 1}},
+        {"type": "node", **bob, "properties": {"name": "Bob", "rank": 1.5, "since": 2020}},
+        {"type": "node", **team, "properties": {"name": "Red"}},
+        {"type": "relationship", "id": "0", "label": "KNOWS", "start": ann, "end": bob},
+        {"type": "relationship", "id": "1", "label": "KNOWS", "start": bob, "end": team},
+    ]
+    root = str(tmp_path / "g")
+
+    report = omnigraph.import_data(
+        root, write_lines(tmp_path / "all.jsonl", records), on_error="fail"
+    )
+
+    assert report.load is not None
+    assert report.load.written == {"User": 2, "Team": 1, "Knows": 1, "UserKnowsTeam": 1}
+    assert [(row["rank"], row["since"]) for row in rows(root, "User")] == [(1.0, None), (1.5, 2020)]
+
+
+def test_files_of_one_neo4j_label_are_one_type(tmp_path: Path) -> None:
+    files = [
+        write_csv(tmp_path / "a.csv", "id:ID,name,age:int,:LABEL\n1,Ann,41,Person"),
+        write_csv(tmp_path / "b.csv", "id:ID,name,town,:LABEL\n2,Bob,Ulm,Person"),
+    ]
+    root = str(tmp_path / "g")
+
+    report = omnigraph.import_data(root, files, on_error="fail")
+
+    assert report.load is not None
+    assert report.load.written == {"Person": 2}
+    assert [(row["age"], row["town"]) for row in rows(root, "Person")] == [
+        (41, None),
+        (None, "Ulm"),
+    ]
+
+
+def test_rejected_records_of_a_database_are_numbered_in_their_table(tmp_path: Path) -> None:
+    path = tmp_path / "shop.sqlite"
+    with sqlite3.connect(path) as database:
+        database.executescript(
+            "CREATE TABLE a (id INTEGER PRIMARY KEY, n INTEGER);"
+            "CREATE TABLE b (id INTEGER PRIMARY KEY, n INTEGER);"
+            "INSERT INTO a VALUES (1, 5), (2, 5), (3, 5); INSERT INTO b VALUES (1, 5), (2, 6);"
+        )
+    omnigraph.import_data(str(tmp_path / "g"), str(path))
+    with sqlite3.connect(path) as database:
+        database.execute("UPDATE b SET n = 'many' WHERE id = 2")
+    database.close()
+
+    report = omnigraph.import_data(
+        str(tmp_path / "g"), str(path), options=ImportOptions(max_rejected=1)
+    )
+
+    (cause,) = report.causes
+    assert (cause.source, cause.line) == (f"{path}#b", 2)
+
+
+def test_causes_of_a_refused_import_count_all_records(tmp_path: Path) -> None:
+    root = str(tmp_path / "g")
+    path = write_csv(tmp_path / "people.csv", "id,age\n1,2\n2,3")
+    omnigraph.import_data(root, path)
+    write_csv(tmp_path / "people.csv", "id,age\n" + "".join(f"{n},x\n" for n in range(50)))
+
+    with pytest.raises(LoadRefusedError, match=r"50 wrong_type: Person\.age: found 'x'"):
+        omnigraph.import_data(root, path)
+
+
+def test_lists_in_texts_have_no_empty_items(tmp_path: Path) -> None:
+    """In CSV as in JSON."""
+    schema = "node A { id_: I64 @key } edge E: A -> A"
+    mapping = """
+version = 1
+[[source]]
+name = "a"
+[[source.node]]
+type = "A"
+[source.node.properties]
+id_ = "n"
+[[source.edge]]
+type = "E"
+each = "to"
+each_split = ";"
+from = { type = "A", key = { id_ = "n" } }
+to = { type = "A", key = { id_ = "to" } }
+"""
+    csv_path = write_csv(tmp_path / "a.csv", "n,to\n1,2;; 1 ;\n2,")
+    lines_path = write_lines(tmp_path / "a.jsonl", [{"n": 1, "to": "2;; 1 ;"}, {"n": 2}])
+
+    written = [
+        omnigraph.import_data(
+            str(tmp_path / f"g{number}"), path, mapping=mapping, schema=schema, on_error="fail"
+        ).load
+        for number, path in enumerate((csv_path, lines_path))
+    ]
+
+    assert [load and load.written for load in written] == [{"A": 2, "E": 2}] * 2

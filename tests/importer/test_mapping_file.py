@@ -19,7 +19,6 @@ from omnigraph.load.formats.mapping import (
     UnknownColumns,
     ValueMapping,
 )
-from tests.importer.shapes import SHAPES, Shape
 
 pytestmark = pytest.mark.unit
 
@@ -73,15 +72,6 @@ def test_a_mapping_is_read_as_it_was_written() -> None:
 
     assert mapping_file.mappings == (EVERYTHING,)
     assert mapping_file.schema == "a.pg"
-
-
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
-def test_inferred_mappings_are_read_as_they_were_written(shape: Shape, tmp_path: Path) -> None:
-    report = omnigraph.import_data(str(tmp_path / "g"), shape.make(tmp_path), dry_run=True)
-
-    mapping_file = read_mapping(report.mapping, name="g.map.toml")
-
-    assert write_mapping(mapping_file.mappings, schema="g.pg") == report.mapping
 
 
 SMALL = """version = 1

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from omnigraph.importer.profile import ColumnProfile, count_distinct, count_missing, mix_hashes
-from omnigraph.importer.property_types import property_type
-from omnigraph.runner.key_hash import hash_keys
+from omnigraph.importer.draft import property_type
+from omnigraph.importer.profile import ColumnProfile, HashedColumn, find_distinct
 
 pytestmark = pytest.mark.unit
 
@@ -58,25 +58,45 @@ def test_numbers_in_quotes_are_texts() -> None:
     assert type_of("2024-01-01", quoted=True) == "Date"
 
 
-def test_distinct_and_missing_values_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also if the hashes do not fit into one partition."""
-    monkeypatch.setattr("omnigraph.importer.profile.PARTITION_BYTES", 256)
+@pytest.mark.parametrize("block", [7, 1 << 18], ids=["many blocks", "one block"])
+def test_distinct_and_missing_values_are_exact(
+    block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("omnigraph.importer.profile.BLOCK", block)
     draw = random.Random(5)
-    for _ in range(20):
+    for number in range(4):
         own = [draw.choice([None, *map(str, range(80))]) for _ in range(draw.randrange(1, 200))]
         known = [str(draw.randrange(60)) for _ in range(draw.randrange(1, 200))]
-        hashes, others = (hashes_of(values) for values in (own, known))
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        columns = [
+            hashed(folder / name, values)
+            for name, values in (("own", own), ("known", known), ("reversed", own[::-1]))
+        ]
         distinct = {value for value in own if value is not None}
-
-        assert count_distinct(hashes) == len(distinct)
-        assert count_missing(hashes, others) == (len(distinct), len(distinct - set(known)))
         pairs = {pair for pair in zip(own, own[::-1], strict=True) if None not in pair}
-        assert count_distinct(mix_hashes([hashes, hashes[::-1]])) == len(pairs)
+
+        own_hashes = find_distinct([columns[0]], len(own), folder / "d0")
+        known_hashes = find_distinct([columns[1]], len(known), folder / "d1")
+        pair_hashes = find_distinct([columns[0], columns[2]], len(own), folder / "d2")
+
+        assert own_hashes.count == len(distinct)
+        assert own_hashes.count_missing(known_hashes) == len(distinct - set(known))
+        assert pair_hashes.count == len(pairs)
 
 
-def hashes_of(values: Sequence[str | None]) -> np.ndarray:
-    hashed = hash_keys([pa.array(values, pa.string())], bytes(range(32)))
-    first = hashed.first.copy()
-    if hashed.present is not None:
-        first[~hashed.present] = 0
-    return first
+def test_records_that_lack_a_column_have_no_value_in_it(tmp_path: Path) -> None:
+    column = HashedColumn(path=tmp_path / "column")
+    column.append(pa.array(["a", "b"]), before=3)
+
+    hashes = np.concatenate(list(column.blocks(7)))
+
+    assert (hashes != 0).tolist() == [False, False, False, True, True, False, False]
+
+
+def hashed(path: Path, values: Sequence[str | None]) -> HashedColumn:
+    """In two batches."""
+    column = HashedColumn(path=path)
+    column.append(pa.array(values[:50], pa.string()), before=0)
+    column.append(pa.array(values[50:], pa.string()), before=len(values[:50]))
+    return column

@@ -1,6 +1,10 @@
 """Import raw data: plan, create or open the graph, load as one commit, write schema and mapping.
 
+A plan has the sources and a mapping for them: one that was inferred together with a schema, or one
+that was given.
+
 Invariants:
+- A plan that was inferred and one that is read from the files of the former load the same rows.
 - A file that exists is overwritten only if an import wrote it and its digest tells that it was not
   edited since.
 - Schema and mapping are written before the load, so that they can be edited if it is refused. A
@@ -11,36 +15,41 @@ Invariants:
 from __future__ import annotations
 
 import hashlib
+import shlex
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from omnigraph.api.options import ImportOptions, LoadOptions
 from omnigraph.arguments import one_of
 from omnigraph.creation.initialise import existing_graph
 from omnigraph.errors import InvalidInputError, LoadRefusedError, NotFoundError
-from omnigraph.importer.import_report import ImportReport, causes_of
-from omnigraph.importer.inference import InferenceOptions
-from omnigraph.importer.mapping_file import SUFFIX, read_mapping
-from omnigraph.importer.plan import (
-    ImportPlan,
-    default_files,
-    find_sources,
-    infer_plan,
-    read_plan,
-    temporary_folder,
+from omnigraph.ids import key_properties
+from omnigraph.importer.import_report import ImportedSource, ImportReport, causes_of, short_path
+from omnigraph.importer.import_sources import ImportSource, find_import_sources
+from omnigraph.importer.inference import InferenceOptions, Source, infer
+from omnigraph.importer.mapping_file import (
+    SUFFIX,
+    MappingFile,
+    check_mapping,
+    read_mapping,
+    write_mapping,
 )
-from omnigraph.language.diagnostics import shown
-from omnigraph.load.formats.mapping import UnknownColumns
-from omnigraph.load.report import LoadReport, quarantine_place
-from omnigraph.names import MAIN
+from omnigraph.importer.neo4j import infer_neo4j
+from omnigraph.importer.profile import profile_source
+from omnigraph.language.diagnostics import did_you_mean, shown
+from omnigraph.load.formats.mapping import SourceMapping, UnknownColumns
+from omnigraph.load.load import MappedInput
+from omnigraph.load.report import LoadReport, QuarantinePlace, quarantine_place
+from omnigraph.names import ID_COLUMN, MAIN
 from omnigraph.storage.objects.location import Root, Scheme
 
 if TYPE_CHECKING:
-    from omnigraph.importer.import_sources import ImportSource
+    from omnigraph.schema.catalog import Catalog, NodeType
 
 _SIGNATURE: Final = "Written by omnigraph import; digest "
 
@@ -81,15 +90,76 @@ class _OutputFiles:
     mapping: Path
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """What will be loaded: every source with its mapping, for a schema.
+
+    `schema` is None if the mapping was given and names no schema. `records` has the records of the
+    sources that were profiled.
+    """
+
+    sources: tuple[ImportSource, ...]
+    mapping_file: MappingFile
+    mapping: str
+    mapping_name: str
+    schema: str | None
+    records: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def mappings(self) -> Mapping[str, SourceMapping]:
+        return {mapping.name: mapping for mapping in self.mapping_file.mappings}
+
+    def check(self, catalog: Catalog) -> None:
+        """Compare the mapping with the schema of the graph.
+
+        Raises:
+            InvalidInputError: it names a type or a property that the schema does not have.
+        """
+        check_mapping(self.mapping_file, catalog, text=self.mapping, name=self.mapping_name)
+
+    def load_input(self) -> MappedInput:
+        """The input of the load."""
+        mappings = self.mappings
+        frames = {source.name: source.frame for source in self.sources if source.is_frame}
+        files = tuple(
+            replace(file, mapping=mappings[source.name])
+            for source in self.sources
+            for file in source.files
+        )
+        if frames and files:
+            raise InvalidInputError(
+                "frames and lists of records were given together, expected one kind",
+                next_step="Import them one after the other, or make frames of the lists.",
+            )
+        return MappedInput(
+            files=files, frames=frames, mappings={name: mappings[name] for name in frames}
+        )
+
+    def describe_sources(self) -> tuple[ImportedSource, ...]:
+        mappings = self.mappings
+        return tuple(
+            ImportedSource(
+                name=source.name,
+                location=source.describe(),
+                records=self.records.get(source.name),
+                types=tuple(dict.fromkeys(rule.type for rule in mappings[source.name].rules)),
+            )
+            for source in self.sources
+        )
+
+
 def run_import(request: ImportRequest) -> ImportReport:
     """Carry out one import."""
     options, root = request.options, request.root
     outputs = _output_files(root, options)
     exists = _exists(root)
-    with temporary_folder() as folder:
-        sources = find_sources(
+    with TemporaryDirectory(prefix="omnigraph-import-") as name:
+        folder = Path(name)
+        spool = folder / "spool"
+        spool.mkdir()
+        sources = find_import_sources(
             request.sources,
-            folder=folder,
+            folder=spool,
             format_name=options.format,
             storage_options=options.storage_options,
             graph=root,
@@ -108,7 +178,7 @@ def run_import(request: ImportRequest) -> ImportReport:
         target = request.reopen() if exists else request.create(plan.schema or "")
         try:
             plan.check(target.schema.catalog)
-            load = _load(request, target, plan, outputs)
+            load = _load(request, target, plan)
         except (InvalidInputError, LoadRefusedError):
             if not exists:
                 _withdraw(root, target)
@@ -124,7 +194,31 @@ def run_import(request: ImportRequest) -> ImportReport:
             sources=plan.describe_sources(),
             causes=causes_of(load, _quarantine(request, load)),
             load=load,
+            next_steps=() if exists else _next_steps(root, target.schema.catalog),
         )
+
+
+def _next_steps(root: Root, catalog: Catalog) -> tuple[str, ...]:
+    """Commands that show what was imported: rows of an edge type, or of a node type."""
+    graph = shlex.quote(short_path(root.uri))
+    if catalog.edges:
+        edge = next(iter(catalog.edges.values()))
+        ends = [("a", catalog.nodes[edge.source]), ("b", catalog.nodes[edge.target])]
+        match = f"$a: {edge.source} $a {edge.name[0].lower()}{edge.name[1:]} $b"
+    else:
+        node = next(iter(catalog.nodes.values()))
+        ends = [("a", node)]
+        match = f"$a: {node.name}"
+    shown_properties = ", ".join(f"${name}.{_label(node)}" for name, node in ends)
+    query = f"query q() {{ match {{ {match} }} return {{ {shown_properties} }} limit 10 }}"
+    return (f"omnigraph query {graph} -e {shlex.quote(query)}", f"omnigraph status {graph}")
+
+
+def _label(node: NodeType) -> str:
+    """A property that says what a node is."""
+    names = [name for name in ("name", "title", "label") if name in node.properties]
+    key = [prop.name for prop in key_properties(node)] if node.key else []
+    return next(iter([*names, *key, *node.properties]), ID_COLUMN)
 
 
 def _withdraw(root: Root, target: ImportTarget) -> None:
@@ -133,9 +227,7 @@ def _withdraw(root: Root, target: ImportTarget) -> None:
         shutil.rmtree(root.uri, ignore_errors=True)
 
 
-def _load(
-    request: ImportRequest, target: ImportTarget, plan: ImportPlan, outputs: _OutputFiles
-) -> LoadReport:
+def _load(request: ImportRequest, target: ImportTarget, plan: _Plan) -> LoadReport:
     options = request.options
     try:
         return target.load(
@@ -155,23 +247,23 @@ def _load(
             ),
         )
     except LoadRefusedError as error:
-        raise _with_causes(error, outputs) from error
+        raise _with_causes(error, plan.mapping_name) from error
 
 
-def _with_causes(error: LoadRefusedError, outputs: _OutputFiles) -> LoadRefusedError:
+def _with_causes(error: LoadRefusedError, mapping: str) -> LoadRefusedError:
     """The refusal with rejected records by cause."""
     report = error.report
     assert isinstance(report, LoadReport)
     return LoadRefusedError(
-        error.args[0] if error.args else str(error),
+        error.what,
         report=report,
         details="\n".join(map(str, causes_of(report, None))),
-        next_step=f"Fix the data or the mapping {outputs.mapping} and import again with `--map`, "
-        "or raise the limit with `--max-rejected`.",
+        next_step=f"Fix the data, or edit the mapping and import again with `--map {mapping}`, or "
+        "raise the limit with `--max-rejected`.",
     )
 
 
-def _quarantine(request: ImportRequest, load: LoadReport) -> Any:
+def _quarantine(request: ImportRequest, load: LoadReport) -> QuarantinePlace | None:
     if load.quarantine is None:
         return None
     return quarantine_place(request.root, load.operation_id, request.options.quarantine)
@@ -184,7 +276,7 @@ def _plan(
     outputs: _OutputFiles,
     *,
     exists: bool,
-) -> ImportPlan:
+) -> _Plan:
     options = request.options
     unknown = (
         None
@@ -197,7 +289,7 @@ def _plan(
     if mapping is not None:
         text, name, base = _mapping_text(mapping)
         schema = None if exists else _schema_for(request, text, name, base)
-        return read_plan(sources, text, name=name, unknown=unknown, schema=schema)
+        return _read_plan(sources, text, name=name, unknown=unknown, schema=schema)
     if request.schema is not None:
         raise InvalidInputError(
             "a schema was given without a mapping",
@@ -207,15 +299,93 @@ def _plan(
         raise InvalidInputError(
             f"missing_endpoints is {shown(options.missing_endpoints)}, expected reject or create"
         )
-    return infer_plan(
+    return _infer_plan(
         sources,
         InferenceOptions(
             unknown=unknown or UnknownColumns.ERROR,
             create_endpoints=options.missing_endpoints == "create",
         ),
         folder=folder,
-        schema_name=outputs.schema.name,
+        outputs=outputs,
         records_max=options.sample,
+    )
+
+
+def _infer_plan(
+    sources: Sequence[ImportSource],
+    options: InferenceOptions,
+    *,
+    folder: Path,
+    outputs: _OutputFiles,
+    records_max: int | None = None,
+) -> _Plan:
+    """Read the sources and infer a schema and a mapping."""
+    profiled: list[Source] = []
+    for number, source in enumerate(sources):
+        hashes = folder / f"source-{number}"
+        hashes.mkdir()
+        limits = [limit for limit in (records_max, source.records_max) if limit is not None]
+        profile = profile_source(
+            source.name, source.records(), hashes, records_max=min(limits, default=None)
+        )
+        if not profile.columns and not profile.children:
+            continue
+        profiled.append(Source(name=source.name, profile=profile, declared=source.declared))
+    if not profiled:
+        raise InvalidInputError(
+            "the input has no records and no columns: there is nothing to infer a schema from",
+            next_step="Name files that have records.",
+        )
+    draft = infer_neo4j(profiled, options) or infer(profiled, options)
+    mapping_file = MappingFile(mappings=draft.mappings, schema=outputs.schema.name)
+    names = {source.name for source in profiled}
+    return _Plan(
+        sources=tuple(source for source in sources if source.name in names),
+        mapping_file=mapping_file,
+        mapping=write_mapping(draft.mappings, schema=outputs.schema.name),
+        mapping_name=str(outputs.mapping),
+        schema=draft.schema_text(),
+        records={source.name: source.profile.records for source in profiled},
+    )
+
+
+def _read_plan(
+    sources: Sequence[ImportSource],
+    text: str,
+    *,
+    name: str,
+    unknown: UnknownColumns | None,
+    schema: str | None,
+) -> _Plan:
+    """Use a mapping that was written before; sources are matched with it by name.
+
+    Raises:
+        InvalidInputError: the mapping has faults, or no rules for a source.
+    """
+    mapping_file = read_mapping(text, name=name)
+    if unknown is not None and unknown is not UnknownColumns.KEEP:
+        changed = tuple(
+            replace(mapping, unknown=unknown, kept_in=None) for mapping in mapping_file.mappings
+        )
+        mapping_file = replace(mapping_file, mappings=changed)
+    known = {mapping.name for mapping in mapping_file.mappings}
+    if len(known) == 1 and len(sources) == 1:
+        (only,) = known
+        sources = [replace(sources[0], name=only)]
+    for source in sources:
+        if source.name not in known:
+            hint = did_you_mean(source.name, known)
+            raise InvalidInputError(
+                f"{name} has no [[source]] with name = {source.name!r} for {source.describe()}"
+                + (f"; {hint}" if hint else ""),
+                next_step="Add the source to the mapping, or leave the file out.",
+            )
+    return _Plan(
+        sources=tuple(sources),
+        mapping_file=mapping_file,
+        mapping=text,
+        mapping_name=name,
+        schema=schema,
     )
 
 
@@ -228,10 +398,12 @@ def _exists(root: Root) -> bool:
 
 
 def _output_files(root: Root, options: ImportOptions) -> _OutputFiles:
-    schema, mapping = default_files(root)
+    """Beside a graph on a disk, or in this folder for one on a store."""
+    name = root.uri.rstrip("/").rpartition("/")[2] or "graph"
+    folder = Path(root.uri.rstrip("/")).parent if root.scheme is Scheme.LOCAL else Path()
     return _OutputFiles(
-        schema=schema if options.schema_out is None else Path(options.schema_out),
-        mapping=mapping if options.map_out is None else Path(options.map_out),
+        schema=Path(options.schema_out or folder / f"{name}.pg"),
+        mapping=Path(options.map_out or folder / f"{name}{SUFFIX}"),
     )
 
 
@@ -279,7 +451,7 @@ def _read(path: Path, expected: str) -> str:
 
 
 def _write_files(
-    request: ImportRequest, plan: ImportPlan, outputs: _OutputFiles, *, exists: bool
+    request: ImportRequest, plan: _Plan, outputs: _OutputFiles, *, exists: bool
 ) -> bool:
     """Write what was inferred; whether it was."""
     if exists or request.dry_run or request.mapping is not None or plan.schema is None:

@@ -1,53 +1,56 @@
 """The account of an import: what was inferred, what was loaded, and why records were rejected.
 
-Invariant: causes are counted over all rejected records, in memory bounded by the number of causes;
-each has an example and the fix.
+Invariant: a cause is a reason and a property, so there are few of them whatever the input; each has
+its first record as an example, and the fix. Causes are counted over all rejected records; where the
+load was refused and has kept only the first of them, the reasons are still counted exactly.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from omnigraph.display.cells import counted
-from omnigraph.display.pages import Displayed, Page, page_of
+from omnigraph.display.cells import counted, short_id
+from omnigraph.display.pages import Displayed, Page
 from omnigraph.display.tables import TableView
 from omnigraph.load import report as load_report
 from omnigraph.storage.objects.store import StoredObjects
 from omnigraph.validation.violations import Reason
 
-if TYPE_CHECKING:
-    from omnigraph.storage.objects.location import Root
-
-CAUSES_MAX: Final = 100
 _FIXES: Final[Mapping[Reason, str]] = {
     Reason.MALFORMED: "Fix the record, or name the format with --format.",
     Reason.UNKNOWN_TYPE: "Add a rule with this value under `where`.",
     Reason.UNKNOWN_COLUMN: "Map the column, or use --unknown-columns ignore or keep.",
-    Reason.WRONG_TYPE: "Add `parse`, `format` or `null` to the property in the mapping, or make it "
-    "a String in the schema.",
+    Reason.WRONG_TYPE: "Add `parse` or `null` in the mapping, or use String in the schema.",
     Reason.DOES_NOT_FIT: "Use a wider type in the schema.",
-    Reason.MISSING_REQUIRED: "Add `default` to the property in the mapping, or `?` in the schema.",
-    Reason.NOT_IN_ENUM: "Add the value to the enum in the schema, or make it a String.",
-    Reason.MISSING_ENDPOINT: "Import the missing nodes too, or use --missing-endpoints create.",
+    Reason.MISSING_REQUIRED: "Add `default` in the mapping, or `?` in the schema.",
+    Reason.NOT_IN_ENUM: "Add the value to the enum in the schema, or use String.",
+    Reason.MISSING_ENDPOINT: "Import the missing nodes, or use --missing-endpoints create.",
     Reason.TOO_MANY_EDGES: "Remove `@card` from the edge in the schema.",
     Reason.DUPLICATE_ID: "Choose another key, or remove the duplicate.",
     Reason.BAD_ID: "Give every record a key.",
-    Reason.VECTOR_SIZE: "Make the property a list, as in [F32].",
+    Reason.VECTOR_SIZE: "Use a list in the schema, as in [F32].",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectedCause(Displayed):
-    """Rejected records with the same fault: how many, an example, and the fix."""
+    """Rejected records with the same fault: how many, the first one, and the fix.
+
+    `count` is a minimum unless `is_exact`. `source` and `line` say where the first record is.
+    """
 
     count: int
+    is_exact: bool = True
     source: str
+    line: int
     type: str | None
     reason: str
     column: str
@@ -55,8 +58,11 @@ class RejectedCause(Displayed):
     fix: str
 
     def __str__(self) -> str:
-        thing = ".".join(part for part in (self.type or "", self.column) if part) or self.source
-        return f"{self.count:,} {self.reason}: {thing}: {self.example}. {self.fix}"
+        subject = ".".join(part for part in (self.type, self.column) if part)
+        count = f"{self.count:,}" if self.is_exact else f"{self.count:,} or more"
+        fault = ": ".join(part for part in (subject, self.example) if part)
+        place = f"\n  first: {short_path(self.source)}:{self.line}" if self.source else ""
+        return f"{count} {self.reason}: {fault}{place}\n  fix: {self.fix}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +82,7 @@ class ImportReport(Displayed):
 
     `load` is that of its one commit; None in a dry run of a graph that does not exist. `schema` and
     `mapping` are the texts that were used, `schema_file` and `mapping_file` where they were
-    written.
+    written. `next_steps` are commands to try on a graph that was created.
     """
 
     graph: str
@@ -89,76 +95,141 @@ class ImportReport(Displayed):
     sources: tuple[ImportedSource, ...] = ()
     causes: tuple[RejectedCause, ...] = ()
     load: load_report.LoadReport | None = None
+    next_steps: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """The report as one JSON object; its keys are a contract."""
         return json.dumps(asdict(self), indent=2, sort_keys=True, default=str)
 
     def _page(self) -> Page:
-        tables: list[TableView] = []
-        lines: list[str] = []
-        if self.load is not None:
-            page = page_of(self.load)
-            tables += page.tables
-            lines += [line for line in page.lines if not line.startswith("quarantined")]
-        else:
-            rows = [(source.name, ", ".join(source.types)) for source in self.sources]
-            tables.append(TableView(header=("source", "types"), rows=rows))
-            lines.append("dry run, nothing was written")
-        lines = [*(str(cause) for cause in self.causes), *lines]
-        if self.schema_file is not None:
-            lines.append(f"schema   {self.schema_file}")
-        if self.mapping_file is not None:
-            lines.append(f"mapping  {self.mapping_file}")
-        return Page(summary=self._summary(), tables=tables, lines=lines)
+        lines = [line for cause in self.causes for line in str(cause).splitlines()]
+        if self.load is not None and self.load.quarantine is not None:
+            lines.append(f"rejected records: {short_path(self.load.quarantine)}")
+        lines.append(self._summary())
+        for label, entry in (("schema", self.schema_file), ("mapping", self.mapping_file)):
+            if entry is not None:
+                lines.append(f"{label:9}{short_path(entry)}")
+        labels = ("next", *[""] * len(self.next_steps))
+        lines += [f"{label:9}{step}" for label, step in zip(labels, self.next_steps, strict=False)]
+        return Page(summary=self._summary(), tables=[self._table()], lines=lines)
+
+    def _table(self) -> TableView:
+        """Rows by type, and the sources that they come from."""
+        sources: dict[str, list[str]] = {}
+        for source in self.sources:
+            for name in source.types:
+                sources.setdefault(name, []).append(source.name)
+        if self.load is None:
+            rows = [(name, ", ".join(named)) for name, named in sources.items()]
+            return TableView(header=("type", "from"), rows=rows)
+        counts: dict[str, Mapping[str, int]] = {"rows": self.load.written}
+        if self.load.updated and not self.created:
+            counts |= {"inserted": self.load.inserted, "updated": self.load.updated}
+        types = dict.fromkeys([*self.load.written, *self.load.inserted])
+        return TableView(
+            header=("type", *counts, "from"),
+            rows=[
+                (
+                    name,
+                    *(f"{count.get(name, 0):,}" for count in counts.values()),
+                    ", ".join(sources.get(name, ())),
+                )
+                for name in types
+            ],
+            numbers=tuple(range(1, len(counts) + 1)),
+        )
 
     def _summary(self) -> str:
         sources = counted(len(self.sources), "source")
         if self.load is None:
             return f"{sources} inferred; dry run, nothing was written"
-        written = counted(sum(self.load.written.values()), "row")
-        rejected = f", {self.load.faults:,} rejected" if self.load.faults else ""
+        load = self.load
+        rows = f"{counted(sum(load.written.values()), 'row')} from {sources}"
+        rejected = f", {load.faults:,} rejected" if load.faults else ""
         if self.dry_run:
-            return f"{sources}: {written}{rejected}; dry run, nothing was written"
-        return f"imported {written} from {sources}{rejected}"
+            return f"{rows}{rejected}; dry run, nothing was written"
+        if load.commit_id is None:
+            return f"{rows}{rejected}; nothing to write"
+        return (
+            f"imported {rows}{rejected} in {load.seconds:.1f} s, commit {short_id(load.commit_id)}"
+        )
+
+
+def short_path(path: str) -> str:
+    """A path for people: relative to the current directory if it is inside of it."""
+    with suppress(ValueError, OSError):
+        return str(Path(path).relative_to(Path.cwd()))
+    return path
 
 
 def causes_of(
     report: load_report.LoadReport, place: load_report.QuarantinePlace | None
 ) -> tuple[RejectedCause, ...]:
     """Rejected records by cause, the most frequent first."""
-    counts: dict[tuple[str, str | None, str, str], tuple[int, str]] = {}
-    for file, type_name, reason, message in _iterate_rejected(report, place):
+    causes: dict[tuple[str | None, str, str], RejectedCause] = {}
+    for file, line, type_name, reason, message in _iterate_rejected(report, place):
         if Reason(reason) in load_report.NO_FAULTS:
             continue
         column, _, text = message.partition(": ")
         if not text or " " in column:
             column, text = "", message
-        key = (file, type_name, reason, column)
-        if key in counts or len(counts) < CAUSES_MAX:
-            count, example = counts.get(key, (0, text))
-            counts[key] = (count + 1, example)
-    causes = [
-        RejectedCause(
-            count=count,
-            source=file,
-            type=type_name,
-            reason=reason,
-            column=column,
-            example=example,
-            fix=_FIXES.get(Reason(reason), "Fix the records and import them again."),
-        )
-        for (file, type_name, reason, column), (count, example) in counts.items()
-    ]
-    return tuple(sorted(causes, key=lambda cause: -cause.count))
+        key = (type_name, reason, column)
+        known = causes.get(key)
+        if known is None:
+            causes[key] = RejectedCause(
+                count=1,
+                source=file,
+                line=line,
+                type=type_name,
+                reason=reason,
+                column=column,
+                example=text,
+                fix=_fix(reason),
+            )
+        else:
+            causes[key] = replace(known, count=known.count + 1)
+    complete = _complete(causes.values(), report)
+    return tuple(sorted(complete, key=lambda cause: -cause.count))
+
+
+def _complete(
+    causes: Iterable[RejectedCause], report: load_report.LoadReport
+) -> Iterator[RejectedCause]:
+    """The causes with the counts of a report that lists only its first rejected records."""
+    by_reason: dict[str, list[RejectedCause]] = {}
+    for cause in causes:
+        by_reason.setdefault(cause.reason, []).append(cause)
+    for reason, total in report.quarantined.items():
+        known = by_reason.get(reason, [])
+        if sum(cause.count for cause in known) == total:
+            yield from known
+        elif len(known) > 1:
+            yield from (replace(cause, is_exact=False) for cause in known)
+        elif known:
+            yield replace(known[0], count=total)
+        elif Reason(reason) not in load_report.NO_FAULTS:
+            yield RejectedCause(
+                count=total,
+                source="",
+                line=0,
+                type=None,
+                reason=reason,
+                column="",
+                example="",
+                fix=_fix(reason),
+            )
+
+
+def _fix(reason: str) -> str:
+    return _FIXES.get(Reason(reason), "Fix the records and import them again.")
 
 
 def _iterate_rejected(
     report: load_report.LoadReport, place: load_report.QuarantinePlace | None
-) -> Iterator[tuple[str, str | None, str, str]]:
-    if place is None or report.quarantine is None:
+) -> Iterator[tuple[str, int, str | None, str, str]]:
+    if place is None:
         for record in report.rejected:
-            yield record.file, record.type, record.reason, record.message
+            yield record.file, record.line, record.type, record.reason, record.message
         return
     objects = StoredObjects(place.root)
     for part in load_report.parts(place):
@@ -166,12 +237,6 @@ def _iterate_rejected(
         if content is None:
             continue
         reader = pq.ParquetFile(pa.BufferReader(content))
-        columns = ["file", "type", "reason", "message"]
+        columns = ["file", "line", "type", "reason", "message"]
         for batch in reader.iter_batches(columns=columns):
             yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
-
-
-def quarantine_of(
-    root: Root, report: load_report.LoadReport, directory: str | None
-) -> load_report.QuarantinePlace:
-    return load_report.quarantine_place(root, report.operation_id, directory)

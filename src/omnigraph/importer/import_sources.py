@@ -28,8 +28,8 @@ import pyarrow as pa
 from omnigraph.errors import InvalidInputError
 from omnigraph.language.diagnostics import did_you_mean, shown
 from omnigraph.load.formats.document_files import EDGES, NODES, json_tables
+from omnigraph.load.formats.parse import raw_frame, read_raw
 from omnigraph.load.formats.raw_batches import RawRecords
-from omnigraph.load.formats.raw_readers import raw_frame, read_raw
 from omnigraph.load.formats.records import FileFormat, SourceFile
 from omnigraph.load.formats.splits import opened, plan_splits
 from omnigraph.load.formats.table_files import DeclaredTable, list_tables

@@ -14,23 +14,22 @@ Invariants:
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-import numpy as np
-
 from omnigraph.display.cells import counted
 from omnigraph.importer import naming
-from omnigraph.importer.draft import Draft, EdgeDraft, NodeDraft, PropertyDraft
-from omnigraph.importer.profile import (
-    ColumnProfile,
-    SourceProfile,
-    count_distinct,
-    count_missing,
-    mix_hashes,
+from omnigraph.importer.draft import (
+    Draft,
+    EdgeDraft,
+    NodeDraft,
+    PropertyDraft,
+    is_enum,
+    property_type,
 )
-from omnigraph.importer.property_types import is_enum, property_type
+from omnigraph.importer.profile import ColumnProfile, SourceProfile
 from omnigraph.load.formats.mapping import (
     Condition,
     EdgeMapping,
@@ -134,18 +133,11 @@ class _Table:
         """A path without that of the object or the list."""
         return path.removeprefix(f"{self.path}.") if self.path else path
 
-    def hashes(self, *paths: str) -> np.ndarray | None:
-        parts = [self.profile.read_hashes(path) for path in paths]
-        known = [part for part in parts if part is not None]
-        if len(known) < len(parts) or not known:
-            return None
-        return known[0] if len(known) == 1 else mix_hashes(known)
-
     def is_unique(self, *paths: str) -> bool:
-        hashes = self.hashes(*paths)
-        if hashes is None or any(self.columns[path].missing for path in paths):
+        distinct = self.profile.distinct(*paths)
+        if distinct is None or any(self.columns[path].missing for path in paths):
             return False
-        return count_distinct(hashes) == self.profile.records
+        return distinct.count == self.profile.records
 
 
 def infer(sources: Sequence[Source], options: InferenceOptions) -> Draft:
@@ -222,7 +214,7 @@ class _Inference:
         references = list(self._references_of_database(table))
         known = {column for reference in references for column in reference.columns}
         for path, profile in table.columns.items():
-            if path in known or (table.key == (path,) and not table.declared):
+            if path in known or table.key == (path,):
                 continue
             reference = self._reference(table, path, profile)
             if reference is not None:
@@ -258,7 +250,7 @@ class _Inference:
             if (target is not table or target.key != (path,))
             and (
                 naming.refers_to(name, target.name)
-                or (target is not table and naming.snake(name) == _key_name(target))
+                or (target is not table and naming.snake(name) == _telling_key_name(target))
             )
         ]
         for target in named:
@@ -647,8 +639,10 @@ def _edge_ends(table: _Table) -> tuple[str, str] | None:
     return None
 
 
-def _key_name(table: _Table) -> str:
-    return naming.snake(table.local(table.key[0])) if table.key else ""
+def _telling_key_name(table: _Table) -> str | None:
+    """The name of the key of a table, unless keys of any tables have it, as `id` or `code`."""
+    name = naming.snake(table.local(table.key[0]))
+    return None if name in itertools.chain.from_iterable(_KEY_NAMES) else name
 
 
 def _own_key(table: _Table) -> bool:
@@ -714,10 +708,10 @@ def _choose_composite_key(table: _Table) -> None:
 
 def _count_contained(table: _Table, path: str, target: _Table) -> tuple[int | None, int]:
     """Distinct values of a column, and how many of them are no key of a table."""
-    own, keys = table.hashes(path), target.hashes(target.key[0])
+    own, keys = table.profile.distinct(path), target.profile.distinct(target.key[0])
     if own is None or keys is None:
         return None, 0
-    return count_missing(own, keys)
+    return own.count, own.count_missing(keys)
 
 
 def _reference_why(path: str, target: _Table, total: int, missing: int) -> str:
@@ -778,7 +772,7 @@ def _edge_identity(
     table: _Table, ends: tuple[str, ...], rest: Sequence[str]
 ) -> tuple[tuple[str, ...], bool, str]:
     """What the ids of edges are made of beside their ends, whether they are new, and why."""
-    if table.hashes(*ends) is None or table.is_unique(*ends):
+    if table.profile.distinct(*ends) is None or table.is_unique(*ends):
         return (), False, ""
     for path in rest:
         if table.is_unique(path):

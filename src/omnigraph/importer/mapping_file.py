@@ -54,7 +54,7 @@ def write_mapping(mappings: Sequence[SourceMapping], *, schema: str | None) -> s
     """The text of a mapping file."""
     lines = [
         "# Which columns become which nodes, edges and properties.",
-        "# Edit it and import again with --map; docs/reference/mapping.md has all keys.",
+        "# Edit it and import again with --map. The keys: `Mapping files` in the reference.",
         f"version = {VERSION}",
     ]
     if schema is not None:

@@ -12,22 +12,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from omnigraph.display.cells import counted
 from omnigraph.errors import InvalidInputError
 from omnigraph.importer import naming
-from omnigraph.importer.draft import Draft, EdgeDraft, NodeDraft, PropertyDraft
-from omnigraph.importer.inference import InferenceOptions, Source
-from omnigraph.importer.profile import (
-    VARIANT_SEPARATOR,
-    SourceProfile,
-    count_distinct,
-    count_missing,
-    mix_hashes,
+from omnigraph.importer.draft import (
+    Draft,
+    EdgeDraft,
+    NodeDraft,
+    PropertyDraft,
+    merge_properties,
+    property_type,
 )
-from omnigraph.importer.property_types import property_type
+from omnigraph.importer.inference import InferenceOptions, Source
+from omnigraph.importer.profile import VARIANT_SEPARATOR, SourceProfile
 from omnigraph.load.formats.mapping import (
     Condition,
     EdgeMapping,
@@ -125,6 +125,12 @@ class _CsvExport:
         for file in self.files:
             if file.role("START_ID") and file.role("END_ID"):
                 self._add_edges(file, node_files)
+            elif file not in node_files:
+                raise InvalidInputError(
+                    f"{file.source.name} has neither an :ID nor a :START_ID and an :END_ID column, "
+                    "as the other files of a Neo4j export have",
+                    next_step="Import it apart from them.",
+                )
         return Draft(
             nodes=tuple(self.nodes.values()),
             edges=tuple(self.edges.values()),
@@ -139,35 +145,33 @@ class _CsvExport:
         first = {text.split(_LISTS)[0] for text in labels}
         name = next(iter(first)) if len(first) == 1 else identity.space or file.source.name
         file.type = naming.type_name(name) if not first else naming.camel(name)
-        node = self.nodes.get(file.type)
-        if node is None:
-            node = self.nodes[file.type] = NodeDraft(
-                name=file.type, why=f"Nodes of {file.source.name}"
-            )
-        properties: dict[str, ValueMapping] = {}
-        for column in file.columns:
-            if column.type in _ROLES - {"ID"}:
-                continue
-            prop = _property_of(file, column, node.name)
-            properties[prop.name] = prop.value
-            if prop.name not in {known.name for known in node.properties}:
-                node.properties.append(prop)
-            if column is identity:
-                file.id_name = prop.name
+        properties = [
+            _property_of(file, column, file.type)
+            for column in file.columns
+            if column.type not in _ROLES - {"ID"}
+        ]
+        file.id_name = _property_of(file, identity, file.type).name
         if label is not None and labels != [next(iter(first), "")]:
             value = ValueMapping(column=label.path, split=_LISTS)
-            properties["labels"] = value
-            node.properties.append(
+            properties.append(
                 PropertyDraft(name="labels", type="[String]", nullable=False, value=value)
             )
-        node.key = (file.id_name,)
+        _add_node(
+            self.nodes,
+            NodeDraft(
+                name=file.type,
+                properties=properties,
+                key=(file.id_name,),
+                why=f"Nodes of {file.source.name}",
+            ),
+        )
         ignored = [c.path for c in file.columns if c.type == "IGNORE"]
-        if label is not None and "labels" not in properties:
+        if label is not None and "labels" not in {prop.name for prop in properties}:
             ignored.append(label.path)
         self.mappings.append(
             SourceMapping(
                 name=file.source.name,
-                nodes=(NodeMapping(type=node.name, properties=properties),),
+                nodes=(NodeMapping(type=file.type, properties=_values(properties)),),
                 ignored=tuple(ignored),
                 unknown=_unknown(self.options),
             )
@@ -182,25 +186,27 @@ class _CsvExport:
         rules: list[EdgeMapping] = []
         identity, new_id = _edge_identity(file, start, end, kind)
         for name in names:
-            edge = EdgeDraft(
-                name=naming.edge_name(name),
-                source=endpoints[0].type,
-                target=endpoints[1].type,
-                why=f"Relationships {name} of {file.source.name}",
+            edge = _add_edge(
+                self.edges,
+                EdgeDraft(
+                    name=naming.edge_name(name),
+                    source=endpoints[0].type,
+                    target=endpoints[1].type,
+                    properties=[
+                        _property_of(file, column, name)
+                        for column in file.columns
+                        if column.type not in _ROLES
+                    ],
+                    why=f"Relationships {name} of {file.source.name}",
+                ),
             )
-            edge.properties = [
-                _property_of(file, column, edge.name)
-                for column in file.columns
-                if column.type not in _ROLES
-            ]
-            self.edges.setdefault(edge.name, edge)
             where = () if kind is None else (Condition(column=kind.path, equals=(name,)),)
             rules.append(
                 EdgeMapping(
                     type=edge.name,
                     source=endpoints[0],
                     target=endpoints[1],
-                    properties={prop.name: prop.value for prop in edge.properties},
+                    properties=_values(edge.properties),
                     where=where,
                     id=identity,
                     new_id=new_id,
@@ -228,20 +234,53 @@ class _CsvExport:
                 next_step="Name the files with the nodes too.",
             )
         chosen = candidates[0]
-        own = file.profile.read_hashes(column.path)
+        own = file.profile.distinct(column.path)
         if len({candidate.type for candidate in candidates}) > 1 and own is not None:
             missing = []
             for candidate in candidates:
                 identity = candidate.role("ID")
                 assert identity is not None
-                keys = candidate.profile.read_hashes(identity.path)
-                missing.append(len(own) if keys is None else count_missing(own, keys)[1])
+                keys = candidate.profile.distinct(identity.path)
+                missing.append(own.count if keys is None else own.count_missing(keys))
             chosen = candidates[missing.index(min(missing))]
         return Endpoint(
             type=chosen.type,
             key={chosen.id_name: ValueMapping(column=column.path)},
             create=self.options.create_endpoints,
         )
+
+
+def _add_node(nodes: dict[str, NodeDraft], node: NodeDraft) -> None:
+    """Add a node type, or its properties to the type of this name."""
+    known = nodes.setdefault(node.name, node)
+    if known is not node:
+        if known.key != node.key:
+            raise InvalidInputError(
+                f"the nodes {node.name} have the keys {', '.join(known.key)} and "
+                f"{', '.join(node.key)} in two files",
+                next_step="Use the same name for the :ID column in both files.",
+            )
+        known.properties = merge_properties(known.properties, node.properties)
+
+
+def _add_edge(edges: dict[str, EdgeDraft], edge: EdgeDraft) -> EdgeDraft:
+    """Add an edge type, or its properties to the type of this name; one with its own properties.
+
+    A type has one kind of nodes at each end, so others have a name with the types at their ends.
+    """
+    known = edges.get(edge.name)
+    if known is not None and (known.source, known.target) != (edge.source, edge.target):
+        edge = replace(edge, name=f"{edge.source}{edge.name}{edge.target}")
+        known = edges.get(edge.name)
+    if known is None:
+        edges[edge.name] = replace(edge)
+    else:
+        known.properties = merge_properties(known.properties, edge.properties)
+    return edge
+
+
+def _values(properties: Sequence[PropertyDraft]) -> dict[str, ValueMapping]:
+    return {prop.name: prop.value for prop in properties}
 
 
 def _unknown(options: InferenceOptions) -> UnknownColumns:
@@ -272,9 +311,8 @@ def _edge_identity(
     ends = [column.path for column in (start, end, kind) if column is not None]
     others = [c.path for c in file.columns if c.type not in _ROLES]
     for extra in ([], others):
-        parts = [file.profile.read_hashes(path) for path in (*ends, *extra)]
-        known = [part for part in parts if part is not None]
-        if len(known) == len(parts) and count_distinct(mix_hashes(known)) == file.profile.records:
+        distinct = file.profile.distinct(*ends, *extra)
+        if distinct is not None and distinct.count == file.profile.records:
             return tuple(extra), False
     return (), True
 
@@ -334,40 +372,42 @@ class _JsonExport:
 
     def _node(self, labels: str, profile: SourceProfile) -> NodeMapping:
         node = NodeDraft(name=_label_type(labels), key=(ID_PROPERTY,), why=f"Nodes {labels}")
-        identity = ValueMapping(column="id")
-        node.properties.append(
-            PropertyDraft(
-                name=ID_PROPERTY,
-                type="String",
-                nullable=False,
-                value=identity,
-                why="key: the id of the export",
-            )
+        identity = PropertyDraft(
+            name=ID_PROPERTY,
+            type="String",
+            nullable=False,
+            value=ValueMapping(column="id"),
+            why="key: the id of the export",
         )
-        node.properties += _json_properties(profile, node.name, [ID_PROPERTY])
-        self._nodes.setdefault(node.name, node)
+        node.properties = [identity, *_json_properties(profile, node.name, [ID_PROPERTY])]
+        properties = _values(node.properties)
+        _add_node(self._nodes, node)
         return NodeMapping(
             type=node.name,
-            properties={prop.name: prop.value for prop in node.properties},
+            properties=properties,
             where=(Condition(column="labels", equals=(labels,)),),
         )
 
     def _edge(self, parts: Sequence[str], profile: SourceProfile) -> EdgeMapping:
         label, start, end = parts
-        name = naming.edge_name(label)
         ends = (_label_type(start), _label_type(end))
-        known = self._edges.get(name)
-        if known is not None and (known.source, known.target) != ends:
-            name = f"{ends[0]}{name}{ends[1]}"
-        edge = EdgeDraft(name=name, source=ends[0], target=ends[1], why=f"Relationships {label}")
-        edge.properties = _json_properties(profile, name, [])
-        self._edges.setdefault(name, edge)
+        name = naming.edge_name(label)
+        edge = _add_edge(
+            self._edges,
+            EdgeDraft(
+                name=name,
+                source=ends[0],
+                target=ends[1],
+                properties=_json_properties(profile, name, []),
+                why=f"Relationships {label}",
+            ),
+        )
         key = [{ID_PROPERTY: ValueMapping(column=f"{side}.id")} for side in ("start", "end")]
         return EdgeMapping(
-            type=name,
+            type=edge.name,
             source=Endpoint(type=ends[0], key=key[0]),
             target=Endpoint(type=ends[1], key=key[1]),
-            properties={prop.name: prop.value for prop in edge.properties},
+            properties=_values(edge.properties),
             id=("id",),
             where=(
                 Condition(column="label", equals=(label,)),

@@ -4,7 +4,7 @@ A source is read once, batch by batch. Values of columns that can be keys are ha
 that uniqueness and containment of a column are exact for inputs of any size.
 
 Invariants:
-- Memory is bounded by a batch and `PARTITION_BYTES` of hashes, whatever the size of the input.
+- Memory is bounded by a batch and one of `PARTS` ranges of the hashes of a column.
 - What a profile says holds for every record that was read; `records` says how many that were.
 - Two different values have equal hashes with a probability of 2^-64: then a column that is a key is
   not recognised as one.
@@ -12,8 +12,10 @@ Invariants:
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -37,7 +39,6 @@ from omnigraph.load.formats.raw_batches import (
 from omnigraph.runner.key_hash import SEED_BYTES, hash_keys
 from omnigraph.schema import catalog as ct
 
-PARTITION_BYTES: Final = 64 << 20
 VALUES_MAX: Final = 64
 """Of a column with more distinct values the values are not remembered."""
 _HASHED_MAX: Final = 32
@@ -46,9 +47,6 @@ _KEY_TEXT_MAX: Final = 512
 _TYPES_MAX: Final = 64
 _SAMPLE: Final = 200
 _DEPTH_MAX: Final = 6
-_SEED: Final = bytes(range(SEED_BYTES))
-_NULL_HASH: Final = np.uint64(0)
-_MIXER: Final = np.uint64(0x9E3779B97F4A7C15)
 VARIANT_SEPARATOR: Final = "\x1f"
 """Between the parts of the name of a variant of an export of Neo4j."""
 DISCRIMINATORS: Final = ("type", "kind", "_type", "@type", "label", "__typename", "entity")
@@ -74,6 +72,117 @@ _ARROW_SCALARS: Final = (
 )
 
 
+PARTS: Final = 64
+"""Ranges of hashes, by their upper bits, that are sorted one after the other."""
+BLOCK: Final = 1 << 18
+"""Hashes that are read at once."""
+_SEED: Final = bytes(range(SEED_BYTES))
+_NULL: Final = np.uint64(0)
+_MIXER: Final = np.uint64(0x9E3779B97F4A7C15)
+_WIDTH: Final = 8
+_BOUNDS: Final = np.arange(1, PARTS, dtype=np.uint64) << np.uint64(64 - 6)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HashedColumn:
+    """The hashes of the values of a column, in the order of the records; 0 for null."""
+
+    path: Path
+
+    def append(self, texts: pa.StringArray, *, before: int) -> None:
+        """Add the values of a batch; `before` counts the records of earlier batches."""
+        keys = hash_keys([texts], _SEED)
+        hashes = keys.first if keys.present is None else np.where(keys.present, keys.first, _NULL)
+        with self.path.open("ab") as file:
+            file.write(bytes(max(0, _WIDTH * before - file.tell())))
+            file.write(hashes.tobytes())
+
+    def blocks(self, records: int) -> Iterator[np.ndarray]:
+        """The hashes of all records; those that the file does not reach have no value."""
+        for first in range(0, records, BLOCK):
+            size = min(BLOCK, records - first)
+            hashes = np.fromfile(self.path, np.uint64, count=size, offset=_WIDTH * first)
+            yield np.pad(hashes, (0, size - len(hashes)))
+
+    def discard(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DistinctHashes:
+    """The distinct values of one or more columns: sorted hashes in a file, without that of null.
+
+    `ends` has where the ranges of hashes end.
+    """
+
+    path: Path
+    ends: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        return self.ends[-1]
+
+    def count_missing(self, others: DistinctHashes) -> int:
+        """How many values the others do not have."""
+        return sum(
+            int((~np.isin(self._part(number), others._part(number), assume_unique=True)).sum())
+            for number in range(PARTS)
+        )
+
+    def _part(self, number: int) -> np.ndarray:
+        start = self.ends[number - 1] if number else 0
+        size = self.ends[number] - start
+        return np.fromfile(self.path, np.uint64, count=size, offset=_WIDTH * start)
+
+
+def find_distinct(columns: Sequence[HashedColumn], records: int, path: Path) -> DistinctHashes:
+    """Sort the hashes of columns together into a file."""
+    blocks = _mix([column.blocks(records) for column in columns])
+    if records <= BLOCK:
+        parts: Iterable[np.ndarray] = _split(next(blocks, np.array([], np.uint64)))
+        return _write(parts, path)
+    scattered = [path.with_name(f"{path.name}-{number}") for number in range(PARTS)]
+    with ExitStack() as stack:
+        files = [stack.enter_context(file.open("wb")) for file in scattered]
+        for block in blocks:
+            for file, part in zip(files, _split(block), strict=True):
+                file.write(part.tobytes())
+    distinct = _write((np.unique(np.fromfile(file, np.uint64)) for file in scattered), path)
+    for scattered_file in scattered:
+        scattered_file.unlink()
+    return distinct
+
+
+def _mix(columns: Sequence[Iterator[np.ndarray]]) -> Iterator[np.ndarray]:
+    """The hashes of several columns together; 0 where one of them is null."""
+    if len(columns) == 1:
+        yield from columns[0]
+        return
+    for blocks in zip(*columns, strict=True):
+        combined = np.zeros(len(blocks[0]), np.uint64)
+        is_null = np.zeros(len(blocks[0]), np.bool_)
+        for number, block in enumerate(blocks):
+            is_null |= block == _NULL
+            combined = (combined ^ block) * _MIXER + np.uint64(number)
+        combined[is_null] = _NULL
+        yield combined
+
+
+def _split(block: np.ndarray) -> list[np.ndarray]:
+    """The distinct hashes of a block by range."""
+    unique = np.unique(block[block != _NULL])
+    return np.split(unique, np.searchsorted(unique, _BOUNDS))
+
+
+def _write(parts: Iterable[np.ndarray], path: Path) -> DistinctHashes:
+    sizes: list[int] = []
+    with path.open("wb") as file:
+        for part in parts:
+            sizes.append(len(part))
+            file.write(part.tobytes())
+    return DistinctHashes(path=path, ends=tuple(itertools.accumulate(sizes)))
+
+
 @dataclass(slots=True)
 class ColumnProfile:
     """What is known about one column."""
@@ -97,7 +206,7 @@ class ColumnProfile:
     lengths: set[int] = field(default_factory=set)
     lists: int = 0
     """Values that are lists of scalars."""
-    hashes: Path | None = None
+    hashes: HashedColumn | None = None
 
     @property
     def has_values(self) -> bool:
@@ -210,6 +319,7 @@ class SourceProfile:
     variants: dict[str, SourceProfile] = field(default_factory=dict)
     is_complete: bool = True
     """Whether all records were read."""
+    _distinct: dict[tuple[str, ...], DistinctHashes] = field(default_factory=dict, repr=False)
 
     def add(self, batch: RawBatch) -> None:
         if isinstance(batch, ObjectBatch):
@@ -324,7 +434,8 @@ class SourceProfile:
             profile = self.columns[path] = ColumnProfile(path=path)
             profile.nulls = profile.records = self.records
             if len(self.columns) <= _HASHED_MAX:
-                profile.hashes = self.folder / f"column-{len(self.columns)}"
+                file = self.folder / f"column-{len(self.columns)}"
+                profile.hashes = HashedColumn(path=file)
         elif profile.records < self.records:
             # A path that some records do not have.
             profile.nulls += self.records - profile.records
@@ -341,15 +452,15 @@ class SourceProfile:
         for inner in (*self.children.values(), *self.variants.values()):
             inner.finish()
 
-    def read_hashes(self, path: str) -> np.ndarray | None:
-        """The hashes of a column, one per record; 0 for null. None if it is no key or reference."""
-        profile = self.columns[path]
-        if profile.hashes is None or not profile.hashes.exists():
+    def distinct(self, *paths: str) -> DistinctHashes | None:
+        """The distinct values of columns together; None if one can be no key or reference."""
+        columns = [hashes for path in paths if (hashes := self.columns[path].hashes) is not None]
+        if len(columns) < len(paths) or not columns:
             return None
-        stored = np.memmap(profile.hashes, np.uint64, mode="r")
-        if len(stored) < self.records:
-            return np.concatenate([stored, np.zeros(self.records - len(stored), np.uint64)])
-        return stored
+        if paths not in self._distinct:
+            path = self.folder / f"distinct-{len(self._distinct)}"
+            self._distinct[paths] = find_distinct(columns, self.records, path)
+        return self._distinct[paths]
 
 
 def _variant(record: Record, discriminator: str) -> str | None:
@@ -375,79 +486,22 @@ def _lists_objects(values: Sequence[Any]) -> bool:
 def _hash(profile: ColumnProfile, column: pa.Array, before: int) -> None:
     """Append the hashes of a batch; a column that can be no key is forgotten."""
     assert profile.hashes is not None
-    if pat.is_nested(column.type) or pat.is_floating(column.type) or profile.lists:
-        profile.hashes.unlink(missing_ok=True)
+    is_scalar = not (pat.is_nested(column.type) or pat.is_floating(column.type) or profile.lists)
+    texts = _as_texts(column) if is_scalar and profile.text_max <= _KEY_TEXT_MAX else None
+    if texts is None:
+        profile.hashes.discard()
         profile.hashes = None
         return
-    texts = column if pat.is_string(column.type) else _as_texts(column)
-    if texts is None or profile.text_max > _KEY_TEXT_MAX:
-        profile.hashes.unlink(missing_ok=True)
-        profile.hashes = None
-        return
-    hashes = hash_keys([texts], _SEED)
-    first = hashes.first
-    if hashes.present is not None:
-        first = np.where(hashes.present, first, _NULL_HASH)
-    with profile.hashes.open("ab") as file:
-        missing = before - file.tell() // 8
-        if missing > 0:
-            file.write(bytes(8 * missing))
-        file.write(first.tobytes())
+    profile.hashes.append(texts, before=before)
 
 
 def _as_texts(column: pa.Array) -> pa.StringArray | None:
+    if pat.is_string(column.type):
+        return column
     try:
         return column.cast(pa.string())
     except pa.ArrowException:
         return None
-
-
-def mix_hashes(columns: Sequence[np.ndarray]) -> np.ndarray:
-    """The hashes of several columns together; 0 where one of them is null."""
-    combined = np.zeros(len(columns[0]), np.uint64)
-    is_null = np.zeros(len(columns[0]), np.bool_)
-    for number, column in enumerate(columns):
-        values = np.asarray(column)
-        is_null |= values == _NULL_HASH
-        combined = (combined ^ values) * _MIXER + np.uint64(number)
-    combined[is_null] = _NULL_HASH
-    return combined
-
-
-def count_distinct(hashes: np.ndarray) -> int:
-    """The number of distinct values that are not null."""
-    return sum(len(part) for part in _distinct_parts(hashes))
-
-
-def count_missing(hashes: np.ndarray, known: np.ndarray) -> tuple[int, int]:
-    """How many distinct values a column has, and how many of them another one does not have."""
-    total = missing = 0
-    for values, others in zip(
-        _distinct_parts(hashes, len(known)), _distinct_parts(known, len(hashes)), strict=True
-    ):
-        total += len(values)
-        missing += int((~np.isin(values, others, assume_unique=True)).sum())
-    return total, missing
-
-
-def _distinct_parts(hashes: np.ndarray, other: int = 0) -> Iterator[np.ndarray]:
-    """The distinct values, a range of hashes at a time."""
-    parts = max(1, -(-8 * max(len(hashes), other) // PARTITION_BYTES))
-    step = (1 << 64) // parts + 1
-    for part in range(parts):
-        low, high = part * step, min((part + 1) * step - 1, (1 << 64) - 1)
-        chosen = _within(hashes, np.uint64(low), np.uint64(high))
-        unique = np.unique(chosen)
-        yield unique[unique != _NULL_HASH]
-
-
-def _within(hashes: np.ndarray, low: np.uint64, high: np.uint64) -> np.ndarray:
-    rows = 1 << 20
-    pieces = [
-        (block := np.asarray(hashes[start : start + rows]))[(block >= low) & (block <= high)]
-        for start in range(0, len(hashes), rows)
-    ]
-    return np.concatenate(pieces) if pieces else np.array([], np.uint64)
 
 
 def profile_source(

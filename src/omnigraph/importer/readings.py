@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.load.formats.csv_files import cell_column
+from omnigraph.load.formats.mapped import parse_texts
 from omnigraph.load.formats.mapping import Parse, ValueMapping
-from omnigraph.load.formats.text_values import parse_texts
 from omnigraph.schema import catalog as ct
 
 Accepts = Callable[[pa.StringArray], bool]
