@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import shlex
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -43,14 +43,18 @@ from omnigraph.importer.neo4j import infer_neo4j
 from omnigraph.importer.profile import profile_source
 from omnigraph.language.diagnostics import did_you_mean, shown
 from omnigraph.load.formats.mapping import SourceMapping, UnknownColumns
+from omnigraph.load.formats.raw_batches import RawRecords
 from omnigraph.load.load import MappedInput
 from omnigraph.load.report import LoadReport, QuarantinePlace, quarantine_place
 from omnigraph.names import ID_COLUMN, MAIN
+from omnigraph.runner.progress import Progress, require_progress
+from omnigraph.runner.protocol import Stage
 from omnigraph.storage.objects.location import Root, Scheme
 
 if TYPE_CHECKING:
     from omnigraph.schema.catalog import Catalog, NodeType
 
+_LABELS: Final = frozenset({"name", "title", "label"})
 _SIGNATURE: Final = "Written by omnigraph import; digest "
 
 
@@ -142,7 +146,7 @@ class _Plan:
                 name=source.name,
                 location=source.describe(),
                 records=self.records.get(source.name),
-                types=tuple(dict.fromkeys(rule.type for rule in mappings[source.name].rules)),
+                types=(*mappings[source.name].node_types(), *mappings[source.name].edge_types()),
             )
             for source in self.sources
         )
@@ -216,7 +220,7 @@ def _next_steps(root: Root, catalog: Catalog) -> tuple[str, ...]:
 
 def _label(node: NodeType) -> str:
     """A property that says what a node is."""
-    names = [name for name in ("name", "title", "label") if name in node.properties]
+    names = [name for name in node.properties if name.rpartition("_")[2] in _LABELS]
     key = [prop.name for prop in key_properties(node)] if node.key else []
     return next(iter([*names, *key, *node.properties]), ID_COLUMN)
 
@@ -299,16 +303,18 @@ def _plan(
         raise InvalidInputError(
             f"missing_endpoints is {shown(options.missing_endpoints)}, expected reject or create"
         )
-    return _infer_plan(
-        sources,
-        InferenceOptions(
-            unknown=unknown or UnknownColumns.ERROR,
-            create_endpoints=options.missing_endpoints == "create",
-        ),
-        folder=folder,
-        outputs=outputs,
-        records_max=options.sample,
-    )
+    with require_progress(options.progress) as progress:
+        return _infer_plan(
+            sources,
+            InferenceOptions(
+                unknown=unknown or UnknownColumns.ERROR,
+                create_endpoints=options.missing_endpoints == "create",
+            ),
+            folder=folder,
+            outputs=outputs,
+            progress=progress,
+            records_max=options.sample,
+        )
 
 
 def _infer_plan(
@@ -317,7 +323,8 @@ def _infer_plan(
     *,
     folder: Path,
     outputs: _OutputFiles,
-    records_max: int | None = None,
+    progress: Progress,
+    records_max: int | None,
 ) -> _Plan:
     """Read the sources and infer a schema and a mapping."""
     profiled: list[Source] = []
@@ -325,8 +332,12 @@ def _infer_plan(
         hashes = folder / f"source-{number}"
         hashes.mkdir()
         limits = [limit for limit in (records_max, source.records_max) if limit is not None]
+        progress.begin(Stage(verb="import", name=f"read {source.name}"), pieces=0)
         profile = profile_source(
-            source.name, source.records(), hashes, records_max=min(limits, default=None)
+            source.name,
+            _observe(source.records(), progress),
+            hashes,
+            records_max=min(limits, default=None),
         )
         if not profile.columns and not profile.children:
             continue
@@ -347,6 +358,12 @@ def _infer_plan(
         schema=draft.schema_text(),
         records={source.name: source.profile.records for source in profiled},
     )
+
+
+def _observe(records: Iterable[RawRecords], progress: Progress) -> Iterator[RawRecords]:
+    for raw in records:
+        progress.advance(rows=len(raw.batch))
+        yield raw
 
 
 def _read_plan(

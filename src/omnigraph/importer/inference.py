@@ -194,9 +194,7 @@ class _Inference:
 
     def _notes(self) -> Iterator[str]:
         for source in self._sources:
-            profile = source.profile
-            extent = "all" if profile.is_complete else "the first"
-            yield f"{source.name}: inferred from {extent} {counted(profile.records, 'record')}"
+            yield f"{source.name}: inferred from {_extent(source.profile)}"
 
     def _name_types(self) -> None:
         taken: set[str] = set()
@@ -503,8 +501,10 @@ class _Inference:
         kind, _, _ = property_type(profile, enums=False)
         if _NODE not in self._nodes:
             value = ValueMapping(column=path)
-            why = f"named by {table.name}"
-            prop = PropertyDraft(name="node_id", type=kind, nullable=False, value=value, why="key")
+            why = f"Nodes that {table.name} names and no source has"
+            prop = PropertyDraft(
+                name="node_id", type=kind, nullable=False, value=value, why=f"key: {path}"
+            )
             self._nodes[_NODE] = NodeDraft(name=_NODE, properties=[prop], key=("node_id",), why=why)
         elif self._nodes[_NODE].properties[0].type != kind:
             (prop, *others) = self._nodes[_NODE].properties
@@ -664,8 +664,7 @@ def _choose_key(table: _Table) -> None:
     for _, _, path in ranked:
         if table.is_unique(path):
             table.key = (path,)
-            extent = "all" if table.profile.is_complete else "the first"
-            table.key_why = f"key: unique in {extent} {counted(table.profile.records, 'record')}"
+            table.key_why = f"key: unique in {_extent(table.profile)}"
             return
 
 
@@ -714,10 +713,20 @@ def _count_contained(table: _Table, path: str, target: _Table) -> tuple[int | No
     return own.count, own.count_missing(keys)
 
 
+def _extent(profile: SourceProfile) -> str:
+    """Which records a decision follows from."""
+    records = counted(profile.records, "record")
+    if not profile.is_complete:
+        return f"the first {records}"
+    return records if profile.records == 1 else f"all {records}"
+
+
 def _reference_why(path: str, target: _Table, total: int, missing: int) -> str:
-    if not missing:
-        return f"{path}: all {counted(total, 'value')} are keys of {target.name}"
-    return f"{path}: {missing:,} of {counted(total, 'value')} are no key of {target.name}"
+    if missing:
+        return f"{path}: {missing:,} of {counted(total, 'value')} are not keys of {target.name}"
+    if total == 1:
+        return f"{path}: its one value is a key of {target.name}"
+    return f"{path}: all {total:,} values are keys of {target.name}"
 
 
 def _reference_by_value(

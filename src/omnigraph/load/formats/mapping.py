@@ -151,14 +151,20 @@ class SourceMapping:
     def rules(self) -> tuple[Rule, ...]:
         return (*self.nodes, *self.edges)
 
+    def node_types(self) -> tuple[str, ...]:
+        """The node types that get rows, also those whose nodes edges create."""
+        names = [rule.type for rule in self.nodes]
+        ends = (end for rule in self.edges for end in (rule.source, rule.target))
+        return tuple(dict.fromkeys([*names, *(end.type for end in ends if end.create)]))
+
+    def edge_types(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(rule.type for rule in self.edges))
+
     def tables(self) -> frozenset[str]:
         """The keys of the tables that get rows."""
-        keys = {node_table_key(rule.type) for rule in self.nodes}
-        for rule in self.edges:
-            keys.add(edge_table_key(rule.type))
-            ends = (rule.source, rule.target)
-            keys.update(node_table_key(end.type) for end in ends if end.create)
-        return frozenset(keys)
+        return frozenset(
+            {*map(node_table_key, self.node_types()), *map(edge_table_key, self.edge_types())}
+        )
 
     def paths(self) -> frozenset[str]:
         """Every path that a rule reads, and the ignored ones."""
