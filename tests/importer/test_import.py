@@ -143,6 +143,14 @@ def test_unknown_columns_are_a_choice(tmp_path: Path, ending: str) -> None:
         omnigraph.import_data(root, path, options=error)
 
 
+def test_unknown_columns_are_kept_only_where_a_property_is_for_them(tmp_path: Path) -> None:
+    root = str(tmp_path / "g")
+    omnigraph.import_data(root, people(tmp_path))
+
+    with pytest.raises(InvalidInputError, match="has no property for those of people"):
+        omnigraph.import_data(root, people(tmp_path), options=ImportOptions(unknown_columns="keep"))
+
+
 def test_missing_endpoints_are_rejected_or_created(tmp_path: Path) -> None:
     files = [
         write_csv(
@@ -159,6 +167,10 @@ def test_missing_endpoints_are_rejected_or_created(tmp_path: Path) -> None:
     assert [(cause.reason, cause.count) for cause in rejecting.causes] == [("missing_endpoint", 1)]
     assert "--missing-endpoints create" in rejecting.causes[0].fix
     assert creating.causes == ()
+    again = omnigraph.import_data(str(tmp_path / "c"), files, options=create)
+    assert again.causes == ()
+    with pytest.raises(InvalidInputError, match="Company cannot be created: name need"):
+        omnigraph.import_data(str(tmp_path / "r"), files, options=create)
     assert [row["name"] for row in rows(str(tmp_path / "c"), "Company")] == [
         "Acme",
         "Beta",

@@ -251,7 +251,7 @@ def _load(request: ImportRequest, target: ImportTarget, plan: _Plan) -> LoadRepo
             ),
         )
     except LoadRefusedError as error:
-        raise _with_causes(error, plan.mapping_name) from error
+        raise _with_causes(error, short_path(plan.mapping_name)) from error
 
 
 def _with_causes(error: LoadRefusedError, mapping: str) -> LoadRefusedError:
@@ -287,28 +287,36 @@ def _plan(
         if options.unknown_columns is None
         else one_of(UnknownColumns, options.unknown_columns, argument="unknown_columns")
     )
+    if options.missing_endpoints not in {"reject", "create"}:
+        raise InvalidInputError(
+            f"missing_endpoints is {shown(options.missing_endpoints)}, expected reject or create"
+        )
+    create_endpoints = options.missing_endpoints == "create"
     mapping = request.mapping
     if mapping is None and exists:
         mapping = _mapping_beside(request.root, outputs)
     if mapping is not None:
         text, name, base = _mapping_text(mapping)
         schema = None if exists else _schema_for(request, text, name, base)
-        return _read_plan(sources, text, name=name, unknown=unknown, schema=schema)
+        return _read_plan(
+            sources,
+            text,
+            name=name,
+            unknown=unknown,
+            create_endpoints=create_endpoints,
+            schema=schema,
+        )
     if request.schema is not None:
         raise InvalidInputError(
             "a schema was given without a mapping",
             next_step="Give the mapping too (`--map`), or leave the schema out to infer both.",
-        )
-    if options.missing_endpoints not in {"reject", "create"}:
-        raise InvalidInputError(
-            f"missing_endpoints is {shown(options.missing_endpoints)}, expected reject or create"
         )
     with require_progress(options.progress) as progress:
         return _infer_plan(
             sources,
             InferenceOptions(
                 unknown=unknown or UnknownColumns.ERROR,
-                create_endpoints=options.missing_endpoints == "create",
+                create_endpoints=create_endpoints,
             ),
             folder=folder,
             outputs=outputs,
@@ -372,6 +380,7 @@ def _read_plan(
     *,
     name: str,
     unknown: UnknownColumns | None,
+    create_endpoints: bool,
     schema: str | None,
 ) -> _Plan:
     """Use a mapping that was written before; sources are matched with it by name.
@@ -380,11 +389,14 @@ def _read_plan(
         InvalidInputError: the mapping has faults, or no rules for a source.
     """
     mapping_file = read_mapping(text, name=name)
-    if unknown is not None and unknown is not UnknownColumns.KEEP:
-        changed = tuple(
-            replace(mapping, unknown=unknown, kept_in=None) for mapping in mapping_file.mappings
-        )
-        mapping_file = replace(mapping_file, mappings=changed)
+    mappings = mapping_file.mappings
+    if unknown is UnknownColumns.KEEP:
+        _require_kept(mappings, name)
+    elif unknown is not None:
+        mappings = tuple(replace(mapping, unknown=unknown, kept_in=None) for mapping in mappings)
+    if create_endpoints:
+        mappings = tuple(mapping.with_created_endpoints() for mapping in mappings)
+    mapping_file = replace(mapping_file, mappings=mappings)
     known = {mapping.name for mapping in mapping_file.mappings}
     if len(known) == 1 and len(sources) == 1:
         (only,) = known
@@ -395,7 +407,8 @@ def _read_plan(
             raise InvalidInputError(
                 f"{name} has no [[source]] with name = {source.name!r} for {source.describe()}"
                 + (f"; {hint}" if hint else ""),
-                next_step="Add the source to the mapping, or leave the file out.",
+                next_step=f"Name the file after a source ({', '.join(sorted(known))}), add a "
+                "[[source]] to the mapping, or omit the file.",
             )
     return _Plan(
         sources=tuple(sources),
@@ -404,6 +417,17 @@ def _read_plan(
         mapping_name=name,
         schema=schema,
     )
+
+
+def _require_kept(mappings: Iterable[SourceMapping], name: str) -> None:
+    for mapping in mappings:
+        if mapping.kept_in is None and mapping.nodes:
+            raise InvalidInputError(
+                f"unknown columns cannot be kept: {name} has no property for those of "
+                f"{mapping.name}",
+                next_step='Add `unknown_columns = "keep"` and `kept_in = "PROPERTY"` to its '
+                "[[source]], where PROPERTY is a String of its first node type.",
+            )
 
 
 def _exists(root: Root) -> bool:

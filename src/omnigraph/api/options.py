@@ -90,7 +90,7 @@ class ImportOptions:
     """What is done with columns that the mapping does not name: refuse them (the default), skip
     them, or keep their values as JSON in a property."""
     missing_endpoints: Literal["reject", "create"] = "reject"
-    """Whether an inferred mapping rejects edges to missing nodes, or creates the nodes."""
+    """Whether edges to missing nodes are rejected, or the nodes are created."""
     sample: int | None = None
     """Infer the schema from so many records of each source, instead of all."""
     schema_out: str | PathLike[str] | None = None

@@ -32,7 +32,8 @@ _FIXES: Final[Mapping[Reason, str]] = {
     Reason.DOES_NOT_FIT: "Use a wider type in the schema.",
     Reason.MISSING_REQUIRED: "Add `default` in the mapping, or `?` in the schema.",
     Reason.NOT_IN_ENUM: "Add the value to the enum in the schema, or use String.",
-    Reason.MISSING_ENDPOINT: "Import the missing nodes, or use --missing-endpoints create.",
+    Reason.MISSING_ENDPOINT: "Import the missing nodes, fix rejected ones, or use "
+    "--missing-endpoints create.",
     Reason.TOO_MANY_EDGES: "Remove `@card` from the edge in the schema.",
     Reason.DUPLICATE_ID: "Choose another key, or remove the duplicate.",
     Reason.BAD_ID: "Give every record a key.",

@@ -17,7 +17,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -165,6 +165,23 @@ class SourceMapping:
         return frozenset(
             {*map(node_table_key, self.node_types()), *map(edge_table_key, self.edge_types())}
         )
+
+    def with_created_endpoints(self) -> SourceMapping:
+        """The mapping that creates missing nodes, except those that its node rules yield."""
+
+        def created(end: Endpoint) -> Endpoint:
+            is_own = any(
+                node.type == end.type
+                and all(node.properties.get(name) == value for name, value in end.key.items())
+                for node in self.nodes
+            )
+            return end if is_own else replace(end, create=True)
+
+        edges = (
+            replace(rule, source=created(rule.source), target=created(rule.target))
+            for rule in self.edges
+        )
+        return replace(self, edges=tuple(edges))
 
     def paths(self) -> frozenset[str]:
         """Every path that a rule reads, and the ignored ones."""
