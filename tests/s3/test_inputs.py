@@ -17,8 +17,16 @@ import pytest
 import omnigraph
 from omnigraph import Graph, LoadOptions
 from omnigraph.errors import InvalidInputError, NotFoundError, StorageUnavailableError
+from omnigraph.load.formats.csv_files import read_csv
 from omnigraph.load.formats.parse import raw_records
-from omnigraph.load.formats.splits import LineBlock, plan_splits, read_lines
+from omnigraph.load.formats.splits import (
+    LineBlock,
+    csv_ranges,
+    cut_records,
+    plan_splits,
+    read_lines,
+    scan_range,
+)
 from omnigraph.load.input_files import find_sources
 from omnigraph.storage.objects.location import parse_root
 from omnigraph.storage.objects.request_counts import RequestCounts, counted_requests
@@ -190,6 +198,34 @@ def test_a_split_requests_its_bytes_once_and_little_more(
 
     assert b"".join(line + b"\n" for line in lines) == content
     assert raw_records(split, [1]) == [lines[8193]]
+
+
+def test_a_split_of_a_csv_file_requests_its_bytes_once_and_the_header(
+    served: S3Server, bucket_folder: Path
+) -> None:
+    rows = [f'{row:07},"{"x" * 1014}\n"' for row in range(12 << 10)]
+    (bucket_folder / "Person.csv").write_text("\n".join(["a,b", *rows]) + "\n")
+    (file,) = find_sources(
+        f"{address(bucket_folder, served)}/Person.csv",
+        catalog=CATALOG,
+        storage_options=served.options(READER),
+    )
+    whole = plan_splits([file])
+    ranges = csv_ranges(whole, (5 << 20) + 17)
+    before = counted_requests()
+    splits = cut_records(whole, ranges, [scan_range(part) for part in ranges])
+    assert requests_since(before).bytes_received <= file.size + 16
+
+    numbers: list[str] = []
+    for split in splits:
+        before = counted_requests()
+        for batch in read_csv(split):
+            numbers += batch.cells.column("a").to_pylist()
+        done = requests_since(before)
+        assert done.bytes_received <= split.end - split.start + (512 << 10)
+
+    assert len(splits) == 3
+    assert numbers == [f"{row:07}" for row in range(12 << 10)]
 
 
 def test_a_file_that_is_replaced_while_it_is_loaded_is_an_error(

@@ -33,7 +33,7 @@ from omnigraph.errors import InvalidInputError
 from omnigraph.load.formats import json_record
 from omnigraph.load.formats.input_names import choose_columns
 from omnigraph.load.formats.raw_batches import RawRecords, TabularBatch, require_distinct
-from omnigraph.load.formats.records import Parsed, Refusal, Split, SplitEnd, shown_row
+from omnigraph.load.formats.records import Parsed, Refusal, SourceFile, Split, SplitEnd, shown_row
 from omnigraph.load.formats.row_validator import (
     Places,
     RowValidator,
@@ -205,7 +205,7 @@ class _SplitBytes:
     def __init__(self, stream: BinaryIO, split: Split) -> None:
         self._stream = stream
         self._split = split
-        self._header = _read_header(stream) if split.start else b""
+        self._header = _read_header(split.file) if split.start else b""
         self._missing = split.end - split.start
         stream.seek(split.start)
 
@@ -220,13 +220,14 @@ class _SplitBytes:
         return data
 
 
-def _read_header(stream: BinaryIO) -> bytes:
+def _read_header(file: SourceFile) -> bytes:
     data = b""
-    while len(data) < RECORD_BYTES_MAX and (piece := stream.read(_HEADER_BYTES)):
-        data += piece
-        end = _first_record_end(data)
-        if end:
-            return data[:end]
+    with opened(file, until=min(_HEADER_BYTES, file.size)) as stream:
+        while len(data) < RECORD_BYTES_MAX and (piece := stream.read(_HEADER_BYTES)):
+            data += piece
+            end = _first_record_end(data)
+            if end:
+                return data[:end]
     return data
 
 

@@ -277,7 +277,7 @@ def _windows(part: CsvRange, block_bytes: int) -> Iterator[tuple[int, bytes]]:
     Before and after a file there is a newline, and a byte order mark is not part of it.
     """
     position = part.start
-    with opened(part.split.file, until=part.end) as stream:
+    with opened(part.split.file, until=min(part.end + 1, part.split.file.size)) as stream:
         before = b"\n"
         if position:
             stream.seek(position - 1)
