@@ -1,9 +1,9 @@
 """An import of a large CSV file with an inferred schema: `just bench import_csv --megabytes 1000`.
 
 One file of orders beside a small one of customers: a key, a reference, an enum, dates, numbers and
-texts. The command `omnigraph import` is a process of its own. Prints wall and CPU seconds and the
-peak memory of each engine, what a load with the inferred mapping costs alone, and whether both
-engines wrote the same.
+texts. The command `omnigraph import` is a process of its own. Prints its wall and CPU seconds and
+its peak memory (with Spark: of the driver in Python), what an import with the inferred mapping
+costs alone, and a digest of all rows, which is the same for both engines.
 """
 
 from __future__ import annotations

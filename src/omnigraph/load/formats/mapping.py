@@ -169,7 +169,7 @@ class SourceMapping:
     def with_created_endpoints(self) -> SourceMapping:
         """The mapping that creates missing nodes, except those that its node rules yield."""
 
-        def created(end: Endpoint) -> Endpoint:
+        def allow_creation(end: Endpoint) -> Endpoint:
             is_own = any(
                 node.type == end.type
                 and all(node.properties.get(name) == value for name, value in end.key.items())
@@ -178,7 +178,7 @@ class SourceMapping:
             return end if is_own else replace(end, create=True)
 
         edges = (
-            replace(rule, source=created(rule.source), target=created(rule.target))
+            replace(rule, source=allow_creation(rule.source), target=allow_creation(rule.target))
             for rule in self.edges
         )
         return replace(self, edges=tuple(edges))
