@@ -150,6 +150,20 @@ def test_fmt_rewrites_in_place_and_check_only_tells(tmp_path: Path) -> None:
     assert omnigraph("fmt", "-", stdin=GOOD).stdout == path.read_text().removeprefix("// people\n")
 
 
+def test_fmt_formats_query_files_and_knows_their_language_on_stdin(tmp_path: Path) -> None:
+    text = "// names\nquery all(){match{$p:Person}return{$p.name}}"
+    formatted = "// names\nquery all() {\n    match { $p: Person }\n    return { $p.name }\n}\n"
+    path = tmp_path / "q.gq"
+    path.write_text(text)
+
+    assert omnigraph("fmt", str(path), "--check").returncode == 1
+    assert omnigraph("fmt", str(path)).returncode == 0
+
+    assert path.read_text() == formatted
+    assert omnigraph("fmt", str(path), "--check").returncode == 0
+    assert omnigraph("fmt", "-", stdin=text).stdout == formatted
+
+
 def test_fmt_leaves_a_file_with_syntax_errors_alone(tmp_path: Path) -> None:
     path = tmp_path / "s.pg"
     path.write_text("node {")

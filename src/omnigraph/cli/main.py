@@ -17,6 +17,7 @@ import atexit
 import gc
 import inspect
 import os
+import re
 import signal
 import sys
 import threading
@@ -41,7 +42,7 @@ from omnigraph.cli import (
     query_commands,
     schema_commands,
 )
-from omnigraph.cli.options import STDIN, BranchOption, GraphArgument, JsonFlag, SchemaFile, text_of
+from omnigraph.cli.options import STDIN, BranchOption, GraphArgument, JsonFlag, text_of
 from omnigraph.cli.output import error_object
 from omnigraph.display.cells import counted
 from omnigraph.errors import DamagedGraphError, InvalidInputError, OmnigraphError
@@ -81,7 +82,7 @@ EXAMPLES: Final = {
     "init": ("init ./g --schema people.pg", "init s3://bucket/g --schema people.pg --actor ann"),
     "status": ("status ./g", "status ./g --branch dev --json"),
     "lint": ("lint people.pg", "lint people.gq --schema people.pg"),
-    "fmt": ("fmt people.pg", "fmt people.pg --check"),
+    "fmt": ("fmt people.pg", "fmt people.gq --check"),
     "check": ("check ./g", "check ./g --deep"),
     "backup": ("backup ./g /mnt/backup/g", "backup ./g s3://bucket/backup/g"),
     "restore": ("restore s3://bucket/backup/g ./restored",),
@@ -409,7 +410,7 @@ app.add_typer(demo_commands.demo_app, name="demo", help="Create graphs to try Om
 app.add_typer(branch_commands.hold_app, name="hold", help="List and release the holds of readers.")
 app.add_typer(branch_commands.tag_app, name="tag", help="Manage tags. A tagged commit is kept.")
 
-LintedFile = Annotated[
+LanguageFile = Annotated[
     Path,
     typer.Argument(metavar="FILE", help="Schema (.pg) or query file (.gq), or - for stdin."),
 ]
@@ -476,7 +477,7 @@ def status(graph: GraphArgument, branch: BranchOption = "main", as_json: JsonFla
 
 @app.command()
 def lint(
-    file: LintedFile,
+    file: LanguageFile,
     schema: Annotated[
         Path | None, typer.Option("--schema", help="Schema (.pg) to check a query file against.")
     ] = None,
@@ -506,20 +507,30 @@ def lint(
         raise output.unsuccessful(InvalidInputError, f"{file} has errors")
 
 
+_BEGINS_WITH_QUERY: Final = re.compile(r"(?:\s|//[^\n]*+|/\*[\s\S]*?\*/)*+query\b")
+"""No schema does: so the language of standard input is known."""
+
+
 @app.command()
 def fmt(
-    file: SchemaFile,
+    file: LanguageFile,
     check: Annotated[
         bool, typer.Option("--check", help="Write nothing; exit with 1 if the file would change.")
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Format a schema file in place. Comments are kept."""
-    # Commands that do not need it start without it.
-    from omnigraph.schema.format import format_schema
-
+    """Format a schema or query file in place. Comments are kept."""
     text = text_of(file)
-    formatted = format_schema(text, filename=str(file))
+    if file.suffix == ".gq" or (str(file) == STDIN and _BEGINS_WITH_QUERY.match(text)):
+        # Commands that do not need it start without it.
+        from omnigraph.query.layout import format_queries
+
+        formatted = format_queries(text, filename=str(file))
+    else:
+        # As above.
+        from omnigraph.schema.format import format_schema
+
+        formatted = format_schema(text, filename=str(file))
     is_file, is_changed = str(file) != STDIN, formatted != text
     if as_json:
         output.json_object({"file": str(file), "changed": is_changed, "text": formatted})

@@ -26,8 +26,9 @@ from omnigraph.errors import InvalidInputError, SchemaInvalidError
 from omnigraph.evolution.plan.plan import AddProperty
 from omnigraph.evolution.plan.planning import evolve
 from omnigraph.language.diagnostics import shown
+from omnigraph.language.grammars import Lexeme
 from omnigraph.schema import catalog as ct
-from omnigraph.schema.parser import Lexeme, lexemes
+from omnigraph.schema.parser import lexemes
 from omnigraph.schema.show import show_type
 from omnigraph.validation.schema_contract import SchemaContract, Widening, contract_for
 

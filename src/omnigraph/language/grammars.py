@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import lark
 from lark import Lark
-from lark.exceptions import UnexpectedCharacters, UnexpectedToken
+from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 from lark.grammar import Rule
 from lark.lexer import TerminalDef
 
@@ -137,6 +137,30 @@ def _in_order(table: Mapping[str, Any]) -> dict[str, Any]:
         "start_states": {name: numbers[state] for name, state in table["start_states"].items()},
         "end_states": {name: numbers[state] for name, state in table["end_states"].items()},
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lexeme:
+    """One token of a valid text, as the grammar named it."""
+
+    kind: str
+    text: str
+    offset: int
+    end: int
+
+
+def lexemes_of(grammar: Lark, text: str) -> tuple[Lexeme, ...] | None:
+    """Every token but white space and comments, or None if the text does not parse."""
+    interactive: Any = grammar.parse_interactive(text)
+    try:
+        tokens: list[Any] = interactive.exhaust_lexer()
+        interactive.feed_eof()
+    except UnexpectedInput:
+        return None
+    return tuple(
+        Lexeme(kind=token.type, text=str(token), offset=token.start_pos, end=token.end_pos)
+        for token in tokens
+    )
 
 
 def refused_at(grammar: Lark, text: str) -> tuple[int, Collection[str]]:

@@ -18,7 +18,7 @@ from lark import Lark, Token, Transformer
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput
 
 from omnigraph.language.diagnostics import REFUSED_CHARACTER, Diagnostic, Span, span_at
-from omnigraph.language.grammars import Grammar, refused_at
+from omnigraph.language.grammars import Grammar, Lexeme, lexemes_of, refused_at
 from omnigraph.query import ast
 from omnigraph.query.diagnostics import Rule, error
 from omnigraph.query.tokens import WordSorter, explain_character, explain_refusal
@@ -353,6 +353,15 @@ def parse_queries(text: str) -> ast.QueryFile | Diagnostic:
         return _explain(text)
     assert isinstance(parsed, ast.QueryFile)
     return _refuse_too_complex(parsed) or parsed
+
+
+def lexemes(text: str) -> tuple[Lexeme, ...] | Diagnostic:
+    """Every token but white space and comments, or why the text does not parse."""
+    refusal = _refuse_before_parsing(text)
+    if refusal is not None:
+        return refusal
+    tokens = lexemes_of(_grammar(), text)
+    return _explain(text) if tokens is None else tokens
 
 
 def _refuse_before_parsing(text: str) -> Diagnostic | None:

@@ -13,7 +13,8 @@ from typing import Final
 
 from omnigraph.errors import SchemaInvalidError
 from omnigraph.language.diagnostics import Diagnostic
-from omnigraph.schema.parser import CONSTRAINT_WORDS, INDEX_WORD, Lexeme, lexemes
+from omnigraph.language.grammars import Lexeme
+from omnigraph.schema.parser import CONSTRAINT_WORDS, INDEX_WORD, lexemes
 
 _INDENT: Final = "    "
 _COMMENT: Final = re.compile(r"//[^\n]*|/\*[\s\S]*?\*/")

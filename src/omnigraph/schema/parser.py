@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Any, Final
 
 from lark import Lark, Token, Transformer
@@ -27,7 +26,7 @@ from omnigraph.language.diagnostics import (
     did_you_mean,
     span_at,
 )
-from omnigraph.language.grammars import Grammar, refused_at
+from omnigraph.language.grammars import Grammar, Lexeme, lexemes_of, refused_at
 from omnigraph.schema import ast
 from omnigraph.schema.catalog import VectorMetric
 from omnigraph.schema.diagnostics import Rule, error
@@ -331,16 +330,6 @@ CONSTRAINT_WORDS: Final = frozenset({"key", "unique", "index", "range", "check"}
 INDEX_WORD: Final = "index"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lexeme:
-    """One token of a valid schema text, as the grammar named it."""
-
-    kind: str
-    text: str
-    offset: int
-    end: int
-
-
 def parse_schema(text: str) -> ast.Schema | Diagnostic:
     """The tree of a schema text, or the diagnostic of its syntax error."""
     refusal = _refuse_before_parsing(text)
@@ -359,16 +348,8 @@ def lexemes(text: str) -> tuple[Lexeme, ...] | Diagnostic:
     refusal = _refuse_before_parsing(text)
     if refusal is not None:
         return refusal
-    try:
-        interactive: Any = _grammar().parse_interactive(text)
-        tokens: list[Token] = interactive.exhaust_lexer()
-        interactive.feed_eof()
-    except UnexpectedInput:
-        return _explain(text)
-    return tuple(
-        Lexeme(kind=token.type, text=str(token), offset=_start(token), end=_end(token))
-        for token in tokens
-    )
+    tokens = lexemes_of(_grammar(), text)
+    return _explain(text) if tokens is None else tokens
 
 
 def belongs_to_body(annotation: ast.Annotation) -> bool:
@@ -412,16 +393,6 @@ GRAMMAR: Final = Grammar(package="omnigraph.schema", lexer="contextual", maybe_p
 @functools.cache
 def _grammar() -> Lark:
     return GRAMMAR.parser(_TreeBuilder())
-
-
-def _start(token: Token) -> int:
-    assert token.start_pos is not None
-    return token.start_pos
-
-
-def _end(token: Token) -> int:
-    assert token.end_pos is not None
-    return token.end_pos
 
 
 def _between(first: Any, last: Any) -> Span:
