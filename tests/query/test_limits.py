@@ -97,3 +97,8 @@ def test_a_file_has_a_largest_number_of_queries() -> None:
 def test_a_file_can_be_empty() -> None:
     assert rules("") == []
     assert rules("// nothing\n") == []
+
+
+def test_headers_that_are_not_closed_are_each_read_once() -> None:
+    """Each was read to the end of the text: this took minutes."""
+    assert rules("query q(" * 10_000) == ["syntax"]

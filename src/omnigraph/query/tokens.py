@@ -98,6 +98,8 @@ def _declared(tokens: Sequence[Token], index: int) -> frozenset[str]:
     depth = 1
     while depth > 0 and index < len(tokens) and _kind(tokens, index) != "LBRACE":
         kind = _kind(tokens, index)
+        if kind == _NAME and tokens[index].value == "query":
+            break  # a header that is not closed; a text may have very many of them
         depth += (kind == "LPAR") - (kind == "RPAR")
         if kind == _VARIABLE:
             parameters.add(_value(tokens, index))
