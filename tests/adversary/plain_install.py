@@ -32,12 +32,17 @@ INSERT: Final = 'query add() { insert Person { name: "zoe" } }\n'
 LARGE_BYTES: Final = 65 << 20
 """More than a load takes in this process where Spark is installed."""
 NO_SPARK: Final = 1
-INSTALL: Final = "pip install 'omnigraph[spark]'"
+NO_EDITOR: Final = 5
+INSTALL: Final = {
+    NO_SPARK: "pip install 'omnigraph[spark]'",
+    NO_EDITOR: "pip install 'omnigraph[lsp]'",
+}
 
 STEPS: Final[tuple[tuple[str, int], ...]] = (
     ("lint schema.pg", 0),
     ("fmt schema.pg", 0),
     ("fmt schema.pg --check", 0),
+    ("lsp --graph G", NO_EDITOR),
     ("init G --schema schema.pg", 0),
     ("status G", 0),
     ("load G people.jsonl", 0),
@@ -116,7 +121,7 @@ class Step:
     def fault(self) -> str:
         if self.code != self.expected or "Traceback" in self.said:
             return f"{self.command}: {self.code}, expected {self.expected}\n{self.said}"
-        if self.expected == NO_SPARK and INSTALL not in self.said:
+        if INSTALL.get(self.expected, "") not in self.said:
             return f"{self.command} does not say what to install\n{self.said}"
         return ""
 

@@ -10,7 +10,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, Final
 
-OPTIONAL_PACKAGES: Final = frozenset({"pyspark", "py4j", "polars", "pandas"})
+OPTIONAL_PACKAGES: Final = frozenset({"pyspark", "py4j", "polars", "pandas", "pygls", "lsprotocol"})
 """What `pip install omnigraph` does not bring."""
 
 _CAPABILITY_VERSION_3: Final = 0x20080522

@@ -224,6 +224,7 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "status": (_ROOT,),
     "lint": ("FILE:ask.gq", "--graph", _ROOT),
     "fmt": ("FILE:schema.pg", "--check"),
+    "lsp": ("--graph", _ROOT),
     "check": (_ROOT,),
     "check deeply": (_ROOT, "--deep", "--json"),
     "backup": (_ROOT, "OUT:command-backup"),

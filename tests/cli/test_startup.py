@@ -20,8 +20,8 @@ from tests.forking.zygote import COMMAND
 pytestmark = pytest.mark.unit
 
 FOR_LANGUAGES = frozenset({"lark"})
-NEVER_HERE = frozenset({"lance.namespace", "polars", "pyspark"}) | FOR_LANGUAGES
-"""For Spark, for the languages, and a generated client that takes longer than the rest of Lance."""
+NEVER_HERE = frozenset({"lance.namespace", "polars", "pygls", "pyspark"}) | FOR_LANGUAGES
+"""For Spark, editors, the languages, and a generated client that takes longer than all of Lance."""
 FOR_GRAPHS = frozenset({"lance", "numpy", "obstore", "pandas", "pyarrow"})
 FOR_EXPRESSIONS = frozenset({"duckdb"})
 """A query that only follows edges and returns properties computes nothing."""

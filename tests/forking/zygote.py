@@ -44,8 +44,9 @@ import typer
 _STDOUT_LOST = 120
 """The exit code of a Python process that could not write the last of its output."""
 COMMAND = str(Path(sys.executable).parent / "omnigraph")
-_NEEDS_SPARK = (
+_NEEDS_EXTRAS = (
     "omnigraph.api.spark_graph",
+    "omnigraph.editor.server",
     "omnigraph.engine.spark",
     "omnigraph.runner.job_failures",
     "omnigraph.runner.scan",
@@ -72,7 +73,7 @@ def import_everything() -> None:
     """Import every module and do what a process does once: read both grammars, build commands."""
     package = importlib.import_module("omnigraph")
     for module in pkgutil.walk_packages(package.__path__, "omnigraph."):
-        if not module.name.startswith(_NEEDS_SPARK):
+        if not module.name.startswith(_NEEDS_EXTRAS):
             importlib.import_module(module.name)
     for name in _USED_BY_COMMANDS:
         importlib.import_module(name)

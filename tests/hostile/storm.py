@@ -83,7 +83,15 @@ _READING: Final = frozenset(
             f"{PROMPT}{command}"
             for command in (
                 *("status", "lint", "fmt", "check", "check deeply", "query", "query as lines"),
-                *("queries", "diff", "changes", "cleanup", "repair", "repair of the manifest"),
+                *(
+                    "lsp",
+                    "queries",
+                    "diff",
+                    "changes",
+                    "cleanup",
+                    "repair",
+                    "repair of the manifest",
+                ),
                 *("schema show", "schema plan", "commit list", "recovery list", "branch list"),
                 "tag list",
             )

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 GROUPS: Final = {
     "Data": ("init", "import", "load", "export", "query", "mutate", "queries"),
     "History": ("branch", "tag", "commit", "diff", "changes", "merge"),
-    "Schema": ("schema", "lint", "fmt"),
+    "Schema": ("schema", "lint", "fmt", "lsp"),
     "Maintenance": (
         "status",
         "check",
@@ -83,6 +83,7 @@ EXAMPLES: Final = {
     "status": ("status ./g", "status ./g --branch dev --json"),
     "lint": ("lint people.pg", "lint people.gq --schema people.pg"),
     "fmt": ("fmt people.pg", "fmt people.gq --check"),
+    "lsp": ("lsp", "lsp --graph ./g"),
     "check": ("check ./g", "check ./g --deep"),
     "backup": ("backup ./g /mnt/backup/g", "backup ./g s3://bucket/backup/g"),
     "restore": ("restore s3://bucket/backup/g ./restored",),
@@ -543,6 +544,43 @@ def fmt(
         output.note(f"{file} would be formatted")
         output.failed(error_object("NotFormatted", f"{file} would be formatted", exit_code=1))
         raise typer.Exit(1)
+
+
+@app.command()
+def lsp(
+    schema: Annotated[
+        Path | None, typer.Option("--schema", help="Schema (.pg) of the query files.")
+    ] = None,
+    graph: Annotated[
+        str | None, typer.Option("--graph", help="Graph whose schema the query files use.")
+    ] = None,
+) -> None:
+    """Serve schema and query files to an editor.
+
+    The editor starts this command and speaks the Language Server Protocol with it. Without
+    --schema and --graph, a query file uses the nearest schema file.
+    """
+    if schema is not None and graph is not None:
+        raise typer.BadParameter("give --schema or --graph, not both", param_hint="--schema")
+    try:
+        # Needs an optional package, and no other command needs it.
+        from omnigraph.editor.server import serve
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("pygls", "lsprotocol"):
+            raise
+        raise InvalidInputError(
+            "the language server needs pygls, which is not installed",
+            next_step="Run `pip install 'omnigraph[lsp]'`.",
+        ) from None
+    # An editor that ends the server does not wait for what it was reading.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    serve(
+        version=omnigraph.__version__,
+        schema=schema,
+        graph=graph,
+        read_graph=lambda root: omnigraph.open(root, read_only=True).schema.catalog,
+    )
 
 
 @app.command()

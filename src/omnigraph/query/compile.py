@@ -75,7 +75,7 @@ def _check_query(
 ) -> tq.TypedQuery | None:
     _check_names(declaration, findings)
     notes = _notes(declaration, findings)
-    parameters = _parameters(declaration, findings)
+    parameters = parameters_of(declaration, findings)
     scope = Scope(catalog=catalog, findings=findings, parameters=parameters)
     body: tq.TypedRead | tq.TypedWrite | None
     if isinstance(declaration.body, ast.ReadBody):
@@ -137,9 +137,10 @@ def _notes(declaration: ast.QueryDeclaration, findings: Findings) -> dict[str, s
     return notes
 
 
-def _parameters(
+def parameters_of(
     declaration: ast.QueryDeclaration, findings: Findings
 ) -> dict[str, tq.TypedParameter | None]:
+    """The parameters by name; None for one whose type was reported."""
     parameters: dict[str, tq.TypedParameter | None] = {}
     for parameter in declaration.parameters:
         name = parameter.name.text

@@ -79,6 +79,11 @@ def lint_queries(text: str, *, catalog: ct.Catalog) -> LintReport:
     parsed = parse_queries(text)
     if isinstance(parsed, Diagnostic):
         return LintReport(refusal=parsed, queries=())
+    return lint_parsed(parsed, catalog=catalog)
+
+
+def lint_parsed(parsed: ast.QueryFile, *, catalog: ct.Catalog) -> LintReport:
+    """Every error and every warning about a tree."""
     checked_queries = check_queries(parsed, catalog)
     unset_warnings = _unset_properties(checked_queries, catalog)
     linted_queries: list[LintedQuery] = []

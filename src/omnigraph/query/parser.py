@@ -341,30 +341,31 @@ QUERIES_MAX: Final = 1000
 
 def parse_queries(text: str) -> ast.QueryFile | Diagnostic:
     """The tree of a query text, or the diagnostic of its syntax error."""
-    refusal = _refuse_before_parsing(text)
+    refusal = refuse_before_parsing(text)
     if refusal is not None:
         return refusal
     try:
-        parsed = _grammar().parse(text)
+        parsed = query_grammar().parse(text)
     except UnexpectedCharacters as unexpected:
         place: Any = unexpected.pos_in_stream
         return explain_character(text, place)
     except UnexpectedInput:
         return _explain(text)
     assert isinstance(parsed, ast.QueryFile)
-    return _refuse_too_complex(parsed) or parsed
+    return refuse_too_complex(parsed) or parsed
 
 
 def lexemes(text: str) -> tuple[Lexeme, ...] | Diagnostic:
     """Every token but white space and comments, or why the text does not parse."""
-    refusal = _refuse_before_parsing(text)
+    refusal = refuse_before_parsing(text)
     if refusal is not None:
         return refusal
-    tokens = lexemes_of(_grammar(), text)
+    tokens = lexemes_of(query_grammar(), text)
     return _explain(text) if tokens is None else tokens
 
 
-def _refuse_before_parsing(text: str) -> Diagnostic | None:
+def refuse_before_parsing(text: str) -> Diagnostic | None:
+    """Why a text is not even read by the grammar: its size, or a character."""
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > QUERY_BYTES_MAX:
         return error(
@@ -385,12 +386,15 @@ def _refuse_before_parsing(text: str) -> Diagnostic | None:
 
 
 def _explain(text: str) -> Diagnostic:
-    offset, expected = refused_at(_grammar(), text)
+    offset, expected = refused_at(query_grammar(), text)
     return explain_refusal(text, offset, expected)
 
 
-def _refuse_too_complex(parsed: ast.QueryFile) -> Diagnostic | None:
-    """Iterative, because it detects nesting that is too deep for recursion."""
+def refuse_too_complex(parsed: ast.QueryFile) -> Diagnostic | None:
+    """Why a tree is not used: its size or its depth.
+
+    Iterative, because it detects nesting that is too deep for recursion.
+    """
     for count, query in enumerate(parsed.queries, start=1):
         if count > QUERIES_MAX:
             return _too_complex(query.name, f"a file has at most {QUERIES_MAX} queries")
@@ -435,5 +439,6 @@ GRAMMAR: Final = Grammar(package="omnigraph.query", lexer="basic", maybe_placeho
 
 
 @functools.cache
-def _grammar() -> Lark:
+def query_grammar() -> Lark:
+    """The parser, which builds the tree while it reads."""
     return GRAMMAR.parser(TreeBuilder(), WordSorter())

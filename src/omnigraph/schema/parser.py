@@ -336,7 +336,7 @@ def parse_schema(text: str) -> ast.Schema | Diagnostic:
     if refusal is not None:
         return refusal
     try:
-        schema = _grammar().parse(text)
+        schema = schema_grammar().parse(text)
     except UnexpectedInput:
         return _explain(text)
     assert isinstance(schema, ast.Schema)
@@ -348,7 +348,7 @@ def lexemes(text: str) -> tuple[Lexeme, ...] | Diagnostic:
     refusal = _refuse_before_parsing(text)
     if refusal is not None:
         return refusal
-    tokens = lexemes_of(_grammar(), text)
+    tokens = lexemes_of(schema_grammar(), text)
     return _explain(text) if tokens is None else tokens
 
 
@@ -383,7 +383,7 @@ def _refuse_before_parsing(text: str) -> Diagnostic | None:
 
 
 def _explain(text: str) -> Diagnostic:
-    offset, expected = refused_at(_grammar(), text)
+    offset, expected = refused_at(schema_grammar(), text)
     return explain_refusal(text, offset, expected)
 
 
@@ -391,7 +391,8 @@ GRAMMAR: Final = Grammar(package="omnigraph.schema", lexer="contextual", maybe_p
 
 
 @functools.cache
-def _grammar() -> Lark:
+def schema_grammar() -> Lark:
+    """The parser, which builds the tree while it reads."""
     return GRAMMAR.parser(_TreeBuilder())
 
 

@@ -22,6 +22,35 @@ def show_catalog(catalog: ct.Catalog) -> str:
     return "\n\n".join(blocks) + "\n" if blocks else "no types\n"
 
 
+def show_declaration(declaration: ct.InterfaceType | ct.NodeType | ct.EdgeType) -> str:
+    """One type with its properties and constraints."""
+    match declaration:
+        case ct.InterfaceType():
+            return _block(_interface(declaration))
+        case ct.NodeType():
+            return _block(_node(declaration))
+        case ct.EdgeType():
+            return _block(_edge(declaration))
+        case _:
+            assert_never(declaration)
+
+
+def property_facts(
+    declaration: ct.InterfaceType | ct.NodeType | ct.EdgeType, prop: ct.Property
+) -> tuple[str, ...]:
+    """What a schema says of a property beside its type: constraints, origin, description."""
+    groups = _groups(declaration)
+    together = (
+        f"{_word(group)} ({', '.join(group.properties)})"
+        for group in groups
+        if len(group.properties) > 1 and prop.name in group.properties
+    )
+    words = _words_by_property(groups)
+    if isinstance(declaration, ct.NodeType):
+        _add_value_words(declaration, words)
+    return (*words.get(prop.name, ()), *together, *_facts(prop))
+
+
 def show_type(property_type: ct.PropertyType) -> str:
     """A property type in schema spelling."""
     match property_type:
@@ -48,11 +77,7 @@ def _block(lines: Iterable[str]) -> str:
 
 def _interface(interface_type: ct.InterfaceType) -> Iterator[str]:
     yield f"interface {interface_type.name}"
-    groups: list[ct.Key | ct.Unique | ct.Index] = [
-        *_keys(interface_type.key),
-        *interface_type.uniques,
-        *interface_type.indexes,
-    ]
+    groups = _groups(interface_type)
     yield from _properties(interface_type.properties, _words_by_property(groups))
     yield from _composites(groups)
 
@@ -61,16 +86,9 @@ def _node(node_type: ct.NodeType) -> Iterator[str]:
     implements = f" implements {', '.join(node_type.implements)}" if node_type.implements else ""
     yield f"node {node_type.name}{implements}"
     yield from _notes(node_type)
-    groups: list[ct.Key | ct.Unique | ct.Index] = [
-        *_keys(node_type.key),
-        *node_type.uniques,
-        *node_type.indexes,
-    ]
+    groups = _groups(node_type)
     words = _words_by_property(groups)
-    for range_constraint in node_type.ranges:
-        words.setdefault(range_constraint.property, []).append(f"range {_range(range_constraint)}")
-    for check in node_type.checks:
-        words.setdefault(check.property, []).append(f"matches {_quote(check.pattern)}")
+    _add_value_words(node_type, words)
     yield from _properties(node_type.properties, words)
     yield from _composites(groups)
 
@@ -82,7 +100,7 @@ def _edge(edge_type: ct.EdgeType) -> Iterator[str]:
         f"{cardinality} per {edge_type.source}" + (", clustered" if edge_type.is_clustered else "")
     )
     yield from _notes(edge_type)
-    groups: list[ct.Key | ct.Unique | ct.Index] = [*edge_type.uniques, *edge_type.indexes]
+    groups = _groups(edge_type)
     yield from _properties(edge_type.properties, _words_by_property(groups))
     yield from _composites(groups, implicit=edge_type.properties)
 
@@ -94,8 +112,19 @@ def _notes(declared_type: ct.NodeType | ct.EdgeType) -> Iterator[str]:
         yield f"    instruction: {_one_line(declared_type.instruction)}"
 
 
-def _keys(key: ct.Key | None) -> tuple[ct.Key, ...]:
-    return () if key is None else (key,)
+def _groups(
+    declaration: ct.InterfaceType | ct.NodeType | ct.EdgeType,
+) -> list[ct.Key | ct.Unique | ct.Index]:
+    key = None if isinstance(declaration, ct.EdgeType) else declaration.key
+    keys = () if key is None else (key,)
+    return [*keys, *declaration.uniques, *declaration.indexes]
+
+
+def _add_value_words(node_type: ct.NodeType, words: dict[str, list[str]]) -> None:
+    for range_constraint in node_type.ranges:
+        words.setdefault(range_constraint.property, []).append(f"range {_range(range_constraint)}")
+    for check in node_type.checks:
+        words.setdefault(check.property, []).append(f"matches {_quote(check.pattern)}")
 
 
 def _word(group: ct.Key | ct.Unique | ct.Index) -> str:

@@ -130,6 +130,11 @@ def _slots(own: NodeType | EdgeType) -> dict[str, _Slot]:
     return slots
 
 
+def assignable_names(own: NodeType | EdgeType) -> tuple[str, ...]:
+    """What an insert of a type can assign."""
+    return tuple(_slots(own))
+
+
 def _assignments(
     assignments: tuple[ast.Assignment, ...],
     slots: dict[str, _Slot],

@@ -20,11 +20,11 @@ from omnigraph.schema.parser import CONSTRAINT_WORDS, INDEX_WORD
 CARDINALITY_MAX: Final = 2**63 - 1
 # With a lower value, valid names such as `@unit` would be taken for mistakes.
 _SLIP_SIMILARITY_MIN: Final = 0.85
-_INTERPRETED: Final = (
+INTERPRETED: Final = (
     *("description", "instruction", "embed", "card", "cluster"),
     *("rename_from", "backfill", "rename_value"),
 )
-_FAMILIAR: Final = frozenset(_INTERPRETED) | CONSTRAINT_WORDS
+_FAMILIAR: Final = frozenset(INTERPRETED) | CONSTRAINT_WORDS
 
 
 class AnnotationTarget(enum.Enum):

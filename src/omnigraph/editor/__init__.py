@@ -1,0 +1,1 @@
+"""Schema and query texts in an editor: findings, completions, explanations, renames; the server."""
