@@ -112,6 +112,10 @@ screens:
 docs-serve:
     zensical serve
 
+# Build the script and the styles of views into the package, after a change below frontend/ (needs npm)
+frontend:
+    cd frontend && npm install --no-audit --no-fund && npm run build
+
 # Build wheel and source archive into dist/
 build:
     python -m build

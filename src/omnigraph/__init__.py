@@ -125,6 +125,7 @@ if _TYPE_CHECKING:
     from omnigraph.maintenance.repair import Remedy, RepairAction, RepairReport, TableRepair
     from omnigraph.maintenance.scrub import ScrubReport
     from omnigraph.maintenance.status import GraphStatus, TableStatus
+    from omnigraph.maintenance.status_report import StatusReport
     from omnigraph.merge.conflicts import ConflictKind
     from omnigraph.merge.merge import MergeResult
     from omnigraph.merge.plan import MergeOutcome
@@ -155,6 +156,7 @@ if _TYPE_CHECKING:
     from omnigraph.validation.constraints import WriteMode
     from omnigraph.validation.schema_contract import SchemaContract
     from omnigraph.validation.violations import Violation, ViolationReport
+    from omnigraph.view.drawing import View
 
 __version__ = "0.1.0"
 
@@ -276,6 +278,7 @@ __all__ = [
     "SparkTarget",
     "SparkUnavailableError",
     "StageMetrics",
+    "StatusReport",
     "Step",
     "StepOutcome",
     "StepReport",
@@ -297,6 +300,7 @@ __all__ = [
     "ValidationFailedError",
     "Verify",
     "VerifyReport",
+    "View",
     "Violation",
     "ViolationReport",
     "WriteMode",
@@ -419,6 +423,7 @@ _HOMES = {
     "omnigraph.maintenance.repair": ("Remedy", "RepairAction", "RepairReport", "TableRepair"),
     "omnigraph.maintenance.scrub": ("ScrubReport",),
     "omnigraph.maintenance.status": ("GraphStatus", "TableStatus"),
+    "omnigraph.maintenance.status_report": ("StatusReport",),
     "omnigraph.merge.conflicts": ("ConflictKind",),
     "omnigraph.merge.merge": ("MergeResult",),
     "omnigraph.merge.plan": ("MergeOutcome",),
@@ -449,6 +454,7 @@ _HOMES = {
     "omnigraph.validation.constraints": ("WriteMode",),
     "omnigraph.validation.schema_contract": ("SchemaContract",),
     "omnigraph.validation.violations": ("Violation", "ViolationReport"),
+    "omnigraph.view.drawing": ("View",),
 }
 """Where the public names are, by module; they are imported when they are first used."""
 

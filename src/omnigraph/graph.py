@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal
 
 from omnigraph.api.handle import Handle, newest_kept
@@ -60,9 +60,12 @@ if TYPE_CHECKING:
     from omnigraph.storage.manifest_rows import GraphCommit, GraphHead
     from omnigraph.storage.objects.store import Objects
     from omnigraph.storage.refs.holds import Holding, LiveHold
+    from omnigraph.storage.refs.references import Resolved
     from omnigraph.storage.snapshot import Snapshot, TableEntry
     from omnigraph.validation.constraints import WriteMode
     from omnigraph.validation.schema_contract import SchemaContract
+    from omnigraph.view.drawing import View
+    from omnigraph.view.elements import SnapshotElements
 
 
 class Graph(Reads):
@@ -472,15 +475,32 @@ class Graph(Reads):
         from omnigraph.diff.diff import Comparison, diff_snapshots  # DuckDB
         from omnigraph.runner.choose import chosen_runner
 
-        sides = [
-            self._handle.resolve(before).snapshot,
-            self._handle.resolve_or_head(after).snapshot,
-        ]
+        resolved = [self._handle.resolve(before), self._handle.resolve_or_head(after)]
+        sides = [state.snapshot for state in resolved]
         root = self._objects.root
         comparison = Comparison(runner=lambda: chosen_runner(root, spark), new_id=new_id)
         held_sides = () if spark is None else sides
         with self._handle.held_while(*held_sides, purpose="diff"):
-            return diff_snapshots(root, *sides, comparison=comparison, types=types)
+            return diff_snapshots(
+                root,
+                *sides,
+                comparison=comparison,
+                types=types,
+                elements=partial(self._elements_of, *resolved),
+            )
+
+    def _elements_of(
+        self, before: Resolved, after: Resolved
+    ) -> tuple[SnapshotElements, SnapshotElements]:
+        """Readers of two states, for pictures."""
+        from omnigraph.view.elements import SnapshotElements  # most differences are never drawn
+
+        def elements(state: Resolved) -> SnapshotElements:
+            schema = state.snapshot.schema_hash or state.state.head.first_schema
+            catalog = self._handle.contracts.of(schema).catalog
+            return SnapshotElements(self._objects.root, state.snapshot, catalog)
+
+        return elements(before), elements(after)
 
     def changes(
         self,
@@ -545,6 +565,33 @@ class Graph(Reads):
             f"branch {self.branch!r} of {self.root} has no commit {shown(commit_id)}",
             next_step=f"Run `omnigraph commit list {self.root}`.",
         )
+
+    def view_commits(self, *, limit: int = 200) -> View:
+        """Draw the history of all branches: commits, merges, and the branches and tags on them.
+
+        Args:
+            limit: The maximum number of commits, the newest first.
+        """
+        # Most histories are never drawn.
+        from omnigraph.storage.manifest.commit_graph import CommitGraph
+        from omnigraph.view.drawing import View, node_limit
+        from omnigraph.view.elements import commit_scene
+
+        shown_commits = node_limit(limit)
+        branches, labels = self.branches.list(), dict[str, list[str]]()
+        for branch in branches:
+            labels.setdefault(branch.commit_id, []).append(branch.name)
+        for tag in self.tags.list():
+            labels.setdefault(tag.commit_id, []).append(tag.tag)
+        history = CommitGraph(
+            {
+                commit.commit_id: commit
+                for branch in branches
+                for commit in self.checkout(branch.name).commits()
+            }
+        )
+        facts = [("graph", self.root), ("branches", str(len(branches)))]
+        return View(commit_scene(history, labels=labels, facts=facts, limit=shown_commits))
 
     def outcome(self, operation_id: str) -> OperationStatus:
         """The outcome of an operation: published, rolled back, pending, or unknown.

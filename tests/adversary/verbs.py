@@ -203,7 +203,10 @@ VERBS: Final[Mapping[str, Verb]] = {
     "snapshot": _reads(lambda graph, _: graph.snapshot()),
     "snapshot held": _writes(lambda graph, _: graph.snapshot(hold="1h").release()),
     "spark": _reads(lambda graph, _: graph.spark()),
+    "maintenance.report": _reads(lambda graph, _: graph.maintenance.report()),
     "maintenance.status": _reads(lambda graph, _: graph.maintenance.status()),
+    "view": _reads(lambda graph, _: graph.view(around="Person/p1").html()),
+    "view_commits": _reads(lambda graph, _: graph.view_commits()),
     "tags.create": _writes(lambda graph, _: graph.tags.create(f"{MARK}-new", actor=MARK)),
     "tags.list": _reads(lambda graph, _: graph.tags.list()),
     "write": _writes(
@@ -238,6 +241,7 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "query as lines": (_ROOT, "FILE:ask.gq", "--format", "jsonl"),
     "mutate": (_ROOT, "FILE:insert.gq", "--actor", MARK),
     "queries": (_ROOT, "FILE:queries"),
+    "view": (_ROOT, "-o", "OUT:view.html"),
     "merge": (_ROOT, SPARE, "--actor", MARK),
     "diff": (_ROOT, f"{EARLY}..main"),
     "changes": (_ROOT, "--start", "beginning"),

@@ -191,6 +191,7 @@ READS: Final[Verbs] = {
     "scan": lambda _: {"type": "Person", "filter": "age > 0", "limit": 2},
     "snapshot": lambda _: {},
     "spark": lambda _: {},
+    "view": lambda _: {"around": ("Person", "ann"), "hops": 1, "limit": 5},
 }
 GRAPH: Final[Verbs] = {
     **READS,
@@ -206,6 +207,7 @@ GRAPH: Final[Verbs] = {
     "merge": lambda _: {"source": "dev"},
     "mutate": lambda _: {"text": INSERT, "params": {"s": "ann", "i": 1, "f": 0.5, "l": ["x"]}},
     "outcome": lambda _: {"operation_id": OPERATION},
+    "view_commits": lambda _: {"limit": 3},
     "write": lambda _: {"tables": {"Person": [{"name": "ann", "age": 2}]}, "mode": "merge"},
 }
 VIEW: Final[Verbs] = {**READS, "release": lambda _: {}}
@@ -233,6 +235,7 @@ MAINTENANCE: Final[Verbs] = {
     "recover": lambda _: {},
     "recoveries": lambda _: {},
     "repair": lambda _: {},
+    "report": lambda _: {},
     "run": lambda _: {},
     "scrub": lambda _: {},
     "status": lambda _: {},
@@ -258,11 +261,13 @@ RESULT: Final[Verbs] = {
     "to_pandas": lambda _: {},
     "to_polars": lambda _: {},
     "to_pylist": lambda _: {},
+    "view": lambda _: {"limit": 5},
 }
 DIFF: Final[Verbs] = {
     "rows": lambda _: {"table_key": "node:Person"},
     "to_json_lines": lambda _: {"stream": io.BytesIO()},
     "to_parquet": lambda desk: {"directory": desk.fresh("diff")},
+    "view": lambda _: {"limit": 5},
 }
 
 

@@ -39,6 +39,7 @@ SUCCEEDS: Final = {
     "query": "query G ask.gq",
     "mutate": "mutate G hire.gq",
     "queries": "queries G good",
+    "view": "view G -o view.html",
     "merge": "merge G dev",
     "diff": "diff G main dev",
     "changes": "changes G",

@@ -25,6 +25,7 @@ PAGES = [
     *sorted(HOME.glob("docs/tutorials/*.md")),
     HOME / "docs/how-to/import.md",
     HOME / "docs/how-to/stream.md",
+    HOME / "docs/how-to/view.md",
 ]
 FENCE = re.compile(r"```(?P<language>\w+)\n(?P<code>.*?)```", re.DOTALL)
 FILE_NAME = re.compile(r"`(?P<name>[\w./-]+\.(?:pg|gq))`")

@@ -29,7 +29,7 @@ SUITES: Mapping[str, tuple[int, tuple[str, ...]]] = {
             *("tests/diff", "tests/display", "tests/docs", "tests/engine", "tests/evolution"),
             *("tests/forking", "tests/gate", "tests/guards", "tests/load", "tests/maintenance"),
             *("tests/merge", "tests/mutate", "tests/query", "tests/runner", "tests/schema"),
-            *("tests/storage", "tests/tidy", "tests/validation"),
+            *("tests/storage", "tests/tidy", "tests/validation", "tests/view"),
         ),
     ),
     "spark": (6, ("tests/spark", "tests/spark_matrix")),

@@ -131,6 +131,9 @@ READS: Final[Mapping[str, Verb]] = {
     "schema.plan": lambda on: on.reading.schema.plan(NEW_SCHEMA),
     "query": lambda on: on.reading.query(ASK),
     "snapshot": lambda on: on.reading.snapshot(),
+    "maintenance.report": lambda on: on.reading.maintenance.report(),
+    "view": lambda on: on.reading.view(),
+    "view_commits": lambda on: on.reading.view_commits(),
     "maintenance.status": lambda on: on.reading.maintenance.status(),
 }
 ANSWERED: Final = frozenset(

@@ -109,6 +109,12 @@ READS: Mapping[str, tuple[Read, object]] = {
     "maintenance.recoveries": (lambda graph, _: graph.maintenance.recoveries(), ()),
     "schema.text": (lambda graph, _: "node Person" in graph.schema.text, True),
     "snapshot": (lambda graph, _: len(graph.snapshot().tables), 2),
+    "maintenance.report": (
+        lambda graph, _: graph.maintenance.report().stored_bytes > 0,
+        True,
+    ),
+    "view": (lambda graph, _: graph.view().scene.edges_total, 1),
+    "view_commits": (lambda graph, _: graph.view_commits().scene.kind.value, "commits"),
     "maintenance.status": (lambda graph, _: graph.maintenance.status().branch, "main"),
     "holds.list": (lambda graph, _: graph.holds.list(), ()),
     "tags.list": (lambda graph, _: [tag.tag for tag in graph.tags.list()], ["first"]),

@@ -18,6 +18,7 @@ from omnigraph.errors import InvalidInputError
 from omnigraph.language.diagnostics import shown
 from omnigraph.maintenance.status import GraphStatus, graph_status
 from omnigraph.storage.manifest.history import Recovery, recorded_recoveries
+from omnigraph.storage.manifest.time_travel import list_commits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from omnigraph.maintenance.optimize import TableOptimizeStats
     from omnigraph.maintenance.repair import RepairReport
     from omnigraph.maintenance.scrub import ScrubReport
+    from omnigraph.maintenance.status_report import StatusReport
     from omnigraph.maintenance.workers import Workers
     from omnigraph.runner.progress import Progress
     from omnigraph.validation.check import CheckReport
@@ -53,6 +55,21 @@ class Maintenance:
         state = self._handle.manifest()
         catalog = self._handle.contract_of(state).catalog
         return graph_status(self._handle.objects, catalog, state.snapshot(), stamp=state.stamp)
+
+    def report(self) -> StatusReport:
+        """The status with sizes, reclaimable bytes and history, to be saved as a page of plots."""
+        # A process that only reads or writes does not pay for the import.
+        from omnigraph.maintenance.status_report import KEPT_VERSIONS, StatusReport
+
+        objects = self._handle.objects
+        return StatusReport(
+            status=self.status(),
+            stored_bytes=sum(objects.sizes("").values()),
+            reclaimable={
+                keep: self.cleanup(keep_versions=keep).bytes_removed for keep in KEPT_VERSIONS
+            },
+            commits=list_commits(objects, self._handle.manifest()),
+        )
 
     def check(self, *, deep: bool = False, spark: Spark | None = None) -> CheckReport:
         """Verify the integrity of the graph. Reads everything, writes nothing.

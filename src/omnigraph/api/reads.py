@@ -20,7 +20,7 @@ import pyarrow as pa
 from omnigraph import names
 from omnigraph.api.handle import Reading
 from omnigraph.api.system_clock import SYSTEM_CLOCK
-from omnigraph.arguments import count_or_none, plain_text
+from omnigraph.arguments import count_from, count_or_none, plain_text
 from omnigraph.display.cells import Cell
 from omnigraph.display.pages import Page
 from omnigraph.display.tables import TableView
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from omnigraph.storage.refs.holds import Holding
     from omnigraph.storage.snapshot import Snapshot, TableEntry
     from omnigraph.validation.schema_contract import SchemaContract
+    from omnigraph.view.drawing import View
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -364,6 +365,39 @@ class Reads:
         )
         return read_rows(root, snapshot, contract, scan, now=SYSTEM_CLOCK.now())
 
+    def view(
+        self,
+        *,
+        around: str | tuple[str, Key] | None = None,
+        hops: int = 1,
+        types: Sequence[str] | None = None,
+        limit: int = 500,
+    ) -> View:
+        """Draw a part of the graph as a page to explore, or as a picture.
+
+        Args:
+            around: A node, as its type and key or as `"TYPE/ID"`; shows what is near to it. Without
+                it, the graph is shown, or its first nodes if it has more than the limit.
+            hops: How far to go from that node.
+            types: The node types to show, without `around`; all by default.
+            limit: The maximum number of nodes to show at first, and to add by expanding.
+
+        Raises:
+            NotFoundError: there is no such type or node.
+        """
+        # Most graphs are never drawn.
+        from omnigraph.view.drawing import View, node_limit
+        from omnigraph.view.elements import SnapshotElements, neighbourhood, overview
+
+        (snapshot, contract), shown_nodes = self._view(), node_limit(limit)
+        elements = SnapshotElements(self._objects.root, snapshot, contract.catalog)
+        if around is None:
+            chosen = _node_types(contract.catalog, self._objects.root, types)
+            return View(overview(elements, chosen, limit=shown_nodes))
+        start = _start_of(contract.catalog, self._objects.root, around)
+        distance = count_from(0, hops, argument="hops")
+        return View(neighbourhood(elements, start, hops=distance, limit=shown_nodes))
+
     @property
     def algorithms(self) -> Algorithms:
         """PageRank, components, label propagation, triangles and distances."""
@@ -619,6 +653,44 @@ def _choose(
     from omnigraph.engine.query_text import all_parameters, choose_query, query_text
 
     return choose_query(query_text(text, contract), all_parameters(params, keywords), name=name)
+
+
+def _node_types(catalog: Catalog, root: Root, types: object) -> Sequence[str]:
+    """Node types by their names; all of them by default."""
+    if types is None:
+        return tuple(catalog.nodes)
+    if isinstance(types, str) or not isinstance(types, Sequence):
+        raise InvalidInputError(f"types are {shown(types)}, expected a list of names")
+    return [_node_type(catalog, root, name).name for name in types]
+
+
+def _node_type(catalog: Catalog, root: Root, name: object) -> NodeType:
+    node = catalog.nodes.get(name) if isinstance(name, str) else None
+    if node is not None:
+        return node
+    hint = did_you_mean(shown(name).strip("'"), list(catalog.nodes))
+    raise NotFoundError(
+        f"{root} has no node type {shown(name)}" + (f" ({hint})" if hint else ""),
+        next_step=f"Run `omnigraph schema show {root}` to see the types.",
+    )
+
+
+def _start_of(catalog: Catalog, root: Root, around: object) -> tuple[str, str]:
+    """The type and the id of the node that a caller names."""
+    match around:
+        case str() if "/" in around:
+            type_name, _, node_id = around.partition("/")
+            return _node_type(catalog, root, type_name).name, node_id
+        case (str() as type_name, key):
+            declared = _node_type(catalog, root, type_name)
+            if declared.key is None and isinstance(key, str):
+                return declared.name, key
+            return declared.name, _id_of_key(declared, key)
+        case _:
+            raise InvalidInputError(
+                f"around is {shown(around)}, expected a type and a key",
+                next_step='Write ("Person", "ann"), or "Person/ann" with the id.',
+            )
 
 
 def _type_rows(catalog: Catalog, snapshot: Snapshot) -> Iterator[tuple[Cell, ...]]:

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 
 GROUPS: Final = {
     "Data": ("init", "import", "load", "export", "query", "mutate", "queries"),
+    "Data": ("init", "load", "export", "query", "mutate", "queries", "view"),
     "History": ("branch", "tag", "commit", "diff", "changes", "merge"),
     "Schema": ("schema", "lint", "fmt", "lsp"),
     "Maintenance": (
@@ -80,7 +81,7 @@ GROUPS: Final = {
 
 EXAMPLES: Final = {
     "init": ("init ./g --schema people.pg", "init s3://bucket/g --schema people.pg --actor ann"),
-    "status": ("status ./g", "status ./g --branch dev --json"),
+    "status": ("status ./g", "status ./g --branch dev --json", "status ./g --html status.html"),
     "lint": ("lint people.pg", "lint people.gq --schema people.pg"),
     "fmt": ("fmt people.pg", "fmt people.gq --check"),
     "lsp": ("lsp", "lsp --graph ./g"),
@@ -114,6 +115,11 @@ EXAMPLES: Final = {
     ),
     "mutate": ("mutate ./g people.gq --name hire --param name=Ann --actor ann",),
     "queries": ("queries ./g ./queries",),
+    "view": (
+        "view ./g -o people.html --around Person/ann --hops 2",
+        "view ./g --diff main dev -o changes.html",
+        "view ./g --commits -o history.svg",
+    ),
     "merge": ("merge ./g dev", "merge ./g dev --into main --resolve theirs"),
     "diff": ("diff ./g main dev", "diff ./g v1.. --type Person --format jsonl -o people.jsonl"),
     "changes": ("changes ./g --limit 10", "changes ./g --lines --start now"),
@@ -469,11 +475,24 @@ def init(
 
 
 @app.command()
-def status(graph: GraphArgument, branch: BranchOption = "main", as_json: JsonFlag = False) -> None:
+def status(
+    graph: GraphArgument,
+    branch: BranchOption = "main",
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Also write a page of plots, with history."),
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
     """Show tables, rows, index coverage and pending writes."""
-    output.status(
-        omnigraph.open(graph, read_only=True).checkout(branch).maintenance.status(), as_json=as_json
-    )
+    maintenance = omnigraph.open(graph, read_only=True).checkout(branch).maintenance
+    if html is None:
+        output.status(maintenance.status(), as_json=as_json)
+        return
+    report = maintenance.report()
+    written = report.save(html)
+    output.status(report.status, as_json=as_json)
+    output.note(f"wrote {written}")
 
 
 @app.command()
@@ -612,6 +631,7 @@ app.command()(load_commands.export)
 app.command()(query_commands.query)
 app.command()(query_commands.mutate)
 app.command()(query_commands.queries)
+app.command()(query_commands.view)
 app.command()(branch_commands.merge)
 app.command()(branch_commands.diff)
 app.command()(branch_commands.changes)

@@ -1,9 +1,10 @@
-"""Defines the commands of the query language: `query`, `mutate` and `queries`.
+"""Defines the commands that ask a graph: `query`, `mutate` and `queries`, and `view`, which draws.
 
 Parameters are given as `--param name=value` or as JSON.
 
 Invariants:
 - Rows are streamed to stdout; an interrupted query is cancelled.
+- One call of `view` draws one thing; options that name several are refused before anything is read.
 - The declaration of a parameter decides how its value is read, never the value: `--param age=30` is
   a number for `$age: I32` and a text for `$age: String`.
 """
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from omnigraph.graph import Graph, GraphView
     from omnigraph.mutate.mutate import MutationResult
     from omnigraph.query.typed import TypedQuery
+    from omnigraph.view.drawing import View
 
 
 QUERIES_VARIABLE: Final = "OMNIGRAPH_QUERIES"
@@ -84,6 +86,27 @@ ExplainFlag = Annotated[bool, typer.Option("--explain", help="Show the plan with
 AnalyzeFlag = Annotated[
     bool,
     typer.Option("--analyze", help="Run locally; show rows and time per step."),
+]
+OutputOption = Annotated[
+    Path | None,
+    typer.Option(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="Page (.html) or picture (.svg); by default GRAPH.html.",
+    ),
+]
+AroundOption = Annotated[
+    str | None,
+    typer.Option("--around", metavar="TYPE/ID", help="Show this node and its neighbourhood."),
+]
+QueryOption = Annotated[
+    str | None,
+    typer.Option("--query", metavar="FILE|TEXT", help="Show the result of a query."),
+]
+DiffOption = Annotated[
+    tuple[str, str] | None,
+    typer.Option("--diff", metavar="A B", help="Show what changed from A to B."),
 ]
 StoredDirectory = Annotated[
     str,
@@ -225,6 +248,94 @@ def queries(
             output.line(f"    returns {', '.join(stored_query.columns)}")
         output.line(f"    in {stored_query.file}")
     output.note(f"{len(stored_queries)} quer{'y' if len(stored_queries) == 1 else 'ies'}")
+
+
+def view(  # noqa: PLR0913 - one parameter per option
+    graph: options.GraphArgument,
+    *,
+    target: OutputOption = None,
+    around: AroundOption = None,
+    hops: Annotated[int, typer.Option("--hops", min=0, help="How far from that node to go.")] = 1,
+    query: QueryOption = None,
+    name: NameOption = None,
+    param: ParamOption = None,
+    diff: DiffOption = None,
+    commits: Annotated[
+        bool, typer.Option("--commits", help="Show the history of all branches.")
+    ] = False,
+    types: Annotated[
+        list[str] | None, typer.Option("--type", metavar="TYPE", help="Show only this node type.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum nodes to show.")] = 500,
+    branch: options.BranchOption = "main",
+    at: AtOption = None,
+    as_json: options.JsonFlag = False,
+) -> None:
+    """Draw a graph as one self-contained page or picture."""
+    subjects = {"--around": around, "--query": query, "--diff": diff, "--commits": commits or None}
+    given = [option for option, value in subjects.items() if value is not None]
+    if len(given) > 1:
+        raise typer.BadParameter("show one thing at a time", param_hint=" and ".join(given))
+    _refuse_unused(given, at=at, types=types)
+    opened = omnigraph.open(graph, read_only=True).checkout(branch)
+    if diff is not None:
+        drawn = opened.diff(*diff, types=types).view(limit=limit)
+    elif commits:
+        drawn = opened.view_commits(limit=limit)
+    elif query is not None:
+        drawn = _result(opened, at, (query, name, param), limit)
+    else:
+        pinned = opened.at(opened.branch if at is None else at)
+        drawn = pinned.view(around=around, hops=hops, types=types, limit=limit)
+    written = drawn.save(target or _default_target(graph))
+    _show(drawn, written, as_json=as_json)
+
+
+def _refuse_unused(given: list[str], *, at: str | None, types: list[str] | None) -> None:
+    """Options that what is drawn does not have."""
+    if at is not None and given in (["--diff"], ["--commits"]):
+        raise typer.BadParameter(f"{given[0]} shows more than one state", param_hint="--at")
+    if types and given not in ([], ["--diff"]):
+        raise typer.BadParameter(f"{given[0]} decides what is shown", param_hint="--type")
+
+
+def _result(
+    opened: Graph,
+    at: str | None,
+    question: tuple[str, str | None, list[str] | None],
+    limit: int,
+) -> View:
+    query, name, param = question
+    pinned = opened.at(opened.branch if at is None else at)
+    file, text = (None, query) if "{" in query else (query, None)
+    chosen = _choose_query(pinned, (file, text, None, name), (param, None))
+    return pinned.query(chosen.text, chosen.given, name=chosen.name).view(limit=limit)
+
+
+def _default_target(graph: str) -> Path:
+    last = graph.rstrip("/").rpartition("/")[2]
+    return Path(f"{last if last not in ('', '.', '..') else 'graph'}.html")
+
+
+def _show(drawn: View, written: Path, *, as_json: bool) -> None:
+    scene = drawn.scene
+    nodes, edges = scene.visible()
+    if as_json:
+        output.json_object(
+            {
+                "file": str(written),
+                "kind": scene.kind.value,
+                "nodes": len(nodes),
+                "nodes_total": scene.nodes_total,
+                "edges": len(edges),
+                "edges_total": scene.edges_total,
+                "notes": list(scene.notes),
+            }
+        )
+        return
+    output.line(f"wrote {written}: {page_of(drawn).summary}")
+    for text in scene.notes:
+        output.note(text)
 
 
 def _choose_query(

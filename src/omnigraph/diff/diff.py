@@ -3,6 +3,9 @@
 Invariant: the order is deterministic: nodes before edges, by the name of the type, then by id. A
 table that both snapshots pin alike is not opened. Rows are streamed, never held.
 
+In a picture of a difference, a node that did not change is only there as the end of an edge that
+did, and a limit never prefers it to one that changed.
+
 A table is the same table if it lies in the same place, so a type that was renamed shows only what
 else changed in it. A type that was dropped and created again is compared by the ids of its rows.
 """
@@ -11,16 +14,18 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
 
 from omnigraph import errors, names
 from omnigraph.arguments import binary_stream, count_from, plain_text
@@ -29,21 +34,39 @@ from omnigraph.diff.table_diff import (
     BATCH_ROWS,
     ChangeCounts,
     DiffColumn,
+    Op,
     TableDiff,
     diff_table,
 )
+from omnigraph.display.cells import counted
 from omnigraph.display.pages import Displayed, Page, change_table, change_words
 from omnigraph.language.diagnostics import did_you_mean, shown
 from omnigraph.storage.objects.paths import cannot_write, checked_path
 from omnigraph.storage.refs.kept import gone_if_removed, streamed_unless_removed
 from omnigraph.validation.json_encoding import json_values
+from omnigraph.view.scene import (
+    Mark,
+    NodeKey,
+    Scene,
+    SceneEdge,
+    SceneKind,
+    SceneNode,
+    label_of,
+    texts_of,
+)
 
 if TYPE_CHECKING:
     from omnigraph.runner.protocol import Runner
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.snapshot import Pin, Snapshot, TableEntry
+    from omnigraph.view.drawing import View
+    from omnigraph.view.elements import SnapshotElements
 
+Sides: TypeAlias = Callable[[], tuple["SnapshotElements", "SnapshotElements"]]
+"""The elements before and after."""
 _ENCODER: Final = msgspec.json.Encoder()
+_MARKS: Final = {Op.INSERT: Mark.ADDED, Op.DELETE: Mark.REMOVED, Op.UPDATE: Mark.CHANGED}
+_DRAWN_EDGES_PER_NODE: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +116,7 @@ class GraphDiff(Displayed):
     after: Snapshot = field(repr=False)
     tables: Mapping[str, TypeDiff]
     _write: Callable[[Path], tuple[Path, ...]] = field(repr=False)
+    _elements: Sides | None = field(repr=False, default=None)
 
     @property
     def counts(self) -> ChangeCounts:
@@ -115,6 +139,22 @@ class GraphDiff(Displayed):
                 next_step=f"Changed are {', '.join(self.tables) or 'no types'}.",
             )
         return self.tables[table_key].rows(batch_rows=batch_rows)
+
+    def view(self, *, limit: int = 500) -> View:
+        """Draw what was added, removed and changed, with the nodes that changed edges connect.
+
+        Args:
+            limit: The maximum number of changed nodes, and of nodes that are only connected.
+        """
+        from omnigraph.view.drawing import View, node_limit  # most differences are never drawn
+
+        shown_nodes = node_limit(limit)
+        if self._elements is None:
+            raise errors.InvalidInputError(
+                "this difference has no schemas to draw it with",
+                next_step="Compare with `graph.diff`.",
+            )
+        return View(_diff_scene(self.tables, self._elements(), limit=shown_nodes))
 
     def to_json_lines(self, stream: IO[bytes]) -> int:
         """Write one line per row that changed; returns how many.
@@ -183,6 +223,7 @@ def diff_snapshots(
     *,
     comparison: Comparison,
     types: Sequence[str] | None = None,
+    elements: Sides | None = None,
 ) -> GraphDiff:
     """Find the types that changed and count their rows; the rows themselves are read on demand.
 
@@ -192,6 +233,7 @@ def diff_snapshots(
         after: The snapshot to arrive at, of the same branch or another.
         comparison: What compares the rows.
         types: Types to look at, by name or table key; all if left out.
+        elements: Readers of either side, for pictures.
 
     Raises:
         InvalidInputError: a type that neither snapshot has.
@@ -222,6 +264,7 @@ def diff_snapshots(
         after=after,
         tables=MappingProxyType(changed_tables),
         _write=partial(_write_files, root, {key: diffs[key] for key in changed_tables}, comparison),
+        _elements=elements,
     )
 
 
@@ -292,3 +335,164 @@ def _said(change: object) -> dict[str, object]:
     """What is null is left out of a change, but never out of a row."""
     assert isinstance(change, dict)
     return {name: value for name, value in change.items() if value is not None}
+
+
+def _diff_scene(
+    tables: Mapping[str, TypeDiff],
+    sides: tuple[SnapshotElements, SnapshotElements],
+    *,
+    limit: int,
+) -> Scene:
+    """What changed, up to a limit of changed nodes and the same number of others."""
+    before, after = sides
+    changed: dict[NodeKey, SceneNode] = {}
+    changed_edges: list[SceneEdge] = []
+    for table_key, table in tables.items():
+        type_name = table_key.partition(":")[2]
+        if table_key.startswith(names.NODE_PREFIX):
+            changed |= {node.key: node for node in _nodes(type_name, table, limit - len(changed))}
+        else:
+            changed_edges += _edges(
+                type_name, table, sides, limit * _DRAWN_EDGES_PER_NODE - len(changed_edges)
+            )
+    ends = dict.fromkeys(end for edge in changed_edges for end in (edge.source, edge.target))
+    others = [key for key in ends if key not in changed][:limit]
+    nodes_total = _total(tables, names.NODE_PREFIX)
+    edges_total = _total(tables, names.EDGE_PREFIX)
+    # An end beyond the limit of changed nodes has changed all the same.
+    marks = _marks_of(tables, others) if len(changed) < nodes_total else {}
+    texts = {**before.nodes(others), **after.nodes(others)}
+    context = [
+        SceneNode(
+            key=key,
+            label=label_of(texts.get(key, {}), key[1]),
+            properties=texts.get(key, {}),
+            mark=marks.get(key, Mark.PLAIN),
+        )
+        for key in others
+    ]
+    present = changed.keys() | set(others)
+    edges = [edge for edge in changed_edges if edge.source in present and edge.target in present]
+    cut = [
+        f"{shown:,} of {counted(total, noun)}"
+        for shown, total, noun in (
+            (len(changed) + len(marks), nodes_total, "changed node"),
+            (len(edges), edges_total, "changed edge"),
+        )
+        if shown < total
+    ]
+    return Scene(
+        kind=SceneKind.DIFF,
+        title=_title(before, after),
+        facts=[after.facts[0], ("before", _name(before)), ("after", _name(after))],
+        nodes=[*changed.values(), *context],
+        edges=edges,
+        nodes_total=nodes_total + len(context) - len(marks),
+        edges_total=edges_total,
+        notes=[f"This page shows {' and '.join(cut)}."] if cut else [],
+    )
+
+
+def _title(before: SnapshotElements, after: SnapshotElements) -> str:
+    """By branches; two states of one branch by their commits."""
+    branches = before.facts[1][1], after.facts[1][1]
+    if branches[0] != branches[1]:
+        return f"Changes from {branches[0]} to {branches[1]}"
+    return f"Changes of {branches[0]}"
+
+
+def _name(elements: SnapshotElements) -> str:
+    _, (_, branch), (_, commit) = elements.facts
+    return f"{branch} at {commit[:12]}"
+
+
+def _total(tables: Mapping[str, TypeDiff], prefix: str) -> int:
+    return sum(table.counts.total for key, table in tables.items() if key.startswith(prefix))
+
+
+def _marks_of(tables: Mapping[str, TypeDiff], keys: Iterable[NodeKey]) -> dict[NodeKey, Mark]:
+    """What happened to those of some nodes that changed."""
+    ids_by_type: dict[str, list[str]] = {}
+    for type_name, node_id in keys:
+        ids_by_type.setdefault(type_name, []).append(node_id)
+    marks: dict[NodeKey, Mark] = {}
+    for type_name, ids in ids_by_type.items():
+        table = tables.get(names.node_table_key(type_name))
+        wanted = pa.array(ids, pa.string())
+        for batch in table.rows() if table is not None else ():
+            changes = batch.select(["id", "op"]).filter(pc.is_in(batch["id"], value_set=wanted))
+            for change in changes.to_pylist():
+                marks[type_name, change["id"]] = _MARKS[Op(change["op"])]
+    return marks
+
+
+def _nodes(type_name: str, table: TypeDiff, room: int) -> Iterator[SceneNode]:
+    for change in _changes(table, room):
+        properties, former = _texts(change)
+        newest = change["after"] or change["before"]
+        yield SceneNode(
+            key=(type_name, str(change["id"])),
+            label=label_of(newest, str(change["id"])),
+            properties=properties,
+            before=former,
+            mark=_MARKS[Op(change["op"])],
+        )
+
+
+def _edges(
+    type_name: str,
+    table: TypeDiff,
+    sides: tuple[SnapshotElements, SnapshotElements],
+    room: int,
+) -> Iterator[SceneEdge]:
+    for change in _changes(table, room):
+        is_removed = change["op"] == Op.DELETE
+        row = change["before"] if is_removed else change["after"]
+        source, target = sides[0 if is_removed else 1].ends_of(
+            (table.renamed_from or table.table_key).partition(":")[2] if is_removed else type_name
+        )
+        properties, former = _texts(change)
+        yield SceneEdge(
+            type=type_name,
+            id=str(change["id"]),
+            source=(source, str(row[names.SOURCE_COLUMN])),
+            target=(target, str(row[names.TARGET_COLUMN])),
+            properties=properties,
+            before=former,
+            mark=_MARKS[Op(change["op"])],
+        )
+
+
+def _changes(table: TypeDiff, room: int) -> Iterator[dict[str, Any]]:
+    """The first changes of a type, without blobs."""
+    blobs = {
+        column.name
+        for column in table.columns
+        if any(kind is not None and pat.is_large_binary(kind) for kind in column.types)
+    }
+    if room <= 0 or not table.counts.total:
+        return
+    for batch in table.rows(batch_rows=min(room, BATCH_ROWS)):
+        for change in json_values(batch.slice(0, room).to_struct_array()):
+            change_row = cast("dict[str, Any]", change)
+            for side in ("before", "after"):
+                row = change_row[side] or {}
+                change_row[side] = {
+                    name: value for name, value in row.items() if name not in blobs
+                } or None
+            yield change_row
+        room -= batch.num_rows
+        if room <= 0:
+            return
+
+
+def _texts(change: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
+    """The properties as they are, and what those that changed were."""
+    row = change["after"] or change["before"]
+    properties = {name: value for name, value in row.items() if name not in names.SYSTEM_COLUMNS}
+    changed = change["changed"] or ()
+    former = {name: change["before"].get(name) for name in changed if name in properties}
+    return texts_of(properties), {
+        name: "null" if value is None else texts_of({name: value})[name]
+        for name, value in former.items()
+    }

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Final, assert_never
 
 import pyarrow as pa
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from omnigraph.schema.catalog import Catalog
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.snapshot import Snapshot
+    from omnigraph.view.elements import SnapshotElements
 
 
 _MEMORY_MOST: Final = 1 << 60
@@ -125,7 +127,14 @@ def query_graph(
         query=chosen.typed,
         catalog=chosen.source.catalog,
         commit_id=snapshot.commit_id,
+        elements=partial(_elements, root, snapshot, chosen.source.catalog),
     )
+
+
+def _elements(root: Root, snapshot: Snapshot, catalog: Catalog) -> SnapshotElements:
+    from omnigraph.view.elements import SnapshotElements  # most results are never drawn
+
+    return SnapshotElements(root, snapshot, catalog)
 
 
 class _GuardedAnswer:

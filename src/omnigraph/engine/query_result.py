@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise, repeat
-from typing import IO, TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
 
 import msgspec
 import pyarrow as pa
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     import polars as pl
 
     from omnigraph.schema.catalog import Catalog
+    from omnigraph.view.drawing import View
+    from omnigraph.view.elements import Chosen, SnapshotElements
 
 
 def optional_package(name: str) -> Any:
@@ -87,13 +89,20 @@ class QueryResult(Displayed):
     """
 
     def __init__(
-        self, answer: Answer, *, query: TypedQuery, catalog: Catalog, commit_id: str | None
+        self,
+        answer: Answer,
+        *,
+        query: TypedQuery,
+        catalog: Catalog,
+        commit_id: str | None,
+        elements: Callable[[], SnapshotElements] | None = None,
     ) -> None:
         self.query_name = query.name
         self.commit_id = commit_id
         self._answer = answer
         self._query = query
         self._catalog = catalog
+        self._elements = elements
         self._rest: Iterator[pa.RecordBatch] | None = None
         self._ahead: deque[pa.RecordBatch] = deque()
         self._kept: pa.Table | None = None
@@ -181,6 +190,36 @@ class QueryResult(Displayed):
 
         columns = element_columns(self._query, self._catalog)
         return networkx_graph(columns, self.to_arrow().to_batches())
+
+    def view(self, *, limit: int = 500) -> View:
+        """Draw the nodes, edges and paths of all rows.
+
+        Edges between these nodes that the query did not return are drawn too, and the neighbours of
+        each node can be expanded.
+
+        Args:
+            limit: The maximum number of nodes to show at first, and to add by expanding.
+
+        Raises:
+            InvalidInputError: no column holds nodes, edges or the nodes of a path.
+        """
+        # Most results are never drawn.
+        from omnigraph.view.drawing import View, node_limit
+        from omnigraph.view.elements import scene_around
+
+        shown_nodes = node_limit(limit)
+        if self._elements is None:
+            raise InvalidInputError(
+                "this result has no graph to draw", next_step="Run the query with `graph.query`."
+            )
+        columns = element_columns(self._query, self._catalog)
+        return View(
+            scene_around(
+                self._elements(),
+                _choose_elements(self.query_name, columns, self.to_arrow(), shown_nodes),
+                limit=shown_nodes,
+            )
+        )
 
     def first(self, count: int) -> list[dict[str, Any]]:
         """The first rows as dicts, fewer if there are no more; they stay part of the result."""
@@ -345,6 +384,47 @@ def networkx_graph(columns: ElementColumns, batches: Iterable[pa.RecordBatch]) -
             graph.add_nodes_from(nodes_of(columns, row))
             graph.add_edges_from(edges_of(columns, row))
     return graph
+
+
+def _choose_elements(
+    query_name: str, columns: ElementColumns, rows: pa.Table, limit: int
+) -> Chosen:
+    """The first elements of the rows, and how many there are."""
+    # Most results are never drawn.
+    from omnigraph.view.elements import Chosen
+    from omnigraph.view.scene import SceneEdge, texts_of
+
+    nodes: dict[tuple[str, str], Mapping[str, Any]] = {}
+    edges: dict[object, SceneEdge] = {}
+    for batch in rows.to_batches():
+        for row in json_values(batch.to_struct_array()):
+            elements = cast("Row", row)
+            for (type_name, node_id), properties in nodes_of(columns, elements):
+                key = type_name, str(node_id)
+                nodes[key] = properties or nodes.get(key, {})
+            for source, target, (edge_type, edge_id), properties in edges_of(columns, elements):
+                ends = (source[0], str(source[1])), (target[0], str(target[1]))
+                for end in ends:
+                    nodes.setdefault(end, {})
+                edges[edge_type, edge_id or ends] = SceneEdge(
+                    type=edge_type,
+                    id=edge_id or "",
+                    source=ends[0],
+                    target=ends[1],
+                    properties=texts_of(properties),
+                )
+    shown = dict.fromkeys(list(nodes)[:limit])
+    return Chosen(
+        title=f"Query {query_name}",
+        nodes=list(shown),
+        edges=[edge for edge in edges.values() if edge.source in shown and edge.target in shown],
+        notes=[
+            f"The result has {counted(len(nodes), 'node')}; this page shows the first {limit:,}."
+        ]
+        if len(nodes) > limit
+        else [],
+        properties={key: texts_of(nodes[key]) for key in shown if nodes[key]},
+    )
 
 
 def nodes_of(columns: ElementColumns, row: Row) -> Iterator[tuple[Key, Mapping[str, Any]]]:

@@ -44,6 +44,8 @@ class TableStatus(Displayed):
     deleted_rows: int
     indexes: tuple[IndexCoverage, ...]
     missing_indexes: tuple[str, ...]
+    data_bytes: int = 0
+    """Size of its data files, without indexes and old versions."""
 
     @property
     def kind(self) -> str:
@@ -167,6 +169,7 @@ def _table(root: Root, entry: TableEntry, declared: Sequence[DeclaredIndex]) -> 
         rows=entry.row_count,
         fragments=health.fragments,
         deleted_rows=health.deleted_rows,
+        data_bytes=health.data_bytes,
         indexes=health.indexes,
         missing_indexes=tuple(
             _shown(index) for index in declared if (index.name, (index.column,)) not in built

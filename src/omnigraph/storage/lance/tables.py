@@ -55,6 +55,7 @@ class TableHealth:
 
     fragments: int
     deleted_rows: int
+    data_bytes: int
     head_version: int
     indexes: tuple[IndexCoverage, ...]
 
@@ -267,6 +268,9 @@ def table_health(root: Root, entry: TableEntry) -> TableHealth:
         return TableHealth(
             fragments=len(fragments),
             deleted_rows=sum(fragment.num_deletions for fragment in fragments),
+            data_bytes=sum(
+                file.file_size_bytes or 0 for fragment in fragments for file in fragment.files
+            ),
             head_version=dataset.latest_version,
             indexes=tuple(_coverage(dataset, index) for index in dataset.describe_indices()),
         )

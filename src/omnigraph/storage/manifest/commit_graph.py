@@ -51,12 +51,23 @@ class CommitGraph:
 
     def reachable(self, commit_id: str) -> tuple[GraphCommit, ...]:
         """A commit and all it descends from, newest first; no commit comes before its children."""
-        distances = self._distances(commit_id)
-        children = dict.fromkeys(distances, 0)
-        for child_id in distances:
+        return self._in_order(self._distances(commit_id), starts=(commit_id,))
+
+    def newest_first(self) -> tuple[GraphCommit, ...]:
+        """All known commits, newest first; no commit comes before its children."""
+        parents = {parent for commit_id in self.commits for parent in self._parents(commit_id)}
+        return self._in_order(self.commits, starts=self.commits.keys() - parents)
+
+    def _in_order(
+        self, commit_ids: Iterable[str], *, starts: Iterable[str]
+    ) -> tuple[GraphCommit, ...]:
+        """These commits, among them all that each descends from; `starts` have no children."""
+        children = dict.fromkeys(commit_ids, 0)
+        for child_id in children:
             for parent in self._parents(child_id):
                 children[parent] += 1
-        ready = [_newest_first(self.commits[commit_id])] if commit_id in self.commits else []
+        ready = [_newest_first(self.commits[start]) for start in starts if start in self.commits]
+        heapq.heapify(ready)
         ordered: list[GraphCommit] = []
         while ready:
             commit = heapq.heappop(ready)[-1]
