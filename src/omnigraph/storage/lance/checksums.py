@@ -405,7 +405,7 @@ def _consequence(
         return "rows may not be found through this index, no row is lost", way_out
     restore = (
         "Restore the file from a backup, go back to an earlier version of the type with "
-        f"`omnigraph commits {root}` and `--at`, or load its rows again with mode overwrite."
+        f"`omnigraph commit list {root}` and `--at`, or load its rows again with mode overwrite."
     )
     if is_deletion(name):
         return "rows that were deleted may come back", restore
