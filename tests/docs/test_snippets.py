@@ -1,39 +1,106 @@
 """Every snippet of the documentation runs, in order, as a new user would run it.
 
 `omnigraph` commands and Python programs are forks; what needs a shell, or Spark, is a new process.
+These forms are also compared with what they print, where `...` stands for any text, and ids,
+times, sizes and white space may differ:
+
+- a Python block that is followed by a block with the title "Output";
+- a `console` block: commands after `$`, each with what it prints, standard output first. The exit
+  code of a command that fails is shown by `$ echo $?` after it;
+- Python blocks that go on with the names of the first one are one program with it.
 """
 
 from __future__ import annotations
 
+import doctest
 import re
 import shlex
 import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.forking.programs import environment_of, run_code, run_command
+from tests.forking.programs import Finished, environment_of, run_code, run_command
 
 HOME = Path(__file__).parent.parent.parent
 README = HOME / "README.md"
 PAGES = [
     README,
+    HOME / "docs/index.md",
+    *sorted(HOME.glob("docs/concepts/*.md")),
+    *sorted(HOME.glob("docs/cookbook/*.md")),
+    *sorted(HOME.glob("docs/operations/*.md")),
     HOME / "docs/reference/python.md",
     HOME / "docs/reference/load.md",
     HOME / "docs/reference/branches.md",
     HOME / "docs/reference/maintenance.md",
     *sorted(HOME.glob("docs/tutorials/*.md")),
     HOME / "docs/how-to/import.md",
+    HOME / "docs/how-to/from-neo4j.md",
+    HOME / "docs/how-to/search.md",
     HOME / "docs/how-to/stream.md",
     HOME / "docs/how-to/view.md",
 ]
-FENCE = re.compile(r"```(?P<language>\w+)\n(?P<code>.*?)```", re.DOTALL)
+FENCE = re.compile(
+    r'^```(?P<language>\w+)(?: title="(?P<title>[^"\n]*)")?\n(?P<code>.*?)^```$',
+    re.DOTALL | re.MULTILINE,
+)
 FILE_NAME = re.compile(r"`(?P<name>[\w./-]+\.(?:pg|gq))`")
 OF_THE_SHELL = "();<>|&"
+BETWEEN_RECIPES = "\x1e"
+VARYING = re.compile(
+    r"\b01[0-9A-HJKMNP-TV-Z]{6,24}\b"  # ids
+    r"|\b[0-9a-f]{32}\b|\b[01]{24}[0-9a-f]{26}\b"  # digests, names of data files
+    r"|\b\d{4}-\d\d-\d\d[T ][\d:.+]+(?: \([^)]*\) *)?"  # times
+    r"|\b\d+(?:\.\d+)? [kM]?B\b"  # sizes
+    r"|─+ *\n"  # as wide as the table, which depends on how long ago something was
+)
+FOLDER_OF_PAGES = "/home/ann"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snippet:
+    """A block of a page, the text before it, and what it prints if the page shows it."""
+
+    language: str
+    code: str
+    before: str
+    output: str | None
+
+
+def snippets_of(page: Path) -> Iterator[Snippet]:
+    text = page.read_text()
+    blocks = list(FENCE.finditer(text))
+    for number, block in enumerate(blocks):
+        if block["title"] == "Output":
+            continue
+        following = blocks[number + 1] if number + 1 < len(blocks) else None
+        shows_output = following is not None and following["title"] == "Output"
+        yield Snippet(
+            language=block["language"],
+            code=block["code"],
+            before=text[: block.start()],
+            output=following["code"] if following is not None and shows_output else None,
+        )
 
 
 def needs_spark(page: Path) -> bool:
     return "with-spark" in page.name or page.name == "stream.md"
+
+
+def is_one_program(page: Path) -> bool:
+    """Whether Python blocks go on with the names of the first one instead of importing anew."""
+    programs = [snippet.code for snippet in snippets_of(page) if snippet.language == "python"]
+    return any("import omnigraph" not in program for program in programs)
+
+
+def has_snippets(page: Path) -> bool:
+    return any(
+        snippet.language in {"pg", "gq", "bash", "console", "python"}
+        for snippet in snippets_of(page)
+    )
 
 
 ON_SPARK = (
@@ -49,20 +116,33 @@ ON_SPARK = (
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, id=page.name, marks=ON_SPARK if needs_spark(page) else pytest.mark.unit)
+        pytest.param(
+            page,
+            id=f"{page.parent.name}/{page.name}",
+            marks=ON_SPARK if needs_spark(page) else pytest.mark.unit,
+        )
         for page in PAGES
+        if has_snippets(page)
     ],
 )
 def test_the_snippets_of_a_page_run_in_order(page: Path, tmp_path: Path) -> None:
-    text = page.read_text()
-    ran = 0
-    for block in FENCE.finditer(text):
-        before = text[: block.start()]
-        ran += run_block(
-            block["language"], block["code"], before, tmp_path, new_process=needs_spark(page)
-        )
+    if is_one_program(page):
+        run_recipes(list(snippets_of(page)), tmp_path)
+        return
+    for snippet in snippets_of(page):
+        run_snippet(snippet, tmp_path, new_process=needs_spark(page))
 
-    assert ran >= 1
+
+@pytest.mark.unit
+def test_every_page_of_the_cookbook_and_the_handbook_shows_what_it_prints() -> None:
+    pages = [*HOME.glob("docs/cookbook/*.md"), *HOME.glob("docs/operations/*.md")]
+    shown = [
+        page
+        for page in pages
+        if any(snippet.output or snippet.language == "console" for snippet in snippets_of(page))
+    ]
+
+    assert len(shown) >= 5
 
 
 @pytest.mark.unit
@@ -82,32 +162,76 @@ def test_the_first_program_of_the_readme_runs_in_a_new_process(tmp_path: Path) -
     assert finished.returncode == 0, finished.stderr
 
 
-def run_block(language: str, code: str, before: str, folder: Path, *, new_process: bool) -> int:
+def run_recipes(snippets: list[Snippet], folder: Path) -> None:
+    """Run the Python blocks of a page as one program, and compare what each of them prints."""
+    programs = [snippet for snippet in snippets if snippet.language == "python"]
+    assert {snippet.language for snippet in snippets} <= {"python", "text"}
+
+    finished = run_code(
+        f"print({BETWEEN_RECIPES!r})\n".join(snippet.code for snippet in programs), cwd=folder
+    )
+
+    printed = finished.stdout.split(f"{BETWEEN_RECIPES}\n")
+    for snippet, text in zip(programs, printed, strict=False):
+        if snippet.output is not None:
+            require_output(snippet.output, text, snippet.code, folder)
+    assert finished.returncode == 0, f"{finished.stdout}\n{finished.stderr}"
+
+
+def run_snippet(snippet: Snippet, folder: Path, *, new_process: bool) -> None:
     """Run a block of a page; the text before it names the file of a schema or of queries."""
-    match language:
+    match snippet.language:
         case "pg" | "gq":
-            name = FILE_NAME.findall(before)[-1]
-            (folder / name).write_text(code)
+            name = FILE_NAME.findall(snippet.before)[-1]
+            (folder / name).write_text(snippet.code)
         case "bash":
-            for command in code.strip().splitlines():
-                run_line(command, folder, new_process=new_process)
+            for line in snippet.code.strip().splitlines():
+                finished = run_line(line, folder, new_process=new_process)
+                assert finished.returncode == 0, f"{line}\n{finished.stdout}\n{finished.stderr}"
+        case "console":
+            run_transcript(snippet.code, folder)
         case "python":
-            finished = run_code(code, cwd=folder, new_process=new_process)
-            assert finished.returncode == 0, f"{code}\n{finished.stdout}\n{finished.stderr}"
+            finished = run_code(snippet.code, cwd=folder, new_process=new_process)
+            assert finished.returncode == 0, f"{snippet.code}\n{finished.stdout}\n{finished.stderr}"
+            if snippet.output is not None:
+                require_output(snippet.output, finished.stdout, snippet.code, folder)
         case _:
-            return 0
-    return 1
+            pass
 
 
-def run_line(line: str, folder: Path, *, new_process: bool) -> None:
+def run_transcript(code: str, folder: Path) -> None:
+    """Run each command of a transcript, and compare what is printed and how it ends."""
+    exit_code = 0
+    for step in re.split(r"^\$ ", code, flags=re.MULTILINE)[1:]:
+        line, _, shown = step.partition("\n")
+        if line == "echo $?":
+            require_output(shown, f"{exit_code}\n", step, folder)
+            exit_code = 0
+            continue
+        assert exit_code == 0, f"show the exit code {exit_code} of the command before: {line}"
+        finished = run_line(line, folder, new_process=False)
+        require_output(shown, finished.stdout + finished.stderr, line, folder)
+        exit_code = finished.returncode
+    assert exit_code == 0, f"show the exit code {exit_code} of the last command of\n{code}"
+
+
+def require_output(shown: str, printed: str, code: str, folder: Path) -> None:
+    """Ids, times and sizes may differ, and the page has its graphs in a folder of its own."""
+    same = doctest.OutputChecker().check_output(
+        VARYING.sub("", shown),
+        VARYING.sub("", printed.replace(str(folder), FOLDER_OF_PAGES)),
+        doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE,
+    )
+    assert same, f"{code}\nprints\n{printed}\nbut the page shows\n{shown}"
+
+
+def run_line(line: str, folder: Path, *, new_process: bool) -> Finished:
     words = shell_words(line)
     if words[0] == "pip":
-        return
-    if words[0] != "omnigraph" or any(word[0] in OF_THE_SHELL for word in words):
-        run_in_shell(line, folder)
-        return
-    finished = run_command(*words[1:], cwd=folder, new_process=new_process)
-    assert finished.returncode == 0, f"{line}\n{finished.stdout}\n{finished.stderr}"
+        return Finished(returncode=0, content=b"", stderr="")
+    if words[0] != "omnigraph" or any(word[0] in OF_THE_SHELL for word in words if word):
+        return run_in_shell(line, folder)
+    return run_command(*words[1:], cwd=folder, new_process=new_process)
 
 
 def shell_words(line: str) -> list[str]:
@@ -117,7 +241,7 @@ def shell_words(line: str) -> list[str]:
     return list(words)
 
 
-def run_in_shell(line: str, folder: Path) -> None:
+def run_in_shell(line: str, folder: Path) -> Finished:
     finished = subprocess.run(
         ["bash", "-c", line],
         cwd=folder,
@@ -126,7 +250,9 @@ def run_in_shell(line: str, folder: Path) -> None:
         check=False,
         env=environment_of({}),
     )
-    assert finished.returncode == 0, f"{line}\n{finished.stdout}\n{finished.stderr}"
+    return Finished(
+        returncode=finished.returncode, content=finished.stdout.encode(), stderr=finished.stderr
+    )
 
 
 @pytest.mark.unit
