@@ -108,6 +108,11 @@ docs:
 screens:
     python -m tests.docs.screens docs/reference/screens.md
 
+# Write the page of the Python API from the docstrings, and the index for language models from the navigation
+api:
+    python -m tests.docs.api_page docs/reference/api.md
+    python -m tests.docs.llms docs/llms.txt
+
 # Serve the documentation while writing it
 docs-serve:
     zensical serve

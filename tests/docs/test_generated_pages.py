@@ -1,0 +1,48 @@
+"""Pages that are generated from the code and from the navigation are up to date."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import omnigraph
+from tests.docs import api_page, llms
+
+pytestmark = pytest.mark.unit
+
+DOCS = Path(__file__).parent.parent.parent / "docs"
+
+
+def test_the_api_page_is_what_the_docstrings_say() -> None:
+    assert (DOCS / "reference/api.md").read_text() == api_page.page(), "run `just api`"
+
+
+def test_every_public_name_is_on_the_api_page() -> None:
+    page = (DOCS / "reference/api.md").read_text()
+
+    assert [name for name in omnigraph.__all__ if name not in page] == []
+
+
+def test_the_index_for_language_models_lists_the_navigation() -> None:
+    assert (DOCS / "llms.txt").read_text() == llms.text(), "run `just api`"
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    """A page that the navigation lacks is found by search only."""
+    listed = {path for _, _, path in llms.pages()}
+
+    assert listed == {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "how-to/backup.md",
+        "operations/index.md#upgrade",
+        "how-to/search.md",
+        "how-to/spark-platforms.md",
+    ],
+)
+def test_the_home_page_links_what_readers_look_for_first(page: str) -> None:
+    assert f"]({page})" in (DOCS / "index.md").read_text()
