@@ -8,17 +8,21 @@ then paragraphs, then sections such as `Args:`, which become lists.
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import enum
 import inspect
 import re
 import sys
+import textwrap
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 import omnigraph
 import omnigraph.spark
+from omnigraph.api.reads import Reads
 from tests.surface import NAMESPACES
 
 HEADER: Final = """# Python API
@@ -120,9 +124,18 @@ def _members(kind: type, title: str) -> Iterator[str]:
         for name, part in properties:
             yield f"| `{name}` | {_cell(_summary(getattr(part, 'func', part)))} |"
         yield ""
-    for name, part in members:
-        if inspect.isfunction(part):
+    methods = [(name, part) for name, part in members if inspect.isfunction(part)]
+    shared = [name for name, part in methods if _is_of_graph(kind, name, part)]
+    if shared:
+        yield f"As of a [graph](#graph): {', '.join(f'`{name}`' for name in shared)}.\n"
+    for name, part in methods:
+        if name not in shared:
             yield from _callable(f"{title}.{name}", name, part)
+
+
+def _is_of_graph(kind: type, name: str, part: object) -> bool:
+    """Whether it is a method that a view shares with a graph, whose section describes it."""
+    return kind is not omnigraph.Graph and vars(Reads).get(name) is part
 
 
 def _methods_of_result(kind: type) -> Iterator[str]:
@@ -150,19 +163,29 @@ def _fields(kind: type) -> Iterator[str]:
     if not visible:
         return
     meanings = _described(kind)
-    yield "| Field | Type | Meaning |\n|---|---|---|"
+    yield "| Field | Type | Meaning |\n|---|---|---|" if meanings else "| Field | Type |\n|---|---|"
     for field in visible:
-        declared = (
-            field.type if isinstance(field.type, str) else inspect.formatannotation(field.type)
-        )
-        yield f"| `{field.name}` | `{_bar(declared)}` | {_cell(meanings.get(field.name, ''))} |"
+        meaning = f" {_cell(meanings.get(field.name, ''))} |" if meanings else ""
+        yield f"| `{field.name}` | `{_bar(_annotation(field.type))}` |{meaning}"
     yield ""
 
 
 def _described(kind: type) -> dict[str, str]:
-    """What the docstring of a dataclass says of its fields."""
-    entries = dict(_sections(inspect.getdoc(kind) or "")).get("Attributes", "")
-    return dict(_entries(entries))
+    """What the docstring of a dataclass, and the texts below its fields, say of the fields."""
+    sections = dict(_sections(inspect.getdoc(kind) or ""))
+    meanings = dict(_entries(sections.get("Args", "") + sections.get("Attributes", "")))
+    (body,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    assert isinstance(body, ast.ClassDef)
+    for field, following in pairwise(body.body):
+        match field, following:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                meanings[name] = _one_line(text)
+            case _:
+                pass
+    return meanings
 
 
 def _callable(title: str, name: str, function: Any) -> Iterator[str]:
@@ -222,6 +245,8 @@ def _prose(thing: object) -> Iterator[str]:
     for name, text in _sections(inspect.getdoc(thing) or ""):
         if not name:
             yield _paragraphs(text)
+        elif name == "Args" and dataclasses.is_dataclass(thing):
+            continue  # in the table of its fields
         elif name in {"Args", "Raises"}:
             yield f"{'Arguments' if name == 'Args' else name}:\n"
             for entry, meaning in _entries(text):
@@ -281,9 +306,10 @@ def _bar(text: str) -> str:
 
 def _alias_text(alias: object) -> str:
     text = str(getattr(alias, "__value__", alias))
-    return _bar(
-        re.sub(r"\b(?:typing|collections\.abc|datetime|os|omnigraph(?:\.\w+)*)\.", "", text)
-    )
+    text = re.sub(r"\b(?:typing|collections\.abc|datetime|os|omnigraph(?:\.\w+)*)\.", "", text)
+    text = re.sub(r"ForwardRef\('(\w+)'\)", r"\1", text)
+    text = re.sub(r"Union\[([^]]*)\]", lambda match: match[1].replace(", ", " | "), text)
+    return _bar(text)
 
 
 if __name__ == "__main__":

@@ -122,7 +122,7 @@ class LoadOptions:
     max_rejected: int | str | None = None
     """How many records to reject at most: a number or a share, as in `"0.1%"` (10% by default)."""
     engine: Literal["auto", "local", "spark"] = "auto"
-    """Where to run: `auto` is this process for small inputs and Spark for large ones."""
+    """Where to run: `auto` is this process, or Spark if it is given or at hand."""
     branch: str | None = None
     """The branch to load into; the branch of the graph by default."""
     source: str | None = None
