@@ -66,6 +66,7 @@ FENCE = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 FILE_NAME = re.compile(r"`(?P<name>[\w./-]+\.(?:pg|gq))`")
+IMPORT = re.compile(r"^(?:import|from) ", re.MULTILINE)
 OF_THE_SHELL = "();<>|&"
 BETWEEN_RECIPES = "\x1e"
 VARYING = re.compile(
@@ -111,7 +112,7 @@ def needs_spark(page: Path) -> bool:
 def is_one_program(page: Path) -> bool:
     """Whether Python blocks go on with the names of the first one instead of importing anew."""
     programs = [snippet.code for snippet in snippets_of(page) if snippet.language == "python"]
-    return any("import omnigraph" not in program for program in programs)
+    return not all(IMPORT.search(program) for program in programs)
 
 
 def has_snippets(page: Path) -> bool:
