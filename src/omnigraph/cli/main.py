@@ -58,8 +58,7 @@ if TYPE_CHECKING:
 
 
 GROUPS: Final = {
-    "Data": ("init", "import", "load", "export", "query", "mutate", "queries"),
-    "Data": ("init", "load", "export", "query", "mutate", "queries", "view"),
+    "Data": ("init", "import", "load", "export", "query", "mutate", "queries", "view"),
     "History": ("branch", "tag", "commit", "diff", "changes", "merge"),
     "Schema": ("schema", "lint", "fmt", "lsp"),
     "Maintenance": (
@@ -543,7 +542,7 @@ def fmt(
     text = text_of(file)
     if file.suffix == ".gq" or (str(file) == STDIN and _BEGINS_WITH_QUERY.match(text)):
         # Commands that do not need it start without it.
-        from omnigraph.query.layout import format_queries
+        from omnigraph.query.formatting import format_queries
 
         formatted = format_queries(text, filename=str(file))
     else:

@@ -23,7 +23,7 @@ from omnigraph.query import ast
 from omnigraph.query.checks.pattern import check_block
 from omnigraph.query.checks.scope import ANONYMOUS, Findings, Scope
 from omnigraph.query.compile import parameters_of
-from omnigraph.query.layout import format_queries
+from omnigraph.query.formatting import format_queries
 from omnigraph.query.lint import lint_parsed
 from omnigraph.query.parser import parse_queries
 from omnigraph.schema.catalog import Catalog

@@ -11,7 +11,7 @@ import pytest
 
 from omnigraph.errors import QueryInvalidError
 from omnigraph.language.diagnostics import Diagnostic
-from omnigraph.query.layout import WIDTH_MAX, format_queries
+from omnigraph.query.formatting import WIDTH_MAX, format_queries
 from omnigraph.query.parser import lexemes, parse_queries
 from tests.drawing import seeds
 from tests.query.fuzz import SEED_TEXT
