@@ -9,9 +9,10 @@ Invariants:
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -46,6 +47,7 @@ _SOLAR_MEANWHILE: Final = (
     'query measured() { update Body set { radius_km: 1188.3 } where name = "Pluto" }'
 )
 _SUITES: Final = ("testing", "unstable")
+_SUITE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]*")
 _KEY_BYTES: Final = 32
 _REJECTED_MAX: Final = "50%"
 """Versions that are not the newest count: a suite with updates has many."""
@@ -183,6 +185,9 @@ def debian(  # noqa: PLR0913 - one parameter per option
         Path | None,
         typer.Option("--indexes", metavar="DIR", help="Use DIR/SUITE/Packages[.gz|.xz], no apt."),
     ] = None,
+    system: Annotated[
+        bool, typer.Option("--system", help="Use what apt has downloaded here, as one suite.")
+    ] = False,
     mirror: Annotated[
         str | None, typer.Option("--mirror", metavar="URL", help="Archive to download from.")
     ] = None,
@@ -194,16 +199,19 @@ def debian(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     """Create a graph of Debian's packages from apt's indexes."""
     began = SYSTEM_CLOCK.now()
-    names = tuple(dict.fromkeys(suites or _SUITES))
-    if sum((sample, indexes is not None, mirror is not None)) > 1:
-        raise typer.BadParameter("give one of --sample, --indexes and --mirror")
-    if MAIN in names[1:]:
-        raise typer.BadParameter("main is the branch of the first suite", param_hint="--suite")
+    names = _distinct_suites(suites or _SUITES)
+    if sum((sample, system, indexes is not None, mirror is not None)) > 1:
+        raise typer.BadParameter("give one of --sample, --system, --indexes and --mirror")
+    if system and suites:
+        raise typer.BadParameter("the indexes of the system are one suite", param_hint="--suite")
+    note = _ignore if quiet or as_json else output.note
     with _filling(directory):
         _copy_data("debian", directory, without="sample")
-        suite_indexes = _find_indexes(
-            directory, names, sample=sample, folder=indexes, mirror=mirror
-        )
+        note("finding the indexes of packages")
+        if sample or indexes is not None:
+            suite_indexes = _read_folder(_data("debian") / "sample" if sample else indexes, names)
+        else:
+            suite_indexes = _ask_apt(directory / "apt", None if system else names, mirror)
         loading = _Loading(
             graph=omnigraph.init(graph_of(directory), schema=directory / "debian.pg", actor="demo"),
             engine=engine,
@@ -212,7 +220,7 @@ def debian(  # noqa: PLR0913 - one parameter per option
         )
         loaded = [
             loading.load(suite, records, branch=suite if number else MAIN)
-            for number, (suite, records) in enumerate(_records(directory, suite_indexes))
+            for number, (suite, records) in enumerate(_records(directory, suite_indexes, note))
         ]
     report = DebianDemo(
         directory=str(directory),
@@ -220,30 +228,45 @@ def debian(  # noqa: PLR0913 - one parameter per option
         suites=tuple(loaded),
         seconds=round((SYSTEM_CLOCK.now() - began).total_seconds(), 3),
         peak_bytes=_peak_bytes(),
-        next=_debian_steps(directory, names),
+        next=_debian_steps(directory, tuple(suite_indexes)),
     )
     _show(report, asdict(report), report.next, as_json=as_json)
 
 
-def _find_indexes(
-    directory: Path,
-    suites: tuple[str, ...],
-    *,
-    sample: bool,
-    folder: Path | None,
-    mirror: str | None,
-) -> Indexes:
+def _distinct_suites(suites: Iterable[str]) -> tuple[str, ...]:
+    """Names that can be those of files and branches."""
+    names = tuple(dict.fromkeys(suites))
+    for name in names:
+        if not _SUITE.fullmatch(name):
+            raise typer.BadParameter(f"{name!r} is no name of a suite", param_hint="--suite")
+    if MAIN in names:
+        raise typer.BadParameter("main is the branch of the first suite", param_hint="--suite")
+    return names
+
+
+def _ignore(_message: str) -> None:
+    """Report no progress."""
+
+
+def _read_folder(folder: Path | None, suites: tuple[str, ...]) -> Indexes:
     # Commands that do not need it start without it.
-    from omnigraph.demo.apt_indexes import fetch_indexes, indexes_in
+    from omnigraph.demo.apt_indexes import indexes_in
 
-    if sample:
-        return indexes_in(_data("debian") / "sample", suites)
-    if folder is not None:
-        return indexes_in(folder, suites)
-    return fetch_indexes(directory / "apt", suites, mirror=mirror)
+    assert folder is not None
+    return indexes_in(folder, suites)
 
 
-def _records(directory: Path, indexes: Indexes) -> Iterator[tuple[str, SuiteRecords]]:
+def _ask_apt(directory: Path, suites: tuple[str, ...] | None, mirror: str | None) -> Indexes:
+    """The indexes of these suites in a directory of apt's own; without suites the system's."""
+    # Commands that do not need it start without it.
+    from omnigraph.demo.apt_indexes import fetch_indexes, system_indexes
+
+    return system_indexes() if suites is None else fetch_indexes(directory, suites, mirror=mirror)
+
+
+def _records(
+    directory: Path, indexes: Indexes, note: Callable[[str], None]
+) -> Iterator[tuple[str, SuiteRecords]]:
     # Commands that do not need it start without it.
     import secrets
 
@@ -251,7 +274,10 @@ def _records(directory: Path, indexes: Indexes) -> Iterator[tuple[str, SuiteReco
 
     key = secrets.token_bytes(_KEY_BYTES)
     for suite, opened in indexes.items():
-        yield suite, write_records(suite, opened, directory, key=key)
+        note(f"reading the packages of {suite}")
+        records = write_records(suite, opened, directory, key=key)
+        note(f"loading {counted(records.records, 'record')} of {suite}")
+        yield suite, records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

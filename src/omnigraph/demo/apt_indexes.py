@@ -33,6 +33,7 @@ KEYRING: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 """The keys of Debian; without this file those that the system trusts are used."""
 _OTHERWISE: Final = "Use `--sample` to try it without a network, or `--indexes DIR` with files."
 _SEPARATOR: Final = "|"
+_PACKAGES: Final = "Created-By: Packages"
 _OPENERS: Final[Mapping[str, Callable[..., Any]]] = {
     "": open,
     ".gz": gzip.open,
@@ -117,6 +118,24 @@ def _open_file(path: Path) -> Iterator[Iterable[bytes]]:
         ) from error
 
 
+def system_indexes() -> Indexes:
+    """The indexes of Debian that apt has downloaded for this system, as one suite.
+
+    Raises:
+        InvalidInputError: there is no apt, or it has no index of Debian.
+    """
+    _require_apt()
+    fields = _format("CODENAME", "FILENAME")
+    rows = _targets((APT_GET,), fields, "Origin: Debian")
+    if not rows:
+        raise InvalidInputError(
+            "apt has no index of Debian on this machine",
+            next_step=f"Run `apt-get update` as root. {_OTHERWISE}",
+        )
+    paths = [Path(path) for _, path in rows]
+    return {rows[0][0]: [partial(_open_with_apt, (APT_HELPER,), path) for path in paths]}
+
+
 def fetch_indexes(directory: Path, suites: Sequence[str], *, mirror: str | None) -> Indexes:
     """Download the indexes of suites with apt into a directory of its own.
 
@@ -124,8 +143,7 @@ def fetch_indexes(directory: Path, suites: Sequence[str], *, mirror: str | None)
         InvalidInputError: there is no apt, or it knows no archive of Debian.
         StorageUnavailableError: apt could not download an index.
     """
-    if shutil.which(APT_GET) is None:
-        raise InvalidInputError("this needs apt-get, which is not installed", next_step=_OTHERWISE)
+    _require_apt()
     configured = _find_archive()
     if mirror is not None:
         components = configured.components if configured else ("main",)
@@ -137,8 +155,7 @@ def fetch_indexes(directory: Path, suites: Sequence[str], *, mirror: str | None)
         )
     command = _lay_out(directory, configured, suites)
     _run([*command, "--quiet=2", "update"], f"download the indexes of {', '.join(suites)}")
-    listed = _run([*command, "indextargets", "--format", _format("RELEASE", "FILENAME"), _PACKAGES])
-    rows = [line.split(_SEPARATOR) for line in listed.splitlines()]
+    rows = _targets(command, _format("RELEASE", "FILENAME"))
     helper = (APT_HELPER, *command[1:])
     by_suite = {
         suite: [
@@ -156,7 +173,15 @@ def fetch_indexes(directory: Path, suites: Sequence[str], *, mirror: str | None)
     return by_suite
 
 
-_PACKAGES: Final = "Created-By: Packages"
+def _require_apt() -> None:
+    if shutil.which(APT_GET) is None:
+        raise InvalidInputError("this needs apt-get, which is not installed", next_step=_OTHERWISE)
+
+
+def _targets(command: Sequence[str], fields: str, *filters: str) -> list[list[str]]:
+    """Fields of the indexes of packages that apt has."""
+    listed = _run([*command, "indextargets", "--format", fields, _PACKAGES, *filters])
+    return [line.split(_SEPARATOR) for line in listed.splitlines()]
 
 
 def _format(*fields: str) -> str:
@@ -166,9 +191,7 @@ def _format(*fields: str) -> str:
 def _find_archive() -> Archive | None:
     """The archive of Debian that the system downloads packages from."""
     fields = _format("REPO_URI", "COMPONENT")
-    filters = (_PACKAGES, "Origin: Debian", "Label: Debian")
-    listed = _run([APT_GET, "indextargets", "--format", fields, *filters])
-    rows = [line.split(_SEPARATOR) for line in listed.splitlines()]
+    rows = _targets((APT_GET,), fields, "Origin: Debian", "Label: Debian")
     if not rows:
         return None
     uri = rows[0][0]
