@@ -142,12 +142,17 @@ def test_the_schema_of_a_graph_is_used_and_the_units_are_those_of_the_editor(
     tmp_path: Path,
 ) -> None:
     root = str(tmp_path / "g")
-    omnigraph.init(root, schema=SCHEMA)
+    graph = omnigraph.init(root, schema=SCHEMA)
     with Editor(tmp_path, encodings=["utf-8", "utf-16"], graph=root) as editor:
         assert editor.initialized["capabilities"]["positionEncoding"] == "utf-8"
         assert ranges(editor.open("q.gq", QUERY.replace("email: $", "emial: $"))) == [
             ("unknown-property", 1, 43, 48)
         ]
+        graph.schema.apply(
+            SCHEMA.replace("email: String @key", "email: String @key  emial: String?")
+        )
+        editor.tell("textDocument/didSave", textDocument={"uri": editor.uri("q.gq")})
+        assert editor.findings("q.gq") == []
 
         assert editor.hang_up() == 0
 

@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from importlib import metadata
@@ -335,41 +335,57 @@ def _probe(location: Root, clock: Clock) -> Check:
     began = clock.now()
     try:
         objects = StoredObjects(location)
-        fault = _fault_of_store(objects, path)
     except OmnigraphError as error:
         return _failure("store", error)
+    # What happened first explains what follows; the object is deleted in any case.
+    failures = [_try(step, objects, path) for step in (_write_and_read, _delete)]
+    failure = next(filter(None, failures), None)
+    if failure is not None:
+        return failure
     milliseconds = (clock.now() - began).total_seconds() * 1000
-    if fault:
-        return Check(
-            name="store",
-            level=Level.FAIL,
-            finding=f"{location}: {fault}",
-            fix=UnsafeStoreError(location.uri).next_step,
-        )
     done = "create, create if absent, read, list and delete"
     return Check(
         name="store", level=Level.OK, finding=f"{location}: {done} in {milliseconds:,.0f} ms"
     )
 
 
-def _fault_of_store(objects: StoredObjects, path: str) -> str:
-    content = path.encode()
+def _try(
+    step: Callable[[StoredObjects, str], str], objects: StoredObjects, path: str
+) -> Check | None:
     try:
-        if objects.put_if_absent(path, content) is not Put.CREATED:
-            return "it refused to create an object that does not exist"
-        if objects.put_if_absent(path, b"second") is not Put.EXISTED:
-            return "it ignores put-if-absent, so that two writers could overwrite each other"
-        if objects.read(path) != content:
-            return "an object that was just written is not read as it was written"
-        if path not in objects.list(names.PROBES_DIR):
-            return "an object that was just written is not listed"
-    finally:
-        objects.delete(path)
-        if objects.root.scheme is Scheme.LOCAL:
-            _remove_if_empty(Path(objects.root.child(names.PROBES_DIR)))
-    if objects.read(path) is not None:
-        return "an object that was deleted is still read"
+        fault = step(objects, path)
+    except OmnigraphError as error:
+        return _failure("store", error)
+    if not fault:
+        return None
+    return Check(
+        name="store",
+        level=Level.FAIL,
+        finding=f"{objects.root}: {fault}",
+        fix=UnsafeStoreError(objects.root.uri).next_step,
+    )
+
+
+def _write_and_read(objects: StoredObjects, path: str) -> str:
+    """What the store does wrong with a new object, empty if nothing."""
+    content = path.encode()
+    if objects.put_if_absent(path, content) is not Put.CREATED:
+        return "it refused to create an object that does not exist"
+    if objects.put_if_absent(path, b"second") is not Put.EXISTED:
+        return "it ignores put-if-absent, so that two writers could overwrite each other"
+    if objects.read(path) != content:
+        return "an object that was just written is not read as it was written"
+    if path not in objects.list(names.PROBES_DIR):
+        return "an object that was just written is not listed"
     return ""
+
+
+def _delete(objects: StoredObjects, path: str) -> str:
+    """What the store does wrong with an object that is deleted, empty if nothing."""
+    objects.delete(path)
+    if objects.root.scheme is Scheme.LOCAL:
+        _remove_if_empty(Path(objects.root.child(names.PROBES_DIR)))
+    return "" if objects.read(path) is None else "an object that was deleted is still read"
 
 
 def _remove_if_empty(folder: Path) -> None:
