@@ -9,7 +9,9 @@ import pytest
 
 import omnigraph
 from omnigraph import names
+from omnigraph.api.system_clock import SYSTEM_CLOCK
 from omnigraph.errors import UnsafeStoreError
+from omnigraph.maintenance.doctor import Level, examine
 from tests.s3.fake_store import BUCKET, ForgetfulStore, forgetful_store
 
 pytestmark = pytest.mark.s3
@@ -29,6 +31,17 @@ def test_no_graph_is_made_in_it(store: ForgetfulStore) -> None:
         omnigraph.init(ROOT, schema=SCHEMA, storage_options=store.options())
 
     assert not any(names.MANIFEST in key for key in store.content)
+
+
+def test_doctor_says_so(store: ForgetfulStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in store.options().items():
+        monkeypatch.setenv(name.upper(), value)
+
+    checks = {check.name: check for check in examine(ROOT, SYSTEM_CLOCK).checks}
+
+    assert checks["store"].level is Level.FAIL
+    assert "ignores put-if-absent" in checks["store"].finding
+    assert checks["store"].fix
 
 
 def test_a_graph_that_was_copied_there_can_be_read_and_not_written(

@@ -224,6 +224,7 @@ ANNOTATIONS_EXPLAINED: Final[Mapping[str, tuple[str, str]]] = {
     "range": ("@range(property, low..high)", "Both bounds are included; a null is exempt."),
     "check": ('@check(property, "regex")', "The pattern occurs in the text; a null is exempt."),
     "card": ("@card(low..high)", "How many edges of this type a source node has."),
+    "cluster": ("@cluster", "`optimize` keeps the edges in the order of their sources."),
     "description": ('@description("...")', "What it is, for people and tools."),
     "instruction": ('@instruction("...")', "How tools should use it."),
     "embed": ('@embed("source", model="...")', "The String property that the vector was made of."),

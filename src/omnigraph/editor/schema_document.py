@@ -362,7 +362,7 @@ class _SchemaPlace:
         in_body = any(kind == "LBRACE" for kind, _ in self._tokens_of_declaration())
         is_edge = any(kind == "EDGE" for kind, _ in self._tokens_of_declaration())
         names = _PROPERTY_ANNOTATIONS if in_body else _HEADER_ANNOTATIONS
-        for name in (*names, *(("card",) if is_edge and not in_body else ())):
+        for name in (*names, *(("card", "cluster") if is_edge and not in_body else ())):
             form, meaning = content.ANNOTATIONS_EXPLAINED[name]
             yield content.Completion(
                 text=f"@{name}",
