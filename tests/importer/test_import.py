@@ -496,3 +496,72 @@ to = { type = "A", key = { id_ = "to" } }
     ]
 
     assert [load and load.written for load in written] == [{"A": 2, "E": 2}] * 2
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_items_of_records_without_a_key_belong_to_their_records(
+    tmp_path: Path, ending: str
+) -> None:
+    records = [
+        {"level": 1, "parts": [{"n": 1}, {"n": 1}]},
+        {"level": 1, "parts": [{"n": 1}]},
+        {"level": 1, "parts": []},
+    ]
+    path = tmp_path / f"logs.{ending}"
+    if ending == "jsonl":
+        write_lines(path, records)
+    else:
+        pq.write_table(pa.Table.from_pylist(records), path)
+    root = str(tmp_path / "g")
+
+    report = omnigraph.import_data(root, str(path), on_error="fail")
+
+    assert report.load is not None
+    assert dict(report.load.written) == {"Log": 3, "Part": 3, "HasPart": 3}
+    sources = [edge["src"] for edge in rows(root, "HasPart")]
+    assert sorted(map(sources.count, set(sources))) == [1, 2]
+
+
+def test_records_with_ends_and_lists_of_objects_are_nodes(tmp_path: Path) -> None:
+    """An edge cannot have edges to its items."""
+    records = [{"from": "a", "to": "b", "stops": [{"at": 1}]}, {"from": "a", "to": "c"}]
+
+    report = omnigraph.import_data(
+        str(tmp_path / "g"), write_lines(tmp_path / "trips.jsonl", records), on_error="fail"
+    )
+
+    assert report.load is not None
+    assert dict(report.load.written) == {"Trip": 2, "Stop": 1, "HasStop": 1}
+
+
+@pytest.mark.parametrize(
+    ("first", "last"),
+    [(5, [{"a": 1}]), (5, {"a": 1}), ({"a": 1}, [{"a": 1}]), ([{"a": 1}], "x")],
+)
+def test_what_is_nested_in_some_records_only_is_kept_as_json(
+    tmp_path: Path, first: Any, last: Any
+) -> None:
+    """Also if each batch of records alone would be something else."""
+    path = tmp_path / "things.jsonl"
+    lines = [{"id": 1, "value": first}, {"id": 2, "value": last}]
+    # A line that has no end is a batch of its own.
+    path.write_text("\n".join(map(json.dumps, lines)))
+    root = str(tmp_path / "g")
+
+    omnigraph.import_data(root, str(path), on_error="fail")
+
+    values = [row["value"] for row in rows(root, "Thing")]
+    assert [
+        value if isinstance(value, str) and value == "x" else json.loads(value) for value in values
+    ] == [first, last]
+
+
+@pytest.mark.parametrize("values", [["", "a"], [[0.5] * 8, [1.5] * 8]], ids=["empty", "list"])
+def test_what_no_id_can_be_made_of_is_no_key(tmp_path: Path, values: list[Any]) -> None:
+    records = [{"user_id": value, "parent": n} for n, value in enumerate(values)]
+
+    report = omnigraph.import_data(
+        str(tmp_path / "g"), write_lines(tmp_path / "logs.jsonl", records), on_error="fail"
+    )
+
+    assert "@key" not in report.schema

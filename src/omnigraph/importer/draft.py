@@ -153,6 +153,8 @@ def _property_lines(properties: list[PropertyDraft], *, key: str | None) -> list
 def property_type(profile: ColumnProfile, *, enums: bool = True) -> tuple[str, ValueMapping, str]:
     """The type without `?`, where the value comes from, and why."""
     plain = ValueMapping(column=profile.path)
+    if profile.is_mixed:
+        return "String", plain, "nested in some records only, kept as JSON"
     if profile.is_list:
         return _list_type(profile, plain)
     if profile.arrow_type is not None:

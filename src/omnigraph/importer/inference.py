@@ -129,13 +129,18 @@ class _Table:
     def is_object(self) -> bool:
         return self.path is not None and self.each is None
 
+    @property
+    def digest(self) -> str:
+        """The path of an id for records without a key."""
+        return WHOLE if self.each is None else f"{self.each}.{WHOLE}"
+
     def local(self, path: str) -> str:
         """A path without that of the object or the list."""
         return path.removeprefix(f"{self.path}.") if self.path else path
 
     def is_unique(self, *paths: str) -> bool:
         distinct = self.profile.distinct(*paths)
-        if distinct is None or any(self.columns[path].missing for path in paths):
+        if distinct is None or not all(self.columns[path].can_identify for path in paths):
             return False
         return distinct.count == self.profile.records
 
@@ -179,8 +184,10 @@ class _Inference:
 
     def _decide(self) -> None:
         """Choose keys, references and roles, each on the ground of those before it."""
+        parents = {table.parent for table in self._tables}
         for table in self._tables:
-            table.ends = _edge_ends(table)
+            # An edge cannot have edges to nested objects.
+            table.ends = None if table in parents else _edge_ends(table)
         self._name_types()
         for table in self._tables:
             if table.ends is None:
@@ -188,7 +195,7 @@ class _Inference:
         for table in self._tables:
             table.references = self._find_references(table)
         for table in self._tables:
-            table.is_join = table.ends is None and _is_join(table)
+            table.is_join = table.ends is None and table not in parents and _is_join(table)
             if not table.is_edge and not table.key:
                 _choose_composite_key(table)
 
@@ -284,7 +291,7 @@ class _Inference:
     def _add_node(self, table: _Table) -> None:
         node = NodeDraft(name=table.type, why=_table_why(table))
         self._nodes[node.name] = node
-        if table.parent is not None and table.each is not None and not _own_key(table):
+        if table.each is not None and not _own_key(table):
             self._add_parent_key(table, node)
         dropped = {
             column
@@ -306,7 +313,7 @@ class _Inference:
             kept = _property_for_unknown([prop.name for prop in node.properties])
             node.properties.append(kept)
             self._kept.setdefault(table.source, kept.name)
-        identity = None if node.key else ValueMapping(column=WHOLE)
+        identity = None if node.key else ValueMapping(column=table.digest)
         if identity is not None:
             node.why += "; no column is a key: the id is a digest of the record"
         rule = NodeMapping(
@@ -323,6 +330,8 @@ class _Inference:
     def _add_parent_key(self, table: _Table, node: NodeDraft) -> None:
         """Make the key of list items of that of their record and their number."""
         assert table.parent is not None
+        if not table.parent.key:
+            return
         position = f"{table.each}.{POSITION}"
         for path, name in table.parent.key_properties.items():
             parent_property = next(
@@ -347,7 +356,7 @@ class _Inference:
         """The end of an edge: the row that columns name, or that of the record itself."""
         node = self._nodes[target.type]
         if not target.key:
-            return Endpoint(type=target.type, key={ID_COLUMN: ValueMapping(column=WHOLE)})
+            return Endpoint(type=target.type, key={ID_COLUMN: ValueMapping(column=target.digest)})
         values = {prop.name: prop.value for prop in node.properties}
         own = dict(zip(target.key, columns or target.key, strict=True))
         create = columns is not None and self._options.create_endpoints
@@ -670,7 +679,7 @@ def _choose_key(table: _Table) -> None:
 
 def _key_rank(table: _Table, path: str, number: int) -> int | None:
     profile = table.columns[path]
-    if profile.is_list or profile.scalar() not in _KEY_SCALARS or profile.missing:
+    if not profile.can_identify or profile.scalar() not in _KEY_SCALARS:
         return None
     name, own = naming.snake(table.local(path)), naming.snake(naming.type_name(table.name))
     plain = name.replace("_", "")

@@ -206,6 +206,8 @@ class ColumnProfile:
     lengths: set[int] = field(default_factory=set)
     lists: int = 0
     """Values that are lists of scalars."""
+    is_mixed: bool = False
+    """Whether some values are nested and others are not."""
     hashes: HashedColumn | None = None
 
     @property
@@ -235,6 +237,11 @@ class ColumnProfile:
     @property
     def missing(self) -> int:
         return self.nulls + (self.empties if self.empty_is_null else 0)
+
+    @property
+    def can_identify(self) -> bool:
+        """Whether every record has a value that an id can be made of: a list or `""` is none."""
+        return not (self.is_list or self.is_mixed or self.nulls or self.empties)
 
     def scalar(self) -> ct.Scalar | None:
         """The type of the values, unless they are lists or nested."""
@@ -290,6 +297,13 @@ class ColumnProfile:
             self.values[row["values"]] += row["counts"]
         if len(self.values) > VALUES_MAX:
             self.values = None
+
+    def make_text(self) -> None:
+        """Keep all values as JSON, because some are nested and others are not."""
+        self.is_mixed = True
+        self.readings = self.filled_readings = (TEXT,)
+        self.arrow_type = self.values = self.hashes = None
+        self.lists = 0
 
     def add_lists(self, lists: Iterable[Sequence[Any]]) -> None:
         """Take in lists of scalars."""
@@ -445,12 +459,35 @@ class SourceProfile:
             _hash(profile, column, self.records)
 
     def finish(self) -> None:
-        """Count the records that lack a path as nulls."""
+        """Count the records that lack a path as nulls, and settle what is nested in some only."""
+        nested = Counter([*self.children, *self.objects])
+        for path in [path for path in nested if nested[path] > 1 or self._has_plain(path)]:
+            self._keep_as_text(path)
         for profile in self.columns.values():
             profile.nulls += self.records - profile.records
             profile.records = self.records
         for inner in (*self.children.values(), *self.variants.values()):
             inner.finish()
+
+    def _has_plain(self, path: str) -> bool:
+        """Whether values at the path of an object or a list of objects are neither."""
+        return path in self.columns and self.columns[path].nulls < self.columns[path].records
+
+    def _keep_as_text(self, path: str) -> None:
+        """Make one text of all values at a path, instead of properties or nodes of nested ones."""
+        inner = f"{path}."
+        self.children = {
+            name: child
+            for name, child in self.children.items()
+            if name != path and not name.startswith(inner)
+        }
+        self.objects = {
+            name for name in self.objects if name != path and not name.startswith(inner)
+        }
+        self.columns = {
+            name: column for name, column in self.columns.items() if not name.startswith(inner)
+        }
+        self.columns.setdefault(path, ColumnProfile(path=path)).make_text()
 
     def distinct(self, *paths: str) -> DistinctHashes | None:
         """The distinct values of columns together; None if one can be no key or reference."""

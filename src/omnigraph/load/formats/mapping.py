@@ -6,7 +6,7 @@ condition it meets; a rule with `each` yields one for every item of a list.
 Columns are named by paths: the name of a column, or the names of nested members with dots between
 them. Inside a rule with `each`, the path of the list means the current item, and `#` is the member
 of the item that has its number, from zero. The path `*` is a digest of the whole record: an id for
-records that have none.
+records that have none. As a member of the list it is a digest of the record and the number.
 
 Invariants:
 - A mapping is a picklable value: tasks of any runner apply it without other state.

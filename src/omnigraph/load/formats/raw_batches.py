@@ -33,7 +33,8 @@ Record = Mapping[str, Any]
 POSITION: Final = "#"
 """The member of an unnested item that has its number in the list."""
 WHOLE: Final = "*"
-"""The path of the digest of a whole record."""
+"""The path of the digest of a whole record; as a member of an unnested list, of the record and the
+number of the item."""
 _ENCODER: Final = msgspec.json.Encoder()
 _TEXT_KINDS: Final = (pat.is_large_string, pat.is_string_view)
 
@@ -99,6 +100,9 @@ class TabularBatch:
         names = self.table.schema.names
         if path == WHOLE:
             return digests(self.raw(row) for row in range(len(self)))
+        if path.endswith(f".{WHOLE}"):
+            numbers = self.column(f"{path.removesuffix(WHOLE)}{POSITION}").to_pylist()
+            return digests(b"%d %s" % (n, self.raw(row)) for row, n in enumerate(numbers))
         if path in names:
             return _plain(self.table.column(path))
         parts = path.split(".")
@@ -167,12 +171,18 @@ class TabularBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectBatch:
-    """Objects of JSON; `show` returns the original of a record by its number in `rows`."""
+    """Objects of JSON; `show` returns the original of a record by its number in `rows`.
+
+    After a list was unnested, `wholes` has the records as they were before, and `numbers` those of
+    the items.
+    """
 
     records: Sequence[Record]
     places: Places
     show: Callable[[int], bytes]
     rows: np.ndarray | None = field(default=None, repr=False)
+    wholes: Sequence[Record] | None = field(default=None, repr=False)
+    numbers: Sequence[int] | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.places)
@@ -181,8 +191,12 @@ class ObjectBatch:
         return list(dict.fromkeys(name for record in self.records for name in record))
 
     def column(self, path: str) -> pa.Array:
+        wholes = self.records if self.wholes is None else self.wholes
         if path == WHOLE:
-            return digests(map(_ENCODER.encode, self.records))
+            return digests(map(_ENCODER.encode, wholes))
+        if path.endswith(f".{WHOLE}") and self.numbers is not None:
+            encoded = zip(self.numbers, map(_ENCODER.encode, wholes), strict=True)
+            return digests(b"%d %s" % numbered for numbered in encoded)
         cells = [cell_text(value_at(record, path)) for record in self.records]
         return pa.array(cells, pa.string())
 
@@ -192,17 +206,22 @@ class ObjectBatch:
             places=self.places[rows],
             show=self.show,
             rows=rows if self.rows is None else self.rows[rows],
+            wholes=None if self.wholes is None else [self.wholes[row] for row in rows.tolist()],
+            numbers=None if self.numbers is None else [self.numbers[row] for row in rows.tolist()],
         )
 
     def unnest(self, path: str, split: str | None) -> ObjectBatch:
         parents: list[int] = []
+        numbers: list[int] = []
         records: list[Record] = []
         for number, record in enumerate(self.records):
             for position, item in enumerate(_items(value_at(record, path), split)):
                 parents.append(number)
+                numbers.append(position)
                 numbered = {**item, POSITION: position} if isinstance(item, dict) else item
                 records.append(_with_item(record, path.split("."), path, numbered))
-        return replace(self.take(np.array(parents, np.int64)), records=records)
+        taken = self.take(np.array(parents, np.int64))
+        return replace(taken, records=records, wholes=taken.records, numbers=numbers)
 
     def others(self, known: frozenset[str]) -> list[dict[str, Any]]:
         return [
