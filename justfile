@@ -108,9 +108,14 @@ docs:
 screens:
     python -m tests.docs.screens docs/reference/screens.md
 
-# Write the page of the Python API from the docstrings, and the index for language models from the navigation
+# Run a benchmark and keep what it printed for the page of benchmarks
+record name *args:
+    python -m benchmarks.record {{name}} {{args}}
+
+# Write the pages of the Python API and of benchmarks, and the index for language models, from the sources
 api:
     python -m tests.docs.api_page docs/reference/api.md
+    python -m tests.docs.benchmarks_page docs/reference/benchmarks.md
     python -m tests.docs.llms docs/llms.txt
 
 # Serve the documentation while writing it

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import omnigraph
-from tests.docs import api_page, llms
+from tests.docs import api_page, benchmarks_page, llms
 
 pytestmark = pytest.mark.unit
 
@@ -22,6 +22,13 @@ def test_every_public_name_is_on_the_api_page() -> None:
     page = (DOCS / "reference/api.md").read_text()
 
     assert [name for name in omnigraph.__all__ if name not in page] == []
+
+
+def test_the_page_of_benchmarks_is_what_was_recorded() -> None:
+    page = (DOCS / "reference/benchmarks.md").read_text()
+
+    assert page == benchmarks_page.page(), "run `just api`"
+    assert "$ python -m benchmarks." in page
 
 
 def test_the_index_for_language_models_lists_the_navigation() -> None:
