@@ -241,6 +241,7 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "query as lines": (_ROOT, "FILE:ask.gq", "--format", "jsonl"),
     "mutate": (_ROOT, "FILE:insert.gq", "--actor", MARK),
     "queries": (_ROOT, "FILE:queries"),
+    "shell": (_ROOT,),
     "view": (_ROOT, "-o", "OUT:view.html"),
     "merge": (_ROOT, SPARE, "--actor", MARK),
     "diff": (_ROOT, f"{EARLY}..main"),

@@ -166,8 +166,13 @@ def bare_rows(value: object) -> Iterator[list[Any]]:
         yield from bare_rows(part)
 
 
+WITHOUT_DOCUMENT: Final = frozenset({"shell"})
+"""A dialogue; `query` and `mutate` run single statements."""
+
+
 def test_every_command_is_asked_for_json() -> None:
     assert sorted([*SUCCEEDS, *OF_A_PROTOCOL]) == sorted(commands())
+    assert sorted(SUCCEEDS) == sorted(set(commands()) - WITHOUT_DOCUMENT)
     assert FAILS.keys() <= SUCCEEDS.keys()
 
 

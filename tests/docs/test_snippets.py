@@ -46,6 +46,7 @@ PAGES = [
     HOME / "docs/how-to/search.md",
     HOME / "docs/how-to/stream.md",
     HOME / "docs/how-to/view.md",
+    HOME / "docs/how-to/shell.md",
 ]
 NOT_RUN_HERE = {
     "docs/dev/releasing.md": "steps of a release",

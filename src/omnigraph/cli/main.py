@@ -41,6 +41,7 @@ from omnigraph.cli import (
     output,
     query_commands,
     schema_commands,
+    shell,
 )
 from omnigraph.cli.options import STDIN, BranchOption, GraphArgument, JsonFlag, text_of
 from omnigraph.cli.output import error_object
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 
 GROUPS: Final = {
     "Data": ("init", "import", "load", "export", "query", "mutate", "queries", "view"),
+    "Data": ("init", "load", "export", "query", "mutate", "queries", "shell", "view"),
     "History": ("branch", "tag", "commit", "diff", "changes", "merge"),
     "Schema": ("schema", "lint", "fmt", "lsp"),
     "Maintenance": (
@@ -114,6 +116,7 @@ EXAMPLES: Final = {
     ),
     "mutate": ("mutate ./g people.gq --name hire --param name=Ann --actor ann",),
     "queries": ("queries ./g ./queries",),
+    "shell": ("shell ./g", "shell ./g --branch dev --read-only"),
     "view": (
         "view ./g -o people.html --around Person/ann --hops 2",
         "view ./g --diff main dev -o changes.html",
@@ -631,6 +634,7 @@ app.command()(query_commands.query)
 app.command()(query_commands.mutate)
 app.command()(query_commands.queries)
 app.command()(query_commands.view)
+app.command()(shell.shell)
 app.command()(branch_commands.merge)
 app.command()(branch_commands.diff)
 app.command()(branch_commands.changes)

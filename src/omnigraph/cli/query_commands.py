@@ -74,7 +74,7 @@ EngineOption = Annotated[
     typer.Option("--engine", help="auto, local or spark. auto: local without --master/--remote."),
 ]
 FormatOption = Annotated[
-    str, typer.Option("--format", help="table, json, jsonl, csv or arrow (an IPC stream).")
+    str, typer.Option("--format", help="table, card, json, jsonl, csv or arrow (an IPC stream).")
 ]
 MemoryOption = Annotated[
     str | None, typer.Option("--memory", metavar="SIZE", help="Memory limit, such as 2GB.")
@@ -178,7 +178,7 @@ def query(  # noqa: PLR0913 - one parameter per option
             width=output.terminal_width(),
             on_error=output.streamed_error,
         )
-    if chosen_format is OutputFormat.TABLE:
+    if chosen_format in (OutputFormat.TABLE, OutputFormat.CARD):
         output.note(f"{count:,} row{'s'[: count != 1]}")
 
 

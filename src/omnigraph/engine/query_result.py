@@ -17,6 +17,7 @@ Invariants:
 from __future__ import annotations
 
 import importlib
+import textwrap
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -31,9 +32,10 @@ import pyarrow.types as pat
 
 from omnigraph.arguments import count_from
 from omnigraph.display.cells import counted, fold, printable, value
-from omnigraph.display.pages import Displayed, Page
+from omnigraph.display.pages import WIDTH, Displayed, Page
 from omnigraph.display.tables import ON_A_TERMINAL, Column, Layout, TableView, lay_out
 from omnigraph.errors import InvalidInputError, OmnigraphError, QueryCancelledError
+from omnigraph.language.diagnostics import display_width
 from omnigraph.query.expressions import PartOfPath, PathPart
 from omnigraph.query.typed import Block, EdgeDirection, TypedQuery, TypedRead, TypedTraversal
 from omnigraph.query.types import EdgeOf, NodeOf, show_with_null
@@ -490,6 +492,7 @@ def _traversals(block: Block) -> Iterator[TypedTraversal]:
 
 _PAGE_ROWS: Final = 1_000
 _JSON_ROWS: Final = 4_096
+_CARD_CHARACTERS_LEAST: Final = 20
 _ENCODER: Final = msgspec.json.Encoder()
 
 
@@ -497,6 +500,7 @@ class OutputFormat(StrEnum):
     """How rows are written."""
 
     TABLE = "table"
+    CARD = "card"
     JSON = "json"
     JSONL = "jsonl"
     CSV = "csv"
@@ -524,10 +528,11 @@ def write_rows(
     """Write all rows; how many they were.
 
     `about` goes into the JSON object beside them, and so does what `on_error` says of a run that
-    fails on the way. A table is at most `width` columns wide, if one is given.
+    fails on the way. Tables and cards are at most `width` columns wide, if one is given.
     """
     writers: Mapping[OutputFormat, Callable[[], int]] = {
         OutputFormat.TABLE: lambda: _write_table(rows, stream, width),
+        OutputFormat.CARD: lambda: _write_cards(rows, stream, width),
         OutputFormat.JSON: lambda: _write_json(rows, stream, about, on_error),
         OutputFormat.JSONL: lambda: _write_lines(rows, stream),
         OutputFormat.CSV: lambda: _write_csv(rows, stream),
@@ -647,6 +652,32 @@ def _write_table(rows: Rows, stream: IO[bytes], width: int | None) -> int:
     if layout is not None and layout.hidden and width is not None:
         write(fold(layout.hint(ON_A_TERMINAL), width))
     return count
+
+
+def _write_cards(rows: Rows, stream: IO[bytes], width: int | None) -> int:
+    """One row below the other, one line per column; texts are whole."""
+    labels = [printable(field.name) for field in rows.schema]
+    label_width = max(map(display_width, labels), default=0)
+    count = 0
+    for batch in rows:
+        for row in batch.to_pylist():
+            count += 1
+            title = f"\u2500\u2500 {count:,} "
+            lines = [title.ljust(min(width or WIDTH, WIDTH), "\u2500")]
+            for label, content in zip(labels, row.values(), strict=True):
+                space = " " * (label_width - display_width(label) + 2)
+                text = printable(content) if isinstance(content, str) else value(content)
+                lines += _card_lines(f"{label}{space}", text, width)
+            stream.write("".join(f"{line}\n" for line in lines).encode())
+    return count
+
+
+def _card_lines(label: str, text: str, width: int | None) -> list[str]:
+    room = None if width is None else max(width - display_width(label), _CARD_CHARACTERS_LEAST)
+    parts = [text] if room is None or display_width(text) <= room else textwrap.wrap(text, room)
+    indent = " " * display_width(label)
+    first, *others = parts or [""]
+    return [f"{label}{first}".rstrip(), *(f"{indent}{part}" for part in others)]
 
 
 def _transposed(page: list[list[str]], columns: int) -> list[tuple[str, ...]]:

@@ -14,11 +14,8 @@ from omnigraph.schema import catalog as ct
 
 def show_catalog(catalog: ct.Catalog) -> str:
     """Every type with its properties and constraints, interfaces first."""
-    blocks = [
-        *(_block(_interface(interface)) for interface in catalog.interfaces.values()),
-        *(_block(_node(node)) for node in catalog.nodes.values()),
-        *(_block(_edge(edge)) for edge in catalog.edges.values()),
-    ]
+    declared = (catalog.interfaces, catalog.nodes, catalog.edges)
+    blocks = [show_declaration(one) for types in declared for one in types.values()]
     return "\n\n".join(blocks) + "\n" if blocks else "no types\n"
 
 
