@@ -59,8 +59,7 @@ if TYPE_CHECKING:
 
 
 GROUPS: Final = {
-    "Data": ("init", "import", "load", "export", "query", "mutate", "queries", "view"),
-    "Data": ("init", "load", "export", "query", "mutate", "queries", "shell", "view"),
+    "Data": ("init", "import", "load", "export", "query", "mutate", "queries", "shell", "view"),
     "History": ("branch", "tag", "commit", "diff", "changes", "merge"),
     "Schema": ("schema", "lint", "fmt", "lsp"),
     "Maintenance": (

@@ -127,7 +127,7 @@ class _Lines:
         self._session = session
 
     def read(self) -> str | None:
-        from omnigraph.query.editing import split_statements  # the compiler: 120 ms
+        from omnigraph.editor.statements import split_statements  # the compiler: 120 ms
 
         text = ""
         while True:
@@ -184,7 +184,7 @@ class Shell:
                 self._run_all(text)
 
     def _run_all(self, text: str) -> None:
-        from omnigraph.query.editing import split_statements  # the compiler: 120 ms
+        from omnigraph.editor.statements import split_statements  # the compiler: 120 ms
 
         statements, rest = split_statements(text)
         for statement in [*statements, rest.strip()]:
@@ -196,7 +196,7 @@ class Shell:
 
     def run_script(self, lines: IO[str]) -> None:
         """Run statements as they are complete."""
-        from omnigraph.query.editing import split_statements  # the compiler: 120 ms
+        from omnigraph.editor.statements import split_statements  # the compiler: 120 ms
 
         rest = ""
         with suppress(_Leave):
@@ -452,7 +452,7 @@ def _pipe_of(process: subprocess.Popen[bytes]) -> IO[bytes]:
 
 def _whole(statement: str) -> str:
     """A statement as a query; one that is only a body gets a head."""
-    from omnigraph.query.editing import is_body  # the compiler: 120 ms
+    from omnigraph.editor.statements import is_body  # the compiler: 120 ms
 
     return f"{_OPENING}{statement}{_CLOSING}" if is_body(statement) else statement
 

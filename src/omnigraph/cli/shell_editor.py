@@ -25,7 +25,7 @@ from prompt_toolkit.lexers import Lexer
 from prompt_toolkit.styles import Style
 
 from omnigraph.cli import output
-from omnigraph.query.editing import PieceKind, is_complete, pieces, suggest
+from omnigraph.editor.statements import PieceKind, complete_statement, is_complete, pieces
 from omnigraph.schema.catalog import Catalog
 
 HISTORY_VARIABLE: Final = "OMNIGRAPH_HISTORY"
@@ -127,16 +127,13 @@ class _Words(Completer):
         if text.lstrip().startswith("\\"):
             yield from self._commands(text.lstrip())
             return
-        suggestions = suggest(text, self._around.catalog)
-        is_asked_for = suggestions.length or text.endswith(".")
+        completions = complete_statement(text, self._around.catalog)
+        length = completions.range.end - completions.range.start
+        is_asked_for = length or text.endswith(".")
         if not (is_asked_for or complete_event.completion_requested):
             return  # a menu after every space would be in the way
-        for suggestion in suggestions.all:
-            yield Completion(
-                suggestion.text,
-                start_position=-suggestions.length,
-                display_meta=suggestion.about,
-            )
+        for item in completions.items:
+            yield Completion(item.text, start_position=-length, display_meta=item.detail)
 
     def _commands(self, text: str) -> Iterator[Completion]:
         name, space, argument = text.partition(" ")

@@ -8,12 +8,12 @@ from typing import Final
 
 import pytest
 
-from omnigraph.query.editing import (
+from omnigraph.editor.statements import (
     PieceKind,
+    complete_statement,
     is_complete,
     pieces,
     split_statements,
-    suggest,
 )
 from omnigraph.query.parser import parse_queries
 from omnigraph.schema.catalog import Catalog
@@ -151,7 +151,7 @@ def test_enter_runs_only_what_is_complete(text: str, complete: bool) -> None:
 
 
 def words_at(text: str, catalog: Catalog) -> set[str]:
-    return {suggestion.text for suggestion in suggest(text, catalog).all}
+    return {item.text for item in complete_statement(text, catalog).items}
 
 
 @pytest.mark.parametrize(
@@ -167,10 +167,10 @@ def words_at(text: str, catalog: Catalog) -> set[str]:
         ("match { $p: Person  $p knows $q } return { $q.a", {"age"}),
         ("match { $p: Person  $p worksAt $c } return { $c.", {"code", "name", "id"}),
         ("match { $p: Person  $p $k:k", {"knows"}),
-        ("match { $p: Person  $p $k:knows $q } return { $k.", {"since", "id"}),
+        ("match { $p: Person  $p $k:knows $q } return { $k.", {"since", "id", "src", "dst"}),
         ("match { $person: Person } return { $p", {"$person"}),
         ("insert W", {"WorksAt"}),
-        ("insert WorksAt { ", {"from", "to", "role"}),
+        ("insert WorksAt { ", {"from", "to", "role", "id"}),
         ('insert Person { email: "x", s', {"status"}),
         ("update Person set { a", {"age"}),
         ("delete Company where c", {"code"}),
