@@ -289,6 +289,20 @@ def test_the_density_repels_as_the_nodes_do(monkeypatch: pytest.MonkeyPatch) -> 
     assert np.corrcoef(exact.ravel(), approximate.ravel())[0, 1] > 0.97
 
 
+def test_nodes_without_edges_keep_as_far_apart_as_the_picture_allows() -> None:
+    scene = scene_of(1_000)
+
+    points = layout.lay_out(scene)
+
+    connected = {key for edge in scene.edges for key in (edge.source, edge.target)}
+    alone = points[[node.key not in connected for node in scene.nodes]]
+    width = float(np.ptp(points[:, 0]))
+    assert len(alone) > 80
+    delta = alone[:, None, :] - alone[None, :, :]
+    distances = np.hypot(delta[..., 0], delta[..., 1]) + np.eye(len(alone)) * width
+    assert distances.min() > width / 100
+
+
 def test_hidden_nodes_are_placed_around_a_neighbour() -> None:
     scene = scene_of(40)
     hidden = [replace(node, shown=int(node.key[1]) < 20) for node in scene.nodes]

@@ -172,7 +172,7 @@ def _block(points: Points, connected: Places, others: Places) -> None:
         return
     low, high = points[connected].min(axis=0), points[connected].max(axis=0)
     width = max(float(high[0] - low[0]), 4.0)
-    gap = min(max(width / math.sqrt(len(others)) / 2, 0.8), 3.5)
+    gap = min(max(width / math.sqrt(len(others)) / 2, 0.8), max(3.5, width / 60))
     columns = max(int(width / gap), 1)
     numbers = np.arange(len(others))
     in_row = np.minimum(len(others) - numbers // columns * columns, columns)
