@@ -52,6 +52,7 @@ NOT_RUN_HERE = {
     "docs/dev/releasing.md": "steps of a release",
     "docs/dev/testing.md": "runs tests itself",
     "docs/how-to/backup.md": "other disks and stores; docs/operations/index.md runs the commands",
+    "docs/how-to/editor.md": "editors; tests/editor/test_server.py",
     "docs/how-to/object-store.md": "a bucket and its keys; tests/s3",
     "docs/how-to/spark-platforms.md": "clusters; tests/cluster and the nightly",
     "docs/reference/api.md": "signatures",
@@ -75,6 +76,7 @@ VARYING = re.compile(
     r"|\b[0-9a-f]{32}\b|\b[01]{24}[0-9a-f]{26}\b"  # digests, names of data files
     r"|\b\d{4}-\d\d-\d\d[T ][\d:.+]+(?: \([^)]*\) *)?"  # times
     r"|\b\d+(?:\.\d+)? [kM]?B\b"  # sizes
+    r"|\bin \d+\.\d s\b"  # durations
     r"|─+ *\n"  # as wide as the table, which depends on how long ago something was
 )
 FOLDER_OF_PAGES = "/home/ann"

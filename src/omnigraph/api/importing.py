@@ -215,7 +215,11 @@ def _next_steps(root: Root, catalog: Catalog) -> tuple[str, ...]:
         match = f"$a: {node.name}"
     shown_properties = ", ".join(f"${name}.{_label(node)}" for name, node in ends)
     query = f"query q() {{ match {{ {match} }} return {{ {shown_properties} }} limit 10 }}"
-    return (f"omnigraph query {graph} -e {shlex.quote(query)}", f"omnigraph status {graph}")
+    return (
+        f"omnigraph view {graph}",
+        f"omnigraph query {graph} -e {shlex.quote(query)}",
+        f"omnigraph shell {graph}",
+    )
 
 
 def _label(node: NodeType) -> str:
