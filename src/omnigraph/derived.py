@@ -33,7 +33,7 @@ def remember_derived(
 
     def decorate(derive: Callable[Parameters, Value]) -> Callable[Parameters, Value]:
         kept: dict[object, tuple[Any, Value]] = {}
-        lock = threading.Lock()
+        lock = threading.RLock()  # a garbage collection within it may come here again
 
         @wraps(derive)
         def recall(*arguments: Parameters.args, **named: Parameters.kwargs) -> Value:
@@ -45,7 +45,7 @@ def remember_derived(
             value = derive(*arguments, **named)
             with lock:
                 while len(kept) >= most:
-                    del kept[next(iter(kept))]
+                    kept.pop(next(iter(kept)), None)
                 kept[key] = (arguments[:sources], value)
             return value
 

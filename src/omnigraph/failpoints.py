@@ -197,7 +197,7 @@ _ENTRY: Final = re.compile(
     r"(@(?P<visit>[1-9]\d*))?",
     re.ASCII,
 )
-_lock = threading.Lock()
+_lock = threading.RLock()
 _armed: dict[str, Armed] = {}
 _visits: dict[str, int] = {}
 

@@ -100,11 +100,29 @@ STEPS: Final[tuple[tuple[str, int], ...]] = (
     ("restore copy restored", 0),
     ("clone G cloned --branch main", 0),
     ("demo small solar", 0),
-    ("demo debian deb --sample --suite nope", 5),
+    ("demo debian deb --sample", 0),
+    ("import raw more.csv", 0),
+    ("view G -o G.svg", 0),
+    ("shell G", 0),
     ("doctor G", 0),
 )
 """Commands and their exit codes; G is the graph, and files are those of the folder."""
-MADE: Final = frozenset({"G", "out", "out.jsonl", "copy", "restored", "cloned", "solar"})
+MADE: Final = frozenset(
+    {
+        "G",
+        "out",
+        "out.jsonl",
+        "copy",
+        "restored",
+        "cloned",
+        "solar",
+        "deb",
+        "raw",
+        "raw.pg",
+        "raw.map.toml",
+        "G.svg",
+    }
+)
 """What commands make in the folder."""
 
 

@@ -64,6 +64,7 @@ def lay_out(folder: Path) -> None:
     (folder / "new.pg").write_text(NEW_SCHEMA)
     row = {"type": "Person", "data": {"name": f"{MARK}-loaded"}}
     (folder / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    (folder / "people.csv").write_text("id,name\n1,Ann\n")
 
 
 def _reads(ask: Callable[[Graph, Desk], object]) -> Verb:
@@ -101,6 +102,9 @@ VERBS: Final[Mapping[str, Verb]] = {
     "clone": lambda desk: omnigraph.clone(desk.root, desk.output("clone"), branch=DEV),
     "restore": lambda desk: omnigraph.restore(desk.root, desk.output("restored")),
     "verify": lambda desk: omnigraph.verify(desk.root),
+    "import_data": lambda desk: omnigraph.import_data(
+        desk.root, desk.file("people.csv"), actor=MARK
+    ),
     "parse_policy": lambda _: omnigraph.parse_policy("[cleanup]\nkeep_versions = 5"),
     "recover": lambda desk: omnigraph.recover(desk.root),
     "rebuild_manifest": lambda desk: omnigraph.rebuild_manifest(desk.root),
@@ -234,6 +238,7 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "restore": (_ROOT, "OUT:command-restored"),
     "clone": (_ROOT, "OUT:command-clone", "--branch", DEV),
     "verify": (_ROOT, "--json"),
+    "import": (_ROOT, "FILE:people.csv", "--actor", MARK),
     "load": (_ROOT, "FILE:rows.jsonl", "--actor", MARK),
     "load on Spark": (_ROOT, "FILE:rows.jsonl", "--engine", "spark", "--actor", MARK),
     "export": (_ROOT, "-o", "OUT:command.jsonl"),

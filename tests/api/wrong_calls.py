@@ -243,6 +243,10 @@ MAINTENANCE: Final[Verbs] = {
 PACKAGE: Final[Verbs] = {
     "backup": lambda desk: {"root": desk.graph.root, "target": desk.fresh("backup")},
     "clone": lambda desk: {"root": desk.graph.root, "target": desk.fresh("clone")},
+    "import_data": lambda desk: {
+        "root": desk.fresh("imported"),
+        "sources": {"people": [{"id": 1, "name": "Ann"}]},
+    },
     "init": lambda desk: {"root": desk.fresh("new"), "schema": SCHEMA},
     "open": lambda desk: {"root": desk.graph.root, "read_only": True},
     "parse_policy": lambda _: {"text": "[cleanup]\nkeep_versions = 5"},

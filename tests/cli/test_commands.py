@@ -56,6 +56,7 @@ def test_init_then_status_as_a_table_and_as_json(graph_root: str, schema: str) -
         "without_checksums",
     }
     assert set(report["tables"][0]) == {
+        "data_bytes",
         "deleted_rows",
         "fragments",
         "head_version",

@@ -25,7 +25,7 @@ SUITES: Mapping[str, tuple[int, tuple[str, ...]]] = {
         3,
         (
             *("tests/algorithms", "tests/api", "tests/cli", "tests/commit", "tests/corpus"),
-            *("tests/creation", "tests/demo"),
+            *("tests/creation", "tests/demo", "tests/editor", "tests/importer"),
             *("tests/diff", "tests/display", "tests/docs", "tests/engine", "tests/evolution"),
             *("tests/forking", "tests/gate", "tests/guards", "tests/load", "tests/maintenance"),
             *("tests/merge", "tests/mutate", "tests/query", "tests/runner", "tests/schema"),

@@ -69,6 +69,10 @@ ALLOWED = {
     ("storage/manifest/history.py", "add_columns"): "gives older history tables today's columns",
     ("validation/lookups.py", "execute"): "a DuckDB query, not a Lance call",
     ("load/formats/table_files.py", "execute"): "a query of a user's database, opened for reading",
+    (
+        "importer/postgres.py",
+        "execute",
+    ): "a query of a user's database; read-only",
 }
 
 

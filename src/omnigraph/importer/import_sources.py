@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import pyarrow as pa
 
 from omnigraph.errors import InvalidInputError
+from omnigraph.importer.postgres import SCHEMES, spool_tables
 from omnigraph.language.diagnostics import did_you_mean, shown
 from omnigraph.load.formats.document_files import EDGES, NODES, json_tables
 from omnigraph.load.formats.parse import raw_frame, read_raw
@@ -73,7 +74,7 @@ _UNPACKED: Final = frozenset({FileFormat.PARQUET, FileFormat.ARROW, *_DATABASES}
 _DELIMITERS: Final = (",", ";", "\t", "|")
 _PART: Final = re.compile(r"^(part|chunk|split|shard|data)?[-_.]?\d+(\D.*)?$", re.IGNORECASE)
 _NUMBERED: Final = re.compile(r"^(.*?\D)[-_.]\d+$")
-_SERVERS: Final = ("postgres://", "postgresql://", "mysql://", "mssql://")
+_OTHER_SERVERS: Final = ("mysql://", "mariadb://", "mssql://", "oracle://", "mongodb://")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +124,7 @@ def find_import_sources(
 
     Args:
         named: What the caller names.
-        folder: Where standard input and networkx graphs are spooled.
+        folder: Where standard input, networkx graphs and tables of servers are spooled.
         format_name: The format of all files, instead of what their names say.
         storage_options: Options of the object store of the files.
         graph: The root of the graph that the files are for.
@@ -138,23 +139,35 @@ def find_import_sources(
         return tuple(_spool_networkx(named, folder, prefix=""))
     names = [named] if isinstance(named, str | PathLike) else _require_names(named)
     wanted = None if format_name is None else _format_named(format_name)
-    for name in names:
-        if str(name).startswith(_SERVERS):
-            raise _server(str(name))
+    servers = [str(name) for name in names if "://" in str(name)]
+    for server in servers:
+        if server.startswith(_OTHER_SERVERS):
+            raise _server(server)
+    databases = [server for server in servers if server.startswith(SCHEMES)]
     files = [
         file
         for name in names
+        if str(name) not in databases
         for file in (
             [_spool_stdin(folder)]
             if str(name) == STDIN
             else list_files([name], storage_options=storage_options, graph=graph)
         )
     ]
-    if not files:
+    if not files and not databases:
         raise InvalidInputError(
             "no input was named", next_step="Name a file, a folder, a pattern, or - for stdin."
         )
-    return _group([source for file in files for source in _sources_of(file, wanted)])
+    sources = [source for file in files for source in _sources_of(file, wanted)]
+    for database in databases:
+        sources += _database_sources(database, folder)
+    return _group(sources)
+
+
+def _database_sources(address: str, folder: Path) -> Iterator[ImportSource]:
+    for table in spool_tables(address, folder):
+        source = _file_source(table.declared.name, table.path, FileFormat.ARROW)
+        yield replace(source, declared=table.declared)
 
 
 def _require_names(named: object) -> list[str | PathLike[str]]:
@@ -182,9 +195,9 @@ def _format_named(name: str) -> FileFormat:
 def _server(name: str) -> InvalidInputError:
     scheme = name.partition("://")[0]
     return InvalidInputError(
-        f"{scheme}:// names a database server, expected files: no driver for servers is installed",
-        next_step="Export its tables first, as in `psql -c '\\copy people to people.csv csv "
-        "header'`, or read them into data frames and import these.",
+        f"{scheme}:// names a database server, expected files or a Postgres database",
+        next_step="Export its tables to CSV or Parquet first, or read them into data frames and "
+        "import these.",
     )
 
 

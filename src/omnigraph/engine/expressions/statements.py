@@ -201,7 +201,8 @@ class _Engines:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        # A collected result may give its connection back while this thread takes one.
+        self._lock = threading.RLock()
         self._engines: OrderedDict[int, duckdb.DuckDBPyConnection] = OrderedDict()
         self._spare: dict[int, list[duckdb.DuckDBPyConnection]] = {}
 

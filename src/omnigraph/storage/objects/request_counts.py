@@ -12,6 +12,7 @@ most files past its store, so only stores in a network are counted whole.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Final
@@ -78,20 +79,37 @@ class RequestCounts:
         )
 
 
+_ADDED_MOST: Final = 1024
+
+
 class _PlainObjects:
-    """The requests for plain objects, which Lance does not see."""
+    """The requests for plain objects, which Lance does not see.
+
+    A garbage collection may end a reader that makes requests, in any thread and at any place, here
+    too. So adding waits for nothing.
+    """
 
     def __init__(self) -> None:
         self._counts = RequestCounts()
+        self._added: deque[RequestCounts] = deque()
         self._lock = threading.Lock()
 
     def add(self, counts: RequestCounts) -> None:
-        with self._lock:
-            self._counts += counts
+        self._added.append(counts)
+        if len(self._added) > _ADDED_MOST and self._lock.acquire(blocking=False):
+            try:
+                self._sum_up()
+            finally:
+                self._lock.release()
 
     def so_far(self) -> RequestCounts:
         with self._lock:
+            self._sum_up()
             return self._counts
+
+    def _sum_up(self) -> None:
+        for _ in range(len(self._added)):
+            self._counts += self._added.popleft()
 
 
 _PLAIN: Final = _PlainObjects()

@@ -195,7 +195,8 @@ class LiveHold(Displayed):
         self._hold = hold
         self._released = threading.Event()
         self._left = threading.Event()
-        self._changing = threading.Lock()
+        # A collected reader may release it in the midst of a renewal of the same thread.
+        self._changing = threading.RLock()
 
     def _page(self) -> Page:
         return page_of(self._hold)
