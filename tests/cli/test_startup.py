@@ -90,12 +90,14 @@ END = """
 import atexit, sys, threading, time
 from omnigraph.cli.main import run_and_exit
 
+is_daemon = "daemon" in sys.argv
+
 def work():
-    time.sleep(0.1)
+    time.sleep(60 if is_daemon else 0.1)
     print("thread", file=sys.stderr)
 
 atexit.register(lambda: print("atexit", file=sys.stderr))
-threading.Thread(target=work, daemon="daemon" in sys.argv).start()
+threading.Thread(target=work, daemon=is_daemon).start()
 sys.argv = ["omnigraph", sys.argv[1]]
 run_and_exit()
 """

@@ -54,7 +54,7 @@ def test_a_query_is_answered_after_one_call(tmp_path: Path) -> None:
         {"p.name": "Bob", "c.name": "Beta"},
     ]
     assert str(report).startswith("imported 7 rows from 2 sources in ")
-    command = shlex.split(report.next_steps[0])
+    command = shlex.split(report.next_steps[1])
     assert omnigraph.open(command[2]).query(command[4]).to_pylist() == [
         {"a.name": "Ann", "b.name": "Acme"},
         {"a.name": "Bob", "b.name": "Beta"},
