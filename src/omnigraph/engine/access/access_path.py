@@ -317,7 +317,12 @@ def choose_access(  # noqa: PLR0911 - one per reason
         return chosen(Access.RESIDENT, "no index applies to its start")
     if reads.edges and is_prepared(plan, tables):
         return chosen(Access.RESIDENT, "the edges are already in memory")
-    reading = max(_SECONDS_AT_LEAST, rows * _SECONDS_PER_ROW)
+    unread = sum(
+        snapshot.tables[table].row_count
+        for table in _unread_tables(reads, tables)
+        if table in snapshot.tables
+    )
+    reading = max(_SECONDS_AT_LEAST, unread * _SECONDS_PER_ROW)
     if SPENT.of(spender) > reading:
         if WORKER.is_allowed and (reads.edges or not is_prepared(plan, tables)):
             why = "starts from indexed values while the tables are read in the background"
@@ -335,6 +340,14 @@ def is_prepared(plan: lp.Plan, tables: InMemoryAccess) -> bool:
     reads = _reads_of(plan)
     return all(map(tables.has_edges, reads.edges)) and all(
         tables.has_column(table, column) for table, column in reads.start_columns
+    )
+
+
+def _unread_tables(reads: _Reads, tables: InMemoryAccess) -> set[str]:
+    """The tables that a run in memory would have to read."""
+    edges = {names.edge_table_key(edge) for edge in reads.edges if not tables.has_edges(edge)}
+    return edges.union(
+        table for table, column in reads.start_columns if not tables.has_column(table, column)
     )
 
 
