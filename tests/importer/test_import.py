@@ -565,3 +565,12 @@ def test_what_no_id_can_be_made_of_is_no_key(tmp_path: Path, values: list[Any]) 
     )
 
     assert "@key" not in report.schema
+
+
+def test_frames_may_be_called_like_paths(tmp_path: Path) -> None:
+    root = str(tmp_path / "g")
+
+    report = omnigraph.import_data(root, {"../up/people": [{"id": 1, "name": "Ann"}]})
+
+    assert report.load is not None
+    assert sum(report.load.written.values()) == 1

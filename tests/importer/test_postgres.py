@@ -32,6 +32,8 @@ CREATE TABLE knows (
     one bigint REFERENCES people, other bigint REFERENCES people, since int,
     PRIMARY KEY (one, other)
 );
+CREATE TABLE "../escaped" (id int PRIMARY KEY, text text);
+INSERT INTO "../escaped" VALUES (1, 'inside');
 CREATE SCHEMA archive;
 CREATE TABLE archive.notes (id int PRIMARY KEY, text text);
 INSERT INTO companies VALUES (1, 'Acme', 4.5), (2, 'Beta', NULL);
@@ -98,6 +100,7 @@ def test_tables_become_types_and_foreign_keys_edges(server: str, tmp_path: Path)
     assert ("Person", "Company") in edges.values()
     assert ("Person", "Person") in edges.values()
     assert set(written.values()) == {20_000, 2, 1}
+    assert "Escaped" in written
 
 
 def test_a_second_import_updates(server: str, tmp_path: Path) -> None:

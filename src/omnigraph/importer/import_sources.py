@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from urllib.parse import quote
 
 import pyarrow as pa
 
@@ -224,7 +225,7 @@ def _frame_source(name: object, frame: object, folder: Path) -> ImportSource:
             next_step="Import the graph alone: import_data(root, graph).",
         )
     if isinstance(frame, list):
-        path = folder / f"{name}.jsonl"
+        path = folder / f"{quote(name, safe='')}.jsonl"
         _write_lines(path, frame)
         return _file_source(name, path, FileFormat.JSONL)
     return ImportSource(name=name, frame=frame)

@@ -7,6 +7,7 @@ which is an extra.
 Invariants:
 - Rows are fetched and written in batches: memory does not grow with a table.
 - Messages name the server and the database, never the user or the password.
+- Files have numbers for names: a table may be called like a path.
 """
 
 from __future__ import annotations
@@ -99,13 +100,12 @@ def spool_tables(address: str, folder: Path) -> tuple[SpooledTable, ...]:
         if not tables:
             raise InvalidInputError(f"{place} has no tables")
         names = {oid: _name(schema, table) for oid, schema, table in tables}
-        return tuple(
-            SpooledTable(
-                declared=_declare(connection, oid, names),
-                path=_spool(connection, oid, schema, table, folder / f"{names[oid]}.arrow"),
-            )
-            for oid, schema, table in tables
-        )
+        spooled: list[SpooledTable] = []
+        for number, (oid, schema, table) in enumerate(tables):
+            path = folder / f"table-{number}.arrow"
+            _spool(connection, oid, f"{quote_name(schema)}.{quote_name(table)}", path)
+            spooled.append(SpooledTable(declared=_declare(connection, oid, names), path=path))
+        return tuple(spooled)
 
 
 def _name(schema: str, table: str) -> str:
@@ -158,18 +158,16 @@ def _declare(connection: psycopg.Connection[Any], oid: int, names: dict[int, str
     return DeclaredTable(name=names[oid], key=key, foreign_keys=tuple(foreign_keys))
 
 
-def _spool(
-    connection: psycopg.Connection[Any], oid: int, schema: str, table: str, path: Path
-) -> Path:
+def _spool(connection: psycopg.Connection[Any], oid: int, table: str, path: Path) -> None:
+    """Write the rows of a table, whose name is quoted."""
     columns = [_column(*row) for row in connection.execute(_COLUMNS, (oid,)).fetchall()]
     selected = ", ".join(column.selected for column in columns)
-    query = f"SELECT {selected} FROM {quote_name(schema)}.{quote_name(table)}"  # noqa: S608 - quoted
+    query = f"SELECT {selected} FROM {table}"  # noqa: S608 - quoted
     arrow = pa.schema([(column.name, column.type) for column in columns])
     with connection.cursor(name="omnigraph") as cursor, pa.ipc.new_file(path, arrow) as writer:
         cursor.execute(query.encode())
         while rows := cursor.fetchmany(_ROWS):
-            writer.write_batch(_batch(rows, arrow, path.stem))
-    return path
+            writer.write_batch(_batch(rows, arrow, table))
 
 
 def _column(name: str, kind: str, modifier: int, item: str | None) -> _Column:
