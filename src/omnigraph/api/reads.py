@@ -29,6 +29,7 @@ from omnigraph.language.diagnostics import did_you_mean, shown
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.storage.lance.tables import find_entry, known_columns, open_pinned, streamed
 from omnigraph.storage.lance.tables import scan as storage_scan
+from omnigraph.storage.lance.value_lookups import OneOf
 from omnigraph.storage.refs.kept import gone_if_removed, streamed_unless_removed
 
 if TYPE_CHECKING:
@@ -134,8 +135,6 @@ def read_entity(
     entity_id: object,
 ) -> dict[str, Any] | None:
     """The node or edge with a key or an id; None if there is none."""
-    from omnigraph.engine.access.conditions import one_of  # the query compiler: scans need none
-
     if (key is None) == (entity_id is None):
         raise InvalidInputError(
             "expected either a key or an id", next_step="Give the key, or `id=`."
@@ -150,7 +149,7 @@ def read_entity(
             entry,
             open_pinned(root, entry, with_indexes=True),
             columns=None,
-            where=one_of([names.ID_COLUMN], pa.array([wanted])),
+            where=OneOf(column=names.ID_COLUMN, values=pa.array([wanted])).text,
             blob_bytes=True,
         ).read_all()
     return dict(rows.to_pylist()[0]) if rows.num_rows else None

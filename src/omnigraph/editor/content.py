@@ -240,6 +240,14 @@ ANNOTATIONS_EXPLAINED: Final[Mapping[str, tuple[str, str]]] = {
 }
 """The forms and the meaning of every annotation that Omnigraph interprets."""
 
+
+def complete_annotation(name: str) -> Completion:
+    form, meaning = ANNOTATIONS_EXPLAINED[name]
+    return Completion(
+        text=f"@{name}", kind=CompletionKind.ANNOTATION, detail=form, description=meaning
+    )
+
+
 TYPES_EXPLAINED: Final[Mapping[str, str]] = {
     "String": "Text, in UTF-8.",
     "Blob": "Bytes, stored apart from the other columns.",

@@ -86,13 +86,7 @@ class QueryPlace:
             yield from self.values()
         if "ANNOTATION" in expected:
             for name in _ANNOTATIONS:
-                form, meaning = content.ANNOTATIONS_EXPLAINED[name]
-                yield content.Completion(
-                    text=f"@{name}",
-                    kind=content.CompletionKind.ANNOTATION,
-                    detail=form,
-                    description=meaning,
-                )
+                yield content.complete_annotation(name)
         for kind in sorted(expected):
             if kind.lower() in KEYWORDS:
                 yield content.Completion(text=kind.lower(), kind=content.CompletionKind.KEYWORD)

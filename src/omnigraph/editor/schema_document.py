@@ -363,13 +363,7 @@ class _SchemaPlace:
         is_edge = any(kind == "EDGE" for kind, _ in self._tokens_of_declaration())
         names = _PROPERTY_ANNOTATIONS if in_body else _HEADER_ANNOTATIONS
         for name in (*names, *(("card", "cluster") if is_edge and not in_body else ())):
-            form, meaning = content.ANNOTATIONS_EXPLAINED[name]
-            yield content.Completion(
-                text=f"@{name}",
-                kind=content.CompletionKind.ANNOTATION,
-                detail=form,
-                description=meaning,
-            )
+            yield content.complete_annotation(name)
 
     def _tokens_of_declaration(self) -> list[tuple[str, str]]:
         for position in range(len(self._before) - 1, -1, -1):

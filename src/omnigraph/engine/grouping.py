@@ -45,7 +45,7 @@ _CUT_FACTOR: Final = 4
 """A limit of fewer groups than one in so many is applied before all groups are ordered."""
 
 
-class NotHere(Exception):  # noqa: N818 - a signal within this module, never an answer
+class NeedsSql(Exception):  # noqa: N818 - a signal within this module, never an answer
     """The groups are left to SQL."""
 
 
@@ -74,7 +74,7 @@ def group_rows(
         return None
     try:
         return _Grouping(shape.projections, frame, values).result(shape.order, window)
-    except NotHere:
+    except NeedsSql:
         return None
 
 
@@ -127,7 +127,7 @@ class _Grouping:
             if size == self._frame.rows and _is_entity(key):
                 return None
             if bound * size >= _CODES_MOST:
-                raise NotHere
+                raise NeedsSql
             combined = codes if bound == 1 else combined * size + codes
             bound *= max(size, 1)
         return combined
@@ -144,7 +144,7 @@ class _Grouping:
             )
             texts = whole(self._values.leaf(key, one_each))
             if not _is_plain(texts.type):
-                raise NotHere
+                raise NeedsSql
             encoded = texts.dictionary_encode()
             bound = len(encoded.dictionary) + 1
             codes = encoded.indices.fill_null(bound - 1).to_numpy().astype(np.int64)
@@ -155,7 +155,7 @@ class _Grouping:
     def _entities(self, variable: str) -> EntityColumn:
         column = self._frame.entities.get(variable)
         if column is None or column.which is not None:
-            raise NotHere
+            raise NeedsSql
         return column
 
     # Values of groups
@@ -165,16 +165,16 @@ class _Grouping:
         if argument is None:
             return pa.array(self._total(self._weights()))
         if not isinstance(argument, ex.PropertyOf | ex.Entity):
-            raise NotHere
+            raise NeedsSql
         if function is ex.AggregateFunction.COUNT:
             if aggregate.distinct:
                 return pa.array(self._count_distinct(argument))
             return pa.array(self._total(np.where(self._present(argument), self._weights(), 0)))
         if aggregate.distinct or isinstance(argument, ex.Entity) or not is_integer(argument.type):
-            raise NotHere
+            raise NeedsSql
         numbers, present = self._numbers(argument)
         if function not in {ex.AggregateFunction.SUM, ex.AggregateFunction.AVERAGE}:
-            raise NotHere
+            raise NeedsSql
         weights = self._weights()
         totals = self._total(np.where(present, numbers, 0), weights)
         counts = self._total(np.where(present, weights, 0))
@@ -194,7 +194,7 @@ class _Grouping:
         if weights is not None:
             largest *= float(weights.max(initial=0))
         if largest * max(len(numbers), 1) >= _EXACT:
-            raise NotHere
+            raise NeedsSql
         products = numbers if weights is None else numbers * weights
         sums = np.bincount(self._groups, weights=products, minlength=self._size)
         return sums.astype(np.int64)
@@ -212,7 +212,7 @@ class _Grouping:
         self._entities(argument.variable)
         column = whole(self._values.leaf(argument, self._frame))
         if not pat.is_integer(column.type) or column.type == pa.uint64():
-            raise NotHere
+            raise NeedsSql
         present: Mask = column.is_valid().to_numpy(zero_copy_only=False)
         numbers = (column.fill_null(0) if column.null_count else column).to_numpy()
         return numbers.astype(np.int64), present
@@ -220,12 +220,12 @@ class _Grouping:
     def _count_distinct(self, argument: ex.PropertyOf | ex.Entity) -> Positions:
         """How many different entities each group has."""
         if not _is_entity(argument):
-            raise NotHere
+            raise NeedsSql
         positions = self._entities(argument.variable).positions
         there = positions != ABSENT
         bound = int(positions.max(initial=0)) + 1
         if self._size * bound >= _CODES_MOST:
-            raise NotHere
+            raise NeedsSql
         pairs = different(self._groups[there] * bound + positions[there])
         return np.bincount(pairs // bound, minlength=self._size).astype(np.int64)
 
@@ -233,17 +233,17 @@ class _Grouping:
 
     def _order(self, order: Order, window: Window) -> Positions:
         if order.ranking is not None:
-            raise NotHere
+            raise NeedsSql
         places = {projection.column.name: at for at, projection in enumerate(self._projections)}
         keys = [(places[str(key.column)], key.descending) for key in order.keys]
         keys += [(places[tie], False) for tie in order.ties]
         if any(isinstance(self._projections[at].expression, ex.Entity) for at, _ in keys):
-            raise NotHere
+            raise NeedsSql
         groups = self._cut(*keys[0], window)
         columns = {f"k{at}": self._column(at, groups) for at, _ in keys}
         for column in columns.values():
-            if column.null_count or not (_is_plain(column.type) or _is_finite(column)):
-                raise NotHere
+            if column.null_count or not is_ordered_alike(column):
+                raise NeedsSql
         directions = [
             (f"k{at}", "descending" if descending else "ascending") for at, descending in keys
         ]
@@ -273,7 +273,7 @@ def _deciding_keys(projections: Sequence[TypedProjection]) -> list[ex.Expression
         if not isinstance(projection.expression, ex.Aggregate)
     ]
     if not all(isinstance(key, ex.PropertyOf | ex.Entity) for key in keys):
-        raise NotHere
+        raise NeedsSql
     entities = {key.variable for key in keys if _is_entity(key)}
     deciding = [
         key
@@ -287,6 +287,13 @@ def _is_entity(key: ex.Expression) -> TypeGuard[ex.PropertyOf | ex.Entity]:
     return isinstance(key, ex.Entity) or (isinstance(key, ex.PropertyOf) and key.name == ID_COLUMN)
 
 
+def is_ordered_alike(column: pa.Array) -> bool:
+    """Whether Arrow orders these values, none of them null, as SQL does."""
+    if pat.is_floating(column.type):
+        return not pc.any(pc.is_nan(column)).as_py()
+    return _is_plain(column.type)
+
+
 def _is_plain(kind: pa.DataType) -> bool:
     """Whether Arrow compares values of the type, none of them null, as SQL does."""
     return bool(
@@ -296,10 +303,6 @@ def _is_plain(kind: pa.DataType) -> bool:
         or pat.is_date(kind)
         or pat.is_timestamp(kind)
     )
-
-
-def _is_finite(column: pa.Array) -> bool:
-    return pat.is_floating(column.type) and bool(np.isfinite(column.to_numpy()).all())
 
 
 def _number(values: Positions) -> tuple[Positions, Positions | None]:

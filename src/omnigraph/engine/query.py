@@ -49,7 +49,16 @@ from omnigraph.engine.run import Limits, Profile, Run
 from omnigraph.errors import InvalidInputError, SchemaChangedError
 from omnigraph.language.diagnostics import shown
 from omnigraph.query.expressions import Distance, walk
-from omnigraph.query.plan import Aggregate, Distinct, Limit, Mutation, Order, Plan, Project
+from omnigraph.query.plan import (
+    PLANS_KNOWN,
+    Aggregate,
+    Distinct,
+    Limit,
+    Mutation,
+    Order,
+    Plan,
+    Project,
+)
 from omnigraph.query.plan_text import explain
 from omnigraph.query.rewrites import expressions_of, inputs_of
 from omnigraph.runner.memory import MEMORY_LEAST, bytes_in, half_of_this_machine
@@ -73,7 +82,6 @@ if TYPE_CHECKING:
 
 _MEMORY_MOST: Final = 1 << 60
 _SECONDS_MOST: Final = 10**9
-_PLANS_KNOWN: Final = 512
 
 
 class QueryEngine(StrEnum):
@@ -215,7 +223,7 @@ def _reading_plan(chosen: ChosenQuery, snapshot: Snapshot) -> Plan:
     return plan
 
 
-@remember_derived(most=_PLANS_KNOWN)
+@remember_derived(most=PLANS_KNOWN)
 def _find_text_distances(plan: Plan) -> tuple[Distance, ...]:
     return tuple(distance for distance in _distances(plan) if distance.embed)
 

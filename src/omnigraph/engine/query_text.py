@@ -27,6 +27,7 @@ from omnigraph.names import node_table_key
 from omnigraph.query.binding import BoundParameters, bind
 from omnigraph.query.compile import compile_queries
 from omnigraph.query.parser import QUERY_BYTES_MAX
+from omnigraph.query.plan import PLANS_KNOWN
 from omnigraph.query.planning import plan_query
 from omnigraph.query.types import show_with_null
 from omnigraph.storage.objects.paths import checked_path
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 
 QUERY_SUFFIX: Final = ".gq"
 _TEXTS_KEPT: Final = 128
-_PLANS_KEPT: Final = 512
 
 _NAME: Final = "name"
 _NAMES_SHOWN: Final = 12
@@ -104,7 +104,7 @@ def compiled(source: QueryText) -> ByName[TypedQuery]:
     return compile_queries(source.text, catalog=source.catalog, filename=source.filename)
 
 
-@lru_cache(maxsize=_PLANS_KEPT)
+@lru_cache(maxsize=PLANS_KNOWN)
 def _plan(source: QueryText, name: str, sizes: tuple[tuple[str, int], ...]) -> Plan | Mutation:
     return plan_query(compiled(source)[name], source.catalog, sizes=dict(sizes) or None)
 

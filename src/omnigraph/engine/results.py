@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Final, Protocol, assert_never
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.types as pat
 
 from omnigraph import names
 from omnigraph.derived import remember_derived
@@ -39,13 +38,14 @@ from omnigraph.engine.frames import (
     require_countable,
     whole,
 )
-from omnigraph.engine.grouping import Window, can_group, group_rows
+from omnigraph.engine.grouping import Window, can_group, group_rows, is_ordered_alike
 from omnigraph.engine.patterns import EntityOf, Origin, PathOver, Patterns, origins
 from omnigraph.engine.shapes import Shape, ShapeKind, shape_of, simplify, variables_read
 from omnigraph.names import ID_COLUMN
 from omnigraph.query import expressions as ex
 from omnigraph.query.binding import known_count
 from omnigraph.query.columns import arrow_schema
+from omnigraph.query.plan import PLANS_KNOWN
 from omnigraph.query.types import STRING
 from omnigraph.schema.catalog import ListType
 
@@ -262,9 +262,6 @@ def _tells_apart(argument: ex.Expression, known: Mapping[str, Origin]) -> bool:
 _INPUT = "rows_of_the_pattern"
 
 
-_PLANS_KNOWN: Final = 512
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultPlan:
     """What a plan says about its result, the same for all runs."""
@@ -277,7 +274,7 @@ class ResultPlan:
     required: RequiredColumns
 
 
-@remember_derived(most=_PLANS_KNOWN, sources=2)
+@remember_derived(most=PLANS_KNOWN, sources=2)
 def result_plan(plan: Plan, catalog: Catalog) -> ResultPlan:
     """How the rows of a plan become its result."""
     shape = shape_of(plan)
@@ -408,7 +405,7 @@ class Results:
             if not isinstance(expression, _SORTED_HERE):
                 return None
             column = whole(self._patterns.values.leaf(expression, frame))
-            if column.null_count or not _is_ordered_alike(column):
+            if column.null_count or not is_ordered_alike(column):
                 return None
             columns[f"k{at}"] = column
         directions = [
@@ -484,7 +481,7 @@ class Results:
             if not can_group(sum(other.rows for other in gathered), self._patterns.run):
                 break
         else:
-            columns = self._group_here(gathered)
+            columns = self._group_without_sql(gathered)
         if columns is not None and len(columns[0]):
             yield self._typed(columns)
         elif not gathered and not self._shape.keys:
@@ -493,7 +490,7 @@ class Results:
             others = itertools.chain(gathered[1:], frames)
             yield from self._group_with_sql(sql(), gathered[0], others)
 
-    def _group_here(self, frames: Sequence[Frame]) -> list[pa.Array] | None:
+    def _group_without_sql(self, frames: Sequence[Frame]) -> list[pa.Array] | None:
         """The columns of the groups; None if SQL has to compute them."""
         frame = joined(frames)
         if frame is None:
@@ -639,20 +636,6 @@ class Results:
 
 _SORTED_MAX: Final = 4096
 _SORTED_HERE: Final = (ex.PropertyOf, ex.Distance, ex.TextScore, ex.Fusion)
-
-
-def _is_ordered_alike(column: pa.Array) -> bool:
-    """Whether Arrow orders these values, none of them null, as SQL does."""
-    kind = column.type
-    if pat.is_floating(kind):
-        return not pc.any(pc.is_nan(column)).as_py()
-    return bool(
-        pat.is_string(kind)
-        or pat.is_integer(kind)
-        or pat.is_boolean(kind)
-        or pat.is_date(kind)
-        or pat.is_timestamp(kind)
-    )
 
 
 def _direction(*, descending: bool) -> str:

@@ -22,13 +22,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph import names
-from omnigraph.engine.access.conditions import one_of
 from omnigraph.errors import InvalidInputError
 from omnigraph.names import ID_COLUMN
 from omnigraph.schema.arrow import table_schema
 from omnigraph.storage.lance.dataset_cache import cached_dataset
 from omnigraph.storage.lance.datasets import translated
 from omnigraph.storage.lance.tables import find_entry, take_rows
+from omnigraph.storage.lance.value_lookups import OneOf
+from omnigraph.validation.lookups import PROBE_VALUES_MAX
 
 if TYPE_CHECKING:
     from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
@@ -194,7 +195,7 @@ class PinnedRows:
         """Those of the ids that a row has."""
         id_arrays = [
             rows.column(names.ID_COLUMN).combine_chunks()
-            for rows, _ in self.candidates(table_key, (), one_of((names.ID_COLUMN,), ids))
+            for rows, _ in self.candidates(table_key, (), _filter_of((names.ID_COLUMN,), ids))
         ]
         present = joined(*id_arrays)
         return ids.filter(pc.is_in(ids, present))
@@ -203,7 +204,7 @@ class PinnedRows:
         self, edge_key: str, columns: Sequence[str], nodes: pa.StringArray
     ) -> Iterator[pa.StringArray]:
         """Ids of the edges that hold one of these nodes in one of these columns."""
-        for rows, _ in self.candidates(edge_key, columns, one_of(columns, nodes)):
+        for rows, _ in self.candidates(edge_key, columns, _filter_of(columns, nodes)):
             touched = rows.filter(touching(rows, columns, nodes))
             yield touched.column(names.ID_COLUMN).combine_chunks()
 
@@ -222,3 +223,10 @@ def touching(rows: pa.Table, columns: Sequence[str], nodes: pa.StringArray) -> p
     """Whether an edge holds one of these nodes in one of these columns."""
     masks = [pc.is_in(rows.column(column), nodes) for column in columns]
     return pc.or_(*masks) if len(masks) > 1 else masks[0]
+
+
+def _filter_of(columns: Sequence[str], ids: pa.StringArray) -> str | None:
+    """A filter for rows of which a column has one of these ids; None if they are too many."""
+    if len(ids) > PROBE_VALUES_MAX:
+        return None
+    return " OR ".join(OneOf(column=column, values=ids).text for column in columns)

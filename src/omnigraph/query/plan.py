@@ -12,6 +12,8 @@ from typing import Final, TypeAlias, assert_never
 from omnigraph.query import typed as tq
 from omnigraph.query.expressions import Expression, Ranking
 
+PLANS_KNOWN: Final = 512
+"""So many plans, and what follows from each of them, a process remembers."""
 VECTOR_ARM_LEAST: Final = 100
 VECTOR_ARM_FACTOR: Final = 10
 

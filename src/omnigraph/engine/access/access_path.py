@@ -164,9 +164,6 @@ def _map_key_conditions(
     return replace(plan, predicate=rewrite(predicate, variable, members)) if members else plan
 
 
-_PLANS_KNOWN: Final = 512
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedPlan:
     """A plan for all values of its keys: the ids that they give are parameters of a run."""
@@ -191,7 +188,7 @@ class KeyedPlan:
         return replace(parameters, values=values)
 
 
-@remember_derived(most=_PLANS_KNOWN, sources=2)
+@remember_derived(most=lp.PLANS_KNOWN, sources=2)
 def prepare_keys(plan: lp.Plan, catalog: Catalog) -> KeyedPlan:
     """The plan with the conditions on whole keys as conditions on ids, made once."""
     keys: list[WholeKey] = []
@@ -268,7 +265,7 @@ class _Reads:
     starts_named: bool
 
 
-@remember_derived(most=_PLANS_KNOWN)
+@remember_derived(most=lp.PLANS_KNOWN)
 def _reads_of(plan: lp.Plan) -> _Reads:
     nodes = tuple(nodes_of(plan))
     edges = sorted({node.edge for node in nodes if isinstance(node, lp.Expand)})

@@ -57,14 +57,6 @@ def _is_exact(condition: ex.Expression, parameters: BoundParameters) -> bool:
     return lance_filter(condition, parameters) is not None
 
 
-def one_of(columns: Sequence[str], ids: pa.StringArray) -> str | None:
-    """A filter for rows of which a column holds one of these ids; None if they are too many."""
-    if len(ids) > PROBE_VALUES_MAX:
-        return None
-    quoted_ids = ", ".join(_quote(entity_id) for entity_id in ids.to_pylist())
-    return " OR ".join(f"`{column}` IN ({quoted_ids})" for column in columns)
-
-
 class _Filter:
     def __init__(self, parameters: BoundParameters) -> None:
         self._parameters = parameters

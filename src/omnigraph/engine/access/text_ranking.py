@@ -21,7 +21,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from omnigraph.engine.access.conditions import exact_filter, one_of
+from omnigraph.engine.access.conditions import exact_filter
 from omnigraph.engine.access.text_statistics import (
     SearchedTable,
     TextStatistics,
@@ -41,7 +41,8 @@ from omnigraph.storage.indexes.search import (
     rank_texts,
     rows_of_fragments,
 )
-from omnigraph.storage.lance.dataset_cache import look_up
+from omnigraph.storage.lance.value_lookups import OneOf, look_up_values
+from omnigraph.validation.lookups import PROBE_VALUES_MAX
 
 _SPARE: Final = 6
 """More rows than asked for, so that few questions need a second round."""
@@ -322,10 +323,12 @@ class _Ranking:
             entity_id for entity_id, score in tail_scores.items() if last is None or score >= last
         ]
         if tail_ids:
-            where = one_of((ID_COLUMN,), pa.array(tail_ids, pa.string()))
-            if where is None:
+            if len(tail_ids) > PROBE_VALUES_MAX:
                 return None
-            newer = look_up(self._table.root, self._table.entry, self._search.columns, where)
+            wanted = OneOf(column=ID_COLUMN, values=pa.array(tail_ids, pa.string()))
+            newer = look_up_values(
+                self._table.root, self._table.entry, self._search.columns, wanted
+            )
             newer_rows = newer.read_all().select(self._search.columns)
             rows = pa.concat_tables([rows, newer_rows])
             ids = newer_rows.column(ID_COLUMN).to_pylist()
