@@ -52,7 +52,7 @@ SCHEMA_APPLY_LOCK: Final = "__schema_apply_lock__"
 LANCE_VERSION_MOST: Final = 2**64 - 1
 """Lance counts the names of version files down from here, so that the newest is listed first."""
 STAMP_KEY: Final = "omnigraph:internal_schema_version"
-STAMP: Final = 8
+STAMP: Final = 9
 STAMP_WITHOUT_RUNS: Final = 3
 """Before it, branches that begin with `__run__` are left over from a scheme that is gone."""
 STAMP_OF_HEADS: Final = 4

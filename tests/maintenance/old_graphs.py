@@ -91,8 +91,8 @@ def old_graph(
 def _stamped(graph: Graph, branches: tuple[str, ...], stamp: int) -> None:
     """Everything is as today but for what a later stamp brought.
 
-    That is the row of stamp 8, the checksums of stamp 7, the sync of stamp 6, and the record of
-    changes of the schema of stamp 5.
+    That is the rows of stamps 8 and 9, the checksums of stamp 7, the sync of stamp 6, and the
+    record of changes of the schema of stamp 5.
     """
     root = graph._objects.root
     refs = [graph.branches.create(branch)._handle.ref() for branch in branches]

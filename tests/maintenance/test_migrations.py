@@ -44,7 +44,7 @@ def legacy(branch: str | None) -> BranchRef | None:
     return None if branch is None else BranchRef(branch=branch, incarnation="", claimed_at="")
 
 
-@pytest.mark.parametrize("stamp", [1, 2, 3, 4, 5, 6, 7])
+@pytest.mark.parametrize("stamp", [1, 2, 3, 4, 5, 6, 7, 8])
 def test_opening_for_writing_brings_an_old_graph_up_to_date(graph_root: str, stamp: int) -> None:
     old_graph(graph_root, stamp=stamp)
 
@@ -72,7 +72,7 @@ def test_the_new_head_continues_the_old_history(graph_root: str) -> None:
     assert commits[0].actor == "omnigraph:migration"
 
 
-@pytest.mark.parametrize("stamp", [1, 2, 3, 4, 5, 6, 7])
+@pytest.mark.parametrize("stamp", [1, 2, 3, 4, 5, 6, 7, 8])
 def test_opening_for_reading_serves_an_old_graph_and_writes_nothing(
     graph_root: str, stamp: int
 ) -> None:
@@ -178,8 +178,8 @@ def test_main_is_stamped_last_so_a_walk_that_died_is_taken_up_again(graph_root: 
     walks = migrate(context)
 
     assert [(walk.branch, walk.stamps) for walk in walks] == [
-        ("dev", (4, 5, 6, 7, 8)),
-        (None, (3, 4, 5, 6, 7, 8)),
+        ("dev", (4, 5, 6, 7, 8, 9)),
+        (None, (3, 4, 5, 6, 7, 8, 9)),
     ]
 
 

@@ -162,6 +162,17 @@ def _mark_formats(state: ManifestState, context: MigrationContext) -> None:
     swap_manifest(state, state.rows, operation_id=context.operation_id, stamp=8)
 
 
+def _extend_schemas(state: ManifestState, context: MigrationContext) -> None:
+    """Stamp 9: schemas and commits say more than before.
+
+    A program that does not know the new types of properties, defaults, ends of edges, and messages
+    of commits would drop them or read rows wrongly: hence the stamp. What a graph does not use is
+    not written, so no schema gets another hash; the history gets columns for what commits say.
+    """
+    ensure_history(context.objects.root, operation_id=context.operation_id)
+    swap_manifest(state, state.rows, operation_id=context.operation_id, stamp=9)
+
+
 STEPS: Final[Mapping[int, Callable[[ManifestState, MigrationContext], None]]] = {
     1: _annotate_object_id,
     2: _sweep_run_branches,
@@ -170,6 +181,7 @@ STEPS: Final[Mapping[int, Callable[[ManifestState, MigrationContext], None]]] = 
     5: _sync_manifests,
     6: _record_checksums,
     7: _mark_formats,
+    8: _extend_schemas,
 }
 _ATTEMPTS: Final = 50
 
