@@ -14,6 +14,7 @@ from omnigraph.schema.ast import Schema
 from omnigraph.schema.format import format_schema
 from omnigraph.schema.model import decode_model, encode_model, shape_hash
 from omnigraph.schema.parser import lexemes, parse_schema
+from omnigraph.schema.printing import print_schema
 from tests.drawing import drawn
 from tests.schema.compiling import compiled
 from tests.schema.schemas import texts
@@ -66,3 +67,11 @@ def test_a_generated_schema_compiles_and_its_model_survives_json(text: str) -> N
 
     assert decode_model(encode_model(catalog)) == catalog
     assert shape_hash(compiled(format_schema(text))) == shape_hash(catalog)
+
+
+@drawn(15)
+@given(texts())
+def test_a_printed_catalog_compiles_to_the_same_shape(text: str) -> None:
+    catalog = compiled(text)
+
+    assert shape_hash(compiled(print_schema(catalog))) == shape_hash(catalog)

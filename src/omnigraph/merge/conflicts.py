@@ -44,6 +44,10 @@ class Side(enum.StrEnum):
     OURS = "ours"
     THEIRS = "theirs"
 
+    @property
+    def other(self) -> Side:
+        return Side.THEIRS if self is Side.OURS else Side.OURS
+
 
 class Choice(enum.StrEnum):
     """How to decide a conflict; `newest` is the side whose head commit is younger."""

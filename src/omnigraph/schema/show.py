@@ -119,7 +119,9 @@ def _groups(
 
 def _add_value_words(node_type: ct.NodeType, words: dict[str, list[str]]) -> None:
     for range_constraint in node_type.ranges:
-        words.setdefault(range_constraint.property, []).append(f"range {_range(range_constraint)}")
+        words.setdefault(range_constraint.property, []).append(
+            f"range {show_bounds(range_constraint)}"
+        )
     for check in node_type.checks:
         words.setdefault(check.property, []).append(f"matches {_quote(check.pattern)}")
 
@@ -179,7 +181,8 @@ def _facts(prop: ct.Property) -> Iterator[str]:
         yield _quote(prop.description)
 
 
-def _range(range_constraint: ct.Range) -> str:
+def show_bounds(range_constraint: ct.Range) -> str:
+    """The bounds of a range in schema spelling; an open side is empty."""
     return f"{_bound(range_constraint.low)}..{_bound(range_constraint.high)}"
 
 
