@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from omnigraph.engine.run import Limits
+from omnigraph.errors import QueryBudgetError
 from omnigraph.graph import Graph
 from tests.engine.small_graphs import Pairs, numbered_graph, random_pairs, rows
 from tests.query.differential import LIMITS
@@ -17,7 +18,10 @@ pytestmark = [pytest.mark.unit, pytest.mark.sampled(3)]
 
 NODES = 300
 PAIRS = random_pairs("breadth first", NODES, 500)
-BOUNDS = [(1, 1), (1, 2), (2, 3), (2, 6), (4, 9)]
+BOUNDS: list[tuple[int, int | None]] = [
+    *((1, 1), (1, 2), (2, 3), (2, 6), (4, 9)),
+    *((0, 2), (0, None), (1, None), (5, None)),
+]
 
 
 class Portions(Limits):
@@ -57,13 +61,13 @@ def distances(pairs: Pairs, start: int) -> dict[int, int]:
     return found
 
 
-def expected(pairs: Pairs, bounds: tuple[int, int]) -> list[tuple[int, int]]:
+def expected(pairs: Pairs, bounds: tuple[int, int | None]) -> list[tuple[int, int]]:
     low, high = bounds
     return sorted(
         (start, end)
         for start in range(NODES)
-        for end, distance in distances(pairs, start).items()
-        if low <= distance <= high
+        for end, distance in (distances(pairs, start) | ({start: 0} if low == 0 else {})).items()
+        if low <= distance <= (NODES if high is None else high)
     )
 
 
@@ -74,10 +78,11 @@ def both_ways(pairs: Pairs) -> Pairs:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("bounds", BOUNDS, ids=str)
 def test_every_start_reaches_what_is_within_the_bounds(
-    graph: Graph, bounds: tuple[int, int], way: str
+    graph: Graph, bounds: tuple[int, int | None], way: str
 ) -> None:
     low, high = bounds
-    text = f"match {{ $a: P  $a knows{{{low},{high}}} $b }} return {{ $a.n, $b.n }}"
+    hops = f"{{{low},{'' if high is None else high}}}"
+    text = f"match {{ $a: P  $a knows{hops} $b }} return {{ $a.n, $b.n }}"
 
     assert sorted(rows(graph, text, **WAYS[way])) == expected(PAIRS, bounds)
 
@@ -145,3 +150,25 @@ def test_one_start_with_more_steps_than_a_portion_is_searched_alone(tmp_path: Pa
     from_middle = [(each, 201 + each % 30, 1) for each in middle]
     far = [(0, each, 2) for each in range(201, 231)]
     assert sorted(found) == sorted([*((0, each, 1) for each in middle), *far, *from_middle])
+
+
+@pytest.mark.parametrize("way", ["in memory", "looked up"])
+def test_a_search_without_a_maximum_ends_in_a_cycle(tmp_path: Path, way: str) -> None:
+    length = 1500
+    graph = numbered_graph(
+        tmp_path, length, [(node, (node + 1) % length) for node in range(length)]
+    )
+    text = (
+        'match { $a: P { k: "3" }  $a knows{1,} $b as $way } return { max(length($way)), count(*) }'
+    )
+
+    assert rows(graph, text, **WAYS[way]) == [(length - 1, length - 1)]
+
+
+def test_a_search_that_does_not_fit_into_memory_is_an_error(tmp_path: Path) -> None:
+    length = 1500
+    graph = numbered_graph(tmp_path, length, [(node, node + 1) for node in range(length - 1)])
+    text = 'match { $a: P { k: "0" }  $a knows{1,} $b as $way } return { length($way) }'
+
+    with pytest.raises(QueryBudgetError, match="a search of many hops"):
+        rows(graph, text, limits=Limits(memory_bytes=4 << 20, seconds=60))

@@ -201,11 +201,18 @@ def _ways(traversal: TypedTraversal, edge: Mapping[str, Any]) -> set[tuple[str, 
 def paths(traversal: TypedTraversal, left: str, right: str, run: Run) -> list[HeldPath]:
     """All shortest paths between two nodes, if their length is within the bounds.
 
-    A node and itself are joined by a stored self-loop only, at length one. An edge between two
-    types cannot be followed twice.
+    A node and itself are joined at length zero if the bounds allow it, otherwise by a stored
+    self-loop only, at length one. An edge between two types cannot be followed twice. Without a
+    maximum a path may have every node once.
     """
     edge = run.catalog.edges[traversal.edge]
-    longest = traversal.maximum if edge.source == edge.target else min(traversal.maximum, 1)
+    longest = len(run.graph["nodes"].get(edge.source, ()))
+    if traversal.maximum is not None:
+        longest = traversal.maximum
+    if edge.source != edge.target:
+        longest = min(longest, 1)
+    elif left == right and traversal.minimum == 0:
+        return [HeldPath(nodes=(left,), edges=())]
     steps: dict[str, list[tuple[str, str]]] = {}
     for held in _edges(traversal.edge, run):
         for start, end in _ways(traversal, held.properties):

@@ -184,7 +184,11 @@ class _Interpreter:
         found: dict[str, HeldPath] = {}
         visited, level = {start}, {start: HeldPath((start,), ())}
         chains = plan.start_type == plan.end_type
-        for depth in range(1, plan.maximum + 1 if chains else 2):
+        if plan.minimum == 0:
+            found[start] = level[start]
+        most = len(self.run.graph["nodes"].get(plan.end_type, ()))
+        most = most if plan.maximum is None else plan.maximum
+        for depth in range(1, most + 1 if chains else 2):
             following: dict[str, HeldPath] = {}
             for node, path in level.items():
                 for end, edge in self._steps(plan, node):

@@ -35,6 +35,7 @@ EDGES = [
         ("d", "contains{1,2}", "c"),
     ),
     *(("x", "worksAt", "c"), ("x", "knows", "p"), ("p", "knows", "x"), ("x", "worksAt", "y")),
+    *(("p", "knows{1,}", "r"), ("q", "<knows>{0,}", "p"), ("c", "contains{0,2}", "d")),
     *(("p", "knows", "_"), ("_", "worksAt", "c"), ("p", "worksAt{2,3}", "c")),
 ]
 CONDITIONS = {

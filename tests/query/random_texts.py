@@ -30,7 +30,18 @@ from tests.query.random_graphs import from_pool
 
 WORK_MAX: Final = 30_000
 """How many combinations of nodes the evaluator may have to look at."""
-_HOPS: Final = ("{1,1}", "{1,2}", "{1,3}", "{2,2}", "{2,3}", "{3,5}")
+_HOPS: Final = (
+    "{1,1}",
+    "{1,2}",
+    "{1,3}",
+    "{2,2}",
+    "{2,3}",
+    "{3,5}",
+    "{1,}",
+    "{0,}",
+    "{2,}",
+    "{0,2}",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -106,15 +106,23 @@ def test_an_undirected_edge_is_followed_both_ways_and_a_loop_once() -> None:
         ("{2,2}", ["dan"]),
         ("{2,9}", ["dan"]),
         ("{3,3}", []),
+        ("{1,}", ["bob", "cat", "dan"]),
+        ("{2,}", ["dan"]),
+        ("{3,}", []),
+        ("{0,}", ["ann", "bob", "cat", "dan"]),
+        ("{0,1}", ["ann", "bob", "cat"]),
     ],
 )
-def test_bounds_report_a_node_at_its_smallest_distance_and_never_the_start(
+def test_bounds_report_a_node_at_its_smallest_distance_and_the_start_at_zero_only(
     bounds: str, expected: list[str]
 ) -> None:
     assert values(f'$p: Person {{ id: "ann" }} $p knows{bounds} $q', "$q.id") == expected
 
 
-@pytest.mark.parametrize(("bounds", "reported"), [("{1,3}", True), ("{2,3}", False)])
+@pytest.mark.parametrize(
+    ("bounds", "reported"),
+    [("{1,3}", True), ("{2,3}", False), ("{1,}", True), ("{2,}", False), ("{0,}", True)],
+)
 def test_a_stored_loop_reports_its_node_at_the_first_hop_only(bounds: str, reported: bool) -> None:
     found = values(f'$p: Person {{ id: "cat" }} $p knows{bounds} $q', "$q.id")
 
@@ -174,6 +182,15 @@ def test_a_path_runs_from_left_to_right_even_if_only_the_right_end_is_given() ->
         (("ann", "cat", "dan"), ("k5", "k4")),
         (("bob", "cat", "dan"), ("k3", "k4")),
     ]
+
+
+def test_a_path_of_no_edges_is_its_node_even_if_an_edge_leads_back() -> None:
+    found = values(
+        '$p: Person { id: "cat" } $q: Person { id: "cat" } $p knows{0,} $q as $way',
+        "length($way), nodes($way), edges($way)",
+    )
+
+    assert found == [(0, ("cat",), ())]
 
 
 def test_every_anonymous_variable_is_another_one() -> None:

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from omnigraph.engine.spark import patterns
+from omnigraph.errors import QueryBudgetError
 from omnigraph.query.planning import ALL_STEPS, NO_STEPS
 from tests.gate.selection import for_gate
 from tests.query.people import edge, person, small_graph
@@ -58,6 +60,11 @@ HOPS = [
     ("$p: Person $q: Person $p knows{2,3} $q", "$p.id, $q.id"),
     ("$p: Person $p knows{1,2} $q $q knows{1,2} $r", "$p.id, $q.id, $r.id"),
     ('$a: Company { id: "acme" } $a contains{1,2} $b', "$b.id"),
+    ("$p: Person $p <knows>{0,} $q as $w", "$p.id, $q.id, length($w), nodes($w), edges($w)"),
+    ("$p: Person $p knows{1,} $q", "$p.id, $q.id"),
+    ("$p: Person $p knows{2,} $q as $w", "$p.id, nodes($w), edges($w)"),
+    ("$p: Person $p knows{0,1} $q", "$p.id, $q.id"),
+    ("$p: Person $p worksAt{1,} $c", "$p.id, $c.id"),
 ]
 BLOCKS = [
     ("$p: Person not { $p knows $q }", "$p.id"),
@@ -82,7 +89,7 @@ BLOCKS = [
 ]
 IN_GATE = {
     *(PATTERNS[number] for number in (2, 21)),
-    *(HOPS[number] for number in (2, 3, 5)),
+    *(HOPS[number] for number in (2, 3, 5, 10)),
     *(BLOCKS[number] for number in (3, 4, 9, 10, 14, 15, 16, 18)),
 }
 """With the gate's cases of the other tables, these reach all that the tables reach."""
@@ -138,7 +145,9 @@ def test_a_plan_that_was_not_rewritten_means_the_same(
     "many rounds of jobs; the gate has a search of nine levels that ends after fewer"
 )
 def test_a_long_search_ends_where_nothing_new_is_found(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+    spark: SparkSession,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     names = [f"p{number}" for number in range(9)]
     chain = [
@@ -154,6 +163,12 @@ def test_a_long_search_ends_where_nothing_new_is_found(
     found = there.ask('$p: Person { id: "p0" } $p knows{4,1000} $q as $w', "$q.id, length($w)")
 
     assert sorted(found) == [(f"p{number}", number) for number in range(4, 9)]
+
+    endless = there.ask('$p: Person { id: "p0" } $p knows{4,} $q as $w', "$q.id, length($w)")
+    assert sorted(endless) == sorted(found)
+    monkeypatch.setattr(patterns, "LEVELS_MOST", 7)
+    with pytest.raises(QueryBudgetError, match="still found new nodes after 7 rounds"):
+        there.ask('$p: Person { id: "p0" } $p knows{4,} $q as $w', "$q.id, length($w)")
 
 
 @pytest.mark.nightly("four joins more; the gate has an optional block after another")

@@ -9,7 +9,9 @@ Invariants:
   row can be spread over several frames. Where only the reached nodes matter, a frame has at most
   one row for each node of their type.
 - An end that is already bound must be that very node; any other must meet the predicate.
-- Many hops: a node is reported once per start, at its smallest distance. Starts that several rows
+- Many hops: a node is reported once per start, at its smallest distance. Without a maximum a search
+  ends at the first level without new nodes; every level counts against the memory of the run, and
+  what does not fit is an error, never a shorter search. Starts that several rows
   share are searched from once. When a level of all starts together is more than a portion, the
   starts are searched from in halves; one start alone holds its level and the nodes it has seen.
 - Of several shortest paths to a node the one with the smallest list of node ids is taken. It goes
@@ -19,7 +21,8 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -308,7 +311,7 @@ class PathTracker:
             edge_table=self._edge_table,
             lengths=np.full(len(level.nodes), length, dtype=np.int64),
             nodes=np.stack(nodes, axis=1).reshape(-1),
-            edges=np.stack(edges, axis=1).reshape(-1),
+            edges=np.stack(edges, axis=1).reshape(-1) if edges else np.zeros(0, np.int64),
         )
 
     def _rank(self, level: Level) -> frames.Positions:
@@ -435,7 +438,7 @@ class _Search:
         self._plan = plan
         self._access = access
         self._run = run
-        self._chains = plan.start_type == plan.end_type
+        self._chains = plan.chains
         self._most = run.limits.portion_rows
         self._held = 0
 
@@ -466,11 +469,16 @@ class _Search:
             tracker = PathTracker(plan, self._access)
         level = first_level(starts)
         # An edge between two types cannot be followed twice, so no node is reached again.
-        visited_keys = _keys(level.owners, level.nodes) if self._chains else np.zeros(0, np.int64)
+        visited = _Visited()
+        if self._chains:
+            visited.add(_keys(level.owners, level.nodes))
         reached_levels: list[ReachedNodes] = []
-        for depth in range(1, (plan.maximum if self._chains else 1) + 1):
+        if plan.minimum == 0:
+            path = None if tracker is None else tracker.paths(level)
+            reached_levels.append(ReachedNodes(owners=level.owners, ends=level.nodes, path=path))
+        for depth in self._depths():
             self._run.check()
-            next_level = self._following(level, starts, visited_keys, depth, tracker)
+            next_level = self._following(level, starts, visited, depth, tracker)
             if next_level is None:
                 return None
             if not self._holds(next_level, depth, alone=len(starts) == 1):
@@ -487,12 +495,17 @@ class _Search:
             if not self._chains or not len(new_level.owners):
                 break
             # All levels, not only the last: a directed edge can lead back to any of them, and its
-            # end would be reported again. Sorted, because membership is a binary search.
-            visited_keys = np.sort(
-                np.concatenate([visited_keys, _keys(new_level.owners, new_level.nodes)])
-            )
+            # end would be reported again.
+            visited.add(_keys(new_level.owners, new_level.nodes))
             level = new_level
         return reached_levels
+
+    def _depths(self) -> Iterable[int]:
+        if not self._chains:
+            return (1,)
+        if self._plan.maximum is None:
+            return itertools.count(1)
+        return range(1, self._plan.maximum + 1)
 
     def _holds(self, level: Level, depth: int, *, alone: bool) -> bool:
         """Account for the memory of a level; False if the starts have to be split."""
@@ -510,7 +523,7 @@ class _Search:
         self,
         level: Level,
         starts: frames.Positions,
-        visited_keys: frames.Positions,
+        visited: _Visited,
         depth: int,
         tracker: PathTracker | None,
     ) -> Level | None:
@@ -532,9 +545,9 @@ class _Search:
             parents = inside + begin
             owners = level.owners[parents]
             keys = _keys(owners, ends)
-            fresh = ~_is_in(keys, visited_keys)
+            fresh = ~visited.contains(keys)
             # The start is visited, but an edge from it to itself is a result at distance 1.
-            if depth == 1 and self._chains:
+            if depth == 1 and self._chains and self._plan.minimum > 0:
                 fresh |= ends == starts[owners]
             fresh_rows = np.flatnonzero(fresh)
             edges = adjacency.edges_at(places[fresh_rows])
@@ -571,6 +584,30 @@ def _all(parts: list[Level]) -> Level:
 def _keys(owners: frames.Positions, nodes: frames.Positions) -> frames.Positions:
     # A start is part of the key: a node that one start has reached is still new to the others.
     return (owners << _NODE_BITS) | nodes
+
+
+class _Visited:
+    """The keys of all nodes found so far.
+
+    Sorted runs, each at least twice as long as the next: a search of many small levels does not
+    sort all keys again at each of them.
+    """
+
+    def __init__(self) -> None:
+        self._runs: list[frames.Positions] = []
+
+    def add(self, keys: frames.Positions) -> None:
+        runs = self._runs
+        runs.append(np.sort(keys))
+        while len(runs) > 1 and len(runs[-2]) < 2 * len(runs[-1]):
+            last = runs.pop()
+            runs[-1] = np.sort(np.concatenate([runs[-1], last]))
+
+    def contains(self, keys: frames.Positions) -> frames.Mask:
+        is_member = np.zeros(len(keys), dtype=np.bool_)
+        for run in self._runs:
+            is_member |= _is_in(keys, run)
+        return is_member
 
 
 def _is_in(keys: frames.Positions, sorted_keys: frames.Positions) -> frames.Mask:

@@ -273,10 +273,9 @@ class Patterns:
     def _expand(
         self, plan: lp.Expand, wanted: RequiredColumns, outer: Frame | None
     ) -> Iterator[Frame]:
-        chains = plan.start_type == plan.end_type
-        if plan.minimum > 1 and not chains:
+        if plan.minimum > 1 and not plan.chains:
             return
-        many = (plan.maximum > 1 and chains) or plan.path_variable is not None
+        many = plan.searches or plan.path_variable is not None
         read = {plan.start} | ({plan.end} if plan.end_bound else set())
         new = {plan.edge_variable, plan.path_variable} | (set() if plan.end_bound else {plan.end})
         below = wanted.below(read, new)

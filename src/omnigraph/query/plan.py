@@ -55,7 +55,8 @@ class Expand:
     """For each row, the nodes reached from `start` over one edge type.
 
     Without `edge_variable` a reached node counts once per row: a breadth-first search reports it
-    at its smallest distance, if that is within the bounds. The start is reported only by an edge
+    at its smallest distance, if that is within the bounds; without a maximum until no more nodes
+    are found. The start is reported at distance zero if `minimum` is 0, otherwise only by an edge
     from itself to itself, at distance one. With `edge_variable` every edge is a row. If
     `end_bound`, only rows stay whose reached node is the one that `end` holds. A null `start`, or
     one of another type than `start_type`, reaches nothing.
@@ -74,7 +75,7 @@ class Expand:
     edge: str
     direction: tq.EdgeDirection
     minimum: int
-    maximum: int
+    maximum: int | None
     end_bound: bool
     turned: bool = False
     edge_variable: str | None = None
@@ -83,6 +84,16 @@ class Expand:
     edge_predicate: Expression | None = None
     columns: tuple[str, ...] | None = None
     edge_columns: tuple[str, ...] | None = None
+
+    @property
+    def chains(self) -> bool:
+        """Whether an edge can follow another: both ends are of one type."""
+        return self.start_type == self.end_type
+
+    @property
+    def searches(self) -> bool:
+        """Whether nodes at other distances than one can be reported."""
+        return self.chains and (self.minimum, self.maximum) != (1, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -101,7 +101,7 @@ def _expand(plan: lp.Expand) -> str:
     if plan.edge_variable is not None:
         edge = f"{_variable(plan.edge_variable)}: {edge}"
     if (plan.minimum, plan.maximum) != (1, 1):
-        edge += f"{{{plan.minimum},{plan.maximum}}}"
+        edge += f"{{{plan.minimum},{'' if plan.maximum is None else plan.maximum}}}"
     left, right = {
         tq.EdgeDirection.FORWARD: ("-", "->"),
         tq.EdgeDirection.BACKWARD: ("<-", "-"),

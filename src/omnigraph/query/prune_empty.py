@@ -55,7 +55,7 @@ def _is_impossible(plan: lp.Scan | lp.Expand | lp.Filter | lp.Cross) -> bool:
         case lp.Scan():
             return not plan.types or _is_contradiction(plan.predicate)
         case lp.Expand():
-            chained = plan.minimum > 1 and plan.start_type != plan.end_type
+            chained = plan.minimum > 1 and not plan.chains
             below = isinstance(plan.input, lp.Empty)
             conditions = (plan.predicate, plan.edge_predicate)
             return below or chained or any(_is_contradiction(condition) for condition in conditions)

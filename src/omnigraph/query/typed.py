@@ -44,6 +44,7 @@ class EdgeDirection(enum.StrEnum):
 class TypedTraversal:
     """Two nodes joined by one edge, or by a chain of `minimum` to `maximum` edges.
 
+    Without a maximum a chain can have any length. With a minimum of 0 a node is joined to itself.
     Without `edge_variable` a pair counts once, however many edges or paths join it.
     """
 
@@ -54,7 +55,7 @@ class TypedTraversal:
     edge: str
     direction: EdgeDirection
     minimum: int = 1
-    maximum: int = 1
+    maximum: int | None = 1
     edge_variable: str | None = None
     path_variable: str | None = None
 

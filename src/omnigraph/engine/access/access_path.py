@@ -112,7 +112,8 @@ class Estimates:
         edges = float(self._rows.get(names.edge_table_key(plan.edge), 0))
         starts = float(self._rows.get(names.node_table_key(plan.start_type), 0)) or 1.0
         degree = edges / starts * (2 if plan.direction is EdgeDirection.EITHER else 1)
-        hops = range(plan.minimum, min(plan.maximum, _HOPS_LOOKED_AT) + 1)
+        most = _HOPS_LOOKED_AT if plan.maximum is None else min(plan.maximum, _HOPS_LOOKED_AT)
+        hops = range(plan.minimum, most + 1)
         return min(edges * 2, sum(degree**hop for hop in hops))
 
     def _fan_out(self, plan: lp.Expand) -> float:

@@ -47,7 +47,7 @@ def starts_everywhere(plan: lp.Expand, wanted: RequiredColumns) -> bool:
         and scan.types == (plan.start_type,)
         and scan.predicate is None
         and (scan.columns == () or plan.start not in wanted.variables)
-        and plan.minimum <= 1
+        and plan.minimum == 1
         and not plan.end_bound
         and plan.path_variable not in wanted.variables
         and not searches_levels(plan)
@@ -82,8 +82,7 @@ class Hop:
         plan = self.plan
         ends = [(plan.start, plan.start_type)]
         ends += [(plan.end, plan.end_type)] if plan.end_bound else []
-        chains = plan.start_type == plan.end_type
-        if (plan.minimum > 1 and not chains) or not all(_can_be(rows, *end) for end in ends):
+        if (plan.minimum > 1 and not plan.chains) or not all(_can_be(rows, *end) for end in ends):
             return spark_rows.nothing(self.run, lp.variables_bound(plan))
         for end in ends:
             rows = _of_type(rows, *end)

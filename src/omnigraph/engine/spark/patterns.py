@@ -1,8 +1,8 @@
 """Reads the tables of a pattern on Spark, searches along edges, and joins blocks to rows.
 
 A search is breadth-first, from all starts together. Every level is one join and one aggregate over
-all that was found before, so a search of a few levels is one lazy plan. A longer one runs level by
-level and stops where nothing new is found.
+all that was found before, so a search of a few levels is one lazy plan. A longer one, or one
+without a maximum, runs level by level and stops where nothing new is found.
 
 Invariants:
 - Everything is read from the one snapshot of the run: only the columns that are needed, filtered
@@ -28,6 +28,7 @@ from omnigraph.engine.frames import RequiredColumns
 from omnigraph.engine.spark import rows as spark_rows
 from omnigraph.engine.spark.expressions import Expressions
 from omnigraph.engine.spark.table_frames import table_frame
+from omnigraph.errors import QueryBudgetError
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN, edge_table_key, node_table_key
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan as lp
@@ -221,6 +222,8 @@ def _names_one_id(predicate: ex.Expression | None) -> bool:
 
 
 LEVELS_AT_ONCE: Final = 3
+LEVELS_MOST: Final = 10_000
+"""A search without a maximum that finds new nodes for so many rounds is an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,8 +261,9 @@ class _Search:
             sql.lit(None).cast("string").alias(self._loop),
             self._way(sql.lit(0), nodes=sql.array(start), edges=_no_ids()).alias(self._found),
         )
-        lazy = self._plan.maximum <= LEVELS_AT_ONCE
-        for level in range(self._plan.maximum):
+        maximum = self._plan.maximum
+        lazy = maximum is not None and maximum <= LEVELS_AT_ONCE
+        for level in range(LEVELS_MOST if maximum is None else maximum):
             reached_rows = self._level(reached_rows, level)
             if lazy:
                 continue
@@ -267,6 +271,9 @@ class _Search:
                 reached_rows = reached_rows.localCheckpoint()
                 if reached_rows.where(sql.col(self._found)[self._distance] == level + 1).isEmpty():
                     break
+        else:
+            if maximum is None:
+                raise too_many_rounds(self._plan.edge)
         return self._within_bounds(reached_rows)
 
     def _way(self, distance: Column, *, nodes: Column, edges: Column) -> Column:
@@ -322,14 +329,17 @@ class _Search:
         plan, start, node = self._plan, sql.col(self._start), sql.col(self._node)
         loop = (start == node) & sql.col(self._loop).isNotNull() & sql.lit(plan.minimum == 1)
         distance = sql.col(self._found)[self._distance]
-        other = (start != node) & distance.between(plan.minimum, plan.maximum)
-        kept = data_frame.where(loop | other)
+        within = distance >= plan.minimum
+        if plan.maximum is not None:
+            within &= distance <= plan.maximum
+        kept = data_frame.where(loop | ((start != node) | sql.lit(plan.minimum == 0)) & within)
         columns = [start, node]
         if self._path is not None:
             way, edges = sql.col(self._found), sql.array(sql.col(self._loop))
-            nodes = sql.when(start == node, sql.array(start, start))
+            over_loop = (start == node) & sql.lit(plan.minimum == 1)
+            nodes = sql.when(over_loop, sql.array(start, start))
             columns.append(nodes.otherwise(way[self._path.nodes]).alias(self._path.nodes))
-            chosen = sql.when(start == node, edges).otherwise(way[self._path.edges])
+            chosen = sql.when(over_loop, edges).otherwise(way[self._path.edges])
             columns.append(chosen.alias(self._path.edges))
         return Reached(
             frame=kept.select(*columns), start=self._start, end=self._node, path=self._path
@@ -342,8 +352,15 @@ def _no_ids() -> Column:
 
 def searches_levels(plan: lp.Expand) -> bool:
     """Whether a hop is a search from each start, which uses the rows before it twice."""
-    chains = plan.start_type == plan.end_type
-    return plan.edge_variable is None and chains and plan.maximum > 1
+    return plan.edge_variable is None and plan.searches
+
+
+def too_many_rounds(edge: str) -> QueryBudgetError:
+    return QueryBudgetError(
+        f"the search along {edge} still found new nodes after {LEVELS_MOST:,} rounds",
+        next_step="Give the hops a maximum, such as `{1,20}`, or run the query with "
+        '`engine="local"`.',
+    )
 
 
 def outer_variables(inner: lp.Plan) -> tuple[str, ...]:

@@ -58,7 +58,7 @@ class ResolvedTraversal:
 def resolve_traversal(clause: ast.Traversal, scope: Scope) -> ResolvedTraversal | None:
     """The typed form of a traversal that has at least one known end."""
     edge = _edge_type(clause.edge, scope)
-    hops = _hops(clause, scope)
+    hops = _hops(clause, edge, scope)
     fresh = _fresh_names(clause, scope)
     ends_known = _end_is_node(clause.left, scope) and _end_is_node(clause.right, scope)
     if edge is None or hops is None or not fresh or not ends_known:
@@ -139,33 +139,37 @@ def _edge_type(name: ast.Name, scope: Scope) -> EdgeType | None:
     return None
 
 
-def _hops(clause: ast.Traversal, scope: Scope) -> tuple[int, int] | None:
+def _hops(
+    clause: ast.Traversal, edge: EdgeType | None, scope: Scope
+) -> tuple[int, int | None] | None:
     bounds = clause.bounds
     if bounds is None:
         return 1, 1
     low = number_constant(bounds.minimum, scope.findings)
-    if bounds.maximum is None:
+    high = None if bounds.maximum is None else number_constant(bounds.maximum, scope.findings)
+    if low is None or (high is None and bounds.maximum is not None):
+        return None
+    minimum, maximum = low.value, None if high is None else high.value
+    highest = HOPS_MAX if high is None else maximum
+    whole = isinstance(minimum, int) and isinstance(highest, int)
+    if not whole or not 0 <= minimum <= highest <= HOPS_MAX or highest == 0:  # type: ignore[operator]
         scope.findings.error(
             Rule.HOP_BOUNDS,
             bounds.span,
-            "hops need a maximum",
-            f"write `{{{bounds.minimum.raw},3}}`",
+            f"the bounds are whole numbers up to {HOPS_MAX}, the smaller one first; the smaller "
+            "one can be 0, the larger one can be omitted",
         )
         return None
-    high = number_constant(bounds.maximum, scope.findings)
-    if low is None or high is None:
-        return None
-    minimum, maximum = low.value, high.value
-    both_integers = isinstance(minimum, int) and isinstance(maximum, int)
-    if not both_integers or not 1 <= minimum <= maximum <= HOPS_MAX:  # type: ignore[operator]
+    if minimum == 0 and edge is not None and edge.source != edge.target:
         scope.findings.error(
             Rule.HOP_BOUNDS,
             bounds.span,
-            f"the bounds are whole numbers from 1 to {HOPS_MAX}, the smaller one first",
+            f"{edge.name} joins {edge.source} and {edge.target}, so no node is its own other end",
+            "a minimum of 0 needs an edge between nodes of one type",
         )
         return None
     assert isinstance(minimum, int)
-    assert isinstance(maximum, int)
+    assert maximum is None or isinstance(maximum, int)
     return minimum, maximum
 
 
