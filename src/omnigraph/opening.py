@@ -75,7 +75,10 @@ def init(  # noqa: PLR0913 - each is a question of the caller's own
             ("commit") or only a crash of the process ("os"). It becomes the default of the graph.
         verify: Which files are compared with their checksums, as for `open`.
     """
-    from omnigraph.schema.compile import compile_schema  # costs 120 ms that a reader need not pay
+    from omnigraph.schema.compile import (  # costs 120 ms that a reader need not pay
+        compile_schema,
+        require_single_ends,
+    )
 
     use_storage()
     text, filename = _schema_text(schema)
@@ -85,6 +88,7 @@ def init(  # noqa: PLR0913 - each is a question of the caller's own
     )
     by = None if actor is None else checked_actor(actor)
     catalog = compile_schema(text, filename=filename, identity_domain=new_id())
+    require_single_ends(catalog)
     contract = contract_for(text, catalog)
     plan = plan_initialise(contract, actor=by, now=SYSTEM_CLOCK.timestamp(), new_id=new_id)
     objects = StoredObjects(location, create=True)

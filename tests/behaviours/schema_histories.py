@@ -121,8 +121,8 @@ def _deleted(rng: random.Random, catalog: Catalog, content: Content) -> Iterator
         if isinstance(declared, EdgeType) and declared.cardinality.minimum:
             for row in content[key].values():
                 held |= {
-                    (declared.source, row["src"]),
-                    (declared.target, row["dst"]),
+                    (declared.source.only, row["src"]),
+                    (declared.target.only, row["dst"]),
                     (declared.name, row["id"]),
                 }
     gone: dict[str, list[str]] = {}

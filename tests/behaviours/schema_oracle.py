@@ -183,8 +183,8 @@ class _Change:
                 yield "OG-MF-106"
         if isinstance(self.target, EdgeType):
             was = {each.name: each.was or each.name for each in new if each.kind == "node"}
-            ends = (was[self.target.source], was[self.target.target])
-            if ends != (self.source.source, self.source.target):
+            ends = (was[self.target.source.only], was[self.target.target.only])
+            if ends != (self.source.source.only, self.source.target.only):
                 yield "OG-ED-101"
 
     @property

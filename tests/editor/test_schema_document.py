@@ -26,6 +26,11 @@ COMPLETIONS = {
     "items of a list": ("node A { a: [¦", {"String"}, {"enum"}),
     "ends of an edge": ("node A {}\nnode B {}\nedge E: ¦", {"A", "B"}, {"String"}),
     "the other end": ("node A {}\nedge E: A -> ¦", {"A"}, {"String"}),
+    "one more type at an end": (
+        "interface I {}\nnode A {}\nedge E: A -> A | ¦",
+        {"A", "I"},
+        {"String"},
+    ),
     "interfaces": ("interface I {}\nnode A implements ¦", {"I"}, {"A"}),
     "annotations of a property": ("node A { a: String @¦", {"@key", "@index"}, {"@card"}),
     "annotations of an edge": ("edge E: A -> B @¦", {"@card", "@description"}, {"@key"}),

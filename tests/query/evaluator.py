@@ -206,7 +206,7 @@ def paths(traversal: TypedTraversal, left: str, right: str, run: Run) -> list[He
     maximum a path may have every node once.
     """
     edge = run.catalog.edges[traversal.edge]
-    longest = len(run.graph["nodes"].get(edge.source, ()))
+    longest = len(run.graph["nodes"].get(edge.source.only, ()))
     if traversal.maximum is not None:
         longest = traversal.maximum
     if edge.source != edge.target:

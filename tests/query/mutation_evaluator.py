@@ -103,8 +103,8 @@ class _State:
             loose = [
                 row
                 for row in edges
-                if (edge.source == statement.type and row["src"] in gone)
-                or (edge.target == statement.type and row["dst"] in gone)
+                if (edge.source.only == statement.type and row["src"] in gone)
+                or (edge.target.only == statement.type and row["dst"] in gone)
             ]
             self.counts["edges"] += len(loose)
             edges[:] = [row for row in edges if row not in loose]

@@ -270,7 +270,7 @@ def _pair(text: str, number: int) -> str:
 
 
 def _edge_rows(generator: random.Random, declared: EdgeType, nodes: Tables) -> list[dict[str, Any]]:
-    sources, targets = nodes[declared.source], nodes[declared.target]
+    sources, targets = nodes[declared.source.only], nodes[declared.target.only]
     if not sources or not targets:
         return []
     pairs = [

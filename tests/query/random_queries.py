@@ -98,8 +98,8 @@ def random_graph(generator: random.Random) -> dict[str, dict[str, list[dict[str,
             edge(
                 name,
                 f"{name[0].lower()}{number}",
-                one(nodes[declared.source])["id"],
-                one(nodes[declared.target])["id"],
+                one(nodes[declared.source.only])["id"],
+                one(nodes[declared.target.only])["id"],
                 **({"weight": maybe(1, 2)} if name == "Knows" else {}),
             )
             for number in range(generator.randrange(count))

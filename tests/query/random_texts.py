@@ -211,7 +211,7 @@ class _Writer:
             edges = [
                 each
                 for each in self.catalog.edges.values()
-                if {each.source, each.target} & set(start.type.types)
+                if {each.source.only, each.target.only} & set(start.type.types)
             ]
             if edges:
                 return [self._step(start, self.generator.choice(edges), scope, walkable)]
@@ -221,16 +221,17 @@ class _Writer:
         self, start: Seen, edge: EdgeType, scope: dict[str, Seen], walkable: dict[str, Seen]
     ) -> str:
         assert isinstance(start.type, NodeOf)
-        forward = edge.source in start.type.types
-        if edge.source == edge.target:
+        source, target = edge.source.only, edge.target.only
+        forward = source in start.type.types
+        if source == target:
             forward = self._chance(0.6)
-        near, far = (edge.source, edge.target) if forward else (edge.target, edge.source)
+        near, far = (source, target) if forward else (target, source)
         end = self._end(far, walkable)
         for name, kind in ((start.name, near), (end, far)):
             if name != "_" and name not in walkable:
                 scope[name] = walkable[name] = Seen(name=name, type=NodeOf(types=(kind,)))
         word = edge.name[0].lower() + edge.name[1:]
-        if edge.source == edge.target and self._chance(0.3):
+        if source == target and self._chance(0.3):
             word = f"<{word}>"
         variable, way = "", ""
         choice = self.generator.random()

@@ -51,6 +51,13 @@ def test_an_edge_table_has_id_and_both_ends_first() -> None:
     assert [each.nullable for each in schema] == [False, False, False, True]
 
 
+def test_polymorphic_ends_have_a_column_with_the_number_of_the_type() -> None:
+    catalog = compiled("node A {} node B {} edge E: A -> A | B { w: F32? } edge F: A | B -> B")
+
+    assert edge_schema(catalog.edges["E"]).names == ["id", "src", "dst", "dst_type", "w"]
+    assert edge_schema(catalog.edges["F"]).field("src_type") == pa.field("src_type", pa.int64())
+
+
 def test_the_id_is_marked_as_primary_key_and_properties_carry_their_number() -> None:
     node = compiled("node A { x: String y: Blob? }").nodes["A"]
 

@@ -170,7 +170,7 @@ def test_edges_may_constrain_their_endpoints() -> None:
         edge E: A -> B { since: Date @unique(src, dst) @index(dst, since) }
     """).edges["E"]
 
-    assert (edge.source, edge.target) == ("A", "B")
+    assert (str(edge.source), str(edge.target)) == ("A", "B")
     assert edge.uniques == (Unique(properties=("src", "dst"), spelling=Spelling.BODY),)
     assert edge.indexes == (Index(properties=("dst", "since"), spelling=Spelling.BODY),)
 

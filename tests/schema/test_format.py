@@ -17,8 +17,8 @@ CASES = {
     ),
     "an empty body closes at once": ("node A {\n\n}", "node A {}\n"),
     "headers are one line": (
-        'node A\n  @description( "x" )\n  implements  I ,J\n{ }\nedge E :A->B\n @card( 0 .. )',
-        'node A @description("x") implements I, J {}\nedge E: A -> B @card(0..)\n',
+        'node A\n  @description( "x" )\n  implements  I ,J\n{ }\nedge E :A->B|\nC\n @card( 0 .. )',
+        'node A @description("x") implements I, J {}\nedge E: A -> B | C @card(0..)\n',
     ),
     "arguments are spaced evenly": (
         'node A { a: F64 @note( "x" ,n = 1 ) @range( a , .. 5 ) @unique(a,a) v: Vector ( 3 ) }',

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from omnigraph.errors import DamagedGraphError
-from omnigraph.schema.catalog import VectorMetric
+from omnigraph.schema.catalog import ByName, VectorMetric
 from omnigraph.schema.model import decode_model, encode_model, model_hash, shape_hash
 from tests.schema.compiling import DOMAIN, compiled
 
@@ -196,3 +198,64 @@ def _edited(change: Any) -> str:
 def test_a_model_somebody_edited_is_refused(change: Any) -> None:
     with pytest.raises(DamagedGraphError):
         decode_model(_edited(change))
+
+
+POLYMORPHIC = """
+interface Named { name: String }
+node A implements Named {}
+node B {}
+node C implements Named {}
+edge E: A -> B | A
+edge F: Named -> A
+"""
+
+
+def test_polymorphic_ends_are_the_node_types_they_name() -> None:
+    catalog = compiled(POLYMORPHIC)
+    edges = catalog.edges
+
+    assert (str(edges["E"].target), edges["E"].target.names) == ("B | A", ("B", "A"))
+    assert (str(edges["F"].source), edges["F"].source.names) == ("Named", ("A", "C"))
+    assert edges["F"].source.numbers() == {name: catalog.nodes[name].number for name in "AC"}
+    assert [end.is_polymorphic for end in (edges["E"].source, edges["E"].target)] == [False, True]
+    assert edges["F"].source.is_polymorphic
+    assert decode_model(encode_model(catalog)) == catalog
+
+
+def test_the_types_of_an_interface_follow_the_nodes_of_the_catalog() -> None:
+    catalog = compiled(POLYMORPHIC)
+    fewer = [catalog.nodes["A"], catalog.nodes["B"]]
+
+    shrunk = dataclasses.replace(catalog, nodes=ByName(fewer))
+
+    assert shrunk.edges["F"].source.names == ("A",)
+    assert shrunk.edges["F"].source.is_polymorphic
+
+
+def test_what_null_means_is_identity_and_the_order_of_ends_is_none() -> None:
+    catalog = compiled(POLYMORPHIC)
+    edge = catalog.edges["E"]
+    known = dataclasses.replace(edge, target=dataclasses.replace(edge.target, implicit="B"))
+    changed = dataclasses.replace(catalog, edges=ByName([known, catalog.edges["F"]]))
+    turned = compiled(POLYMORPHIC.replace("B | A", "A | B"))
+
+    assert decode_model(encode_model(changed)) == changed
+    assert changed.edges["E"].target.implicit_number == catalog.nodes["B"].number
+    assert model_hash(changed) != model_hash(catalog)
+    assert shape_hash(changed) == shape_hash(catalog) == shape_hash(turned)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda d: d["edges"][0]["target"].update(types=["Nobody", "A"]),
+        lambda d: d["edges"][0]["target"].update(implicit="C"),
+        lambda d: d["edges"][0]["target"].update(types=["B"]),
+    ],
+)
+def test_a_model_with_wrong_ends_is_damaged(damage: Callable[[Any], None]) -> None:
+    document = json.loads(encode_model(compiled(POLYMORPHIC)))
+    damage(document)
+
+    with pytest.raises(DamagedGraphError):
+        decode_model(json.dumps(document))

@@ -23,6 +23,7 @@ def test_a_catalog_reads_like_a_summary_of_its_schema() -> None:
         edge Knows: Person -> Person @card(0..3) @cluster {
             since: Date? @unique(src, dst) @index(src)
         }
+        edge Likes: Named -> Named | Person
     """)
 
     assert show_catalog(catalog) == (
@@ -43,6 +44,8 @@ def test_a_catalog_reads_like_a_summary_of_its_schema() -> None:
         "    since  Date?\n"
         "    unique (src, dst)\n"
         "    index (src)\n"
+        "\n"
+        "edge Likes: Named -> Named | Person, 0.. per Named\n"
     )
 
 

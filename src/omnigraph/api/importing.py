@@ -207,8 +207,9 @@ def _next_steps(root: Root, catalog: Catalog) -> tuple[str, ...]:
     graph = shlex.quote(short_path(root.uri))
     if catalog.edges:
         edge = next(iter(catalog.edges.values()))
-        ends = [("a", catalog.nodes[edge.source]), ("b", catalog.nodes[edge.target])]
-        match = f"$a: {edge.source} $a {edge.name[0].lower()}{edge.name[1:]} $b"
+        source, target = edge.source.names[0], edge.target.names[0]
+        ends = [("a", catalog.nodes[source]), ("b", catalog.nodes[target])]
+        match = f"$a: {source} $a {edge.name[0].lower()}{edge.name[1:]} $b"
     else:
         node = next(iter(catalog.nodes.values()))
         ends = [("a", node)]

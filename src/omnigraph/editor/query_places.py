@@ -228,7 +228,7 @@ class QueryPlace:
         bound = self._binding(self.before[-back].text[1:])
         types = bound.type.types if bound is not None and isinstance(bound.type, NodeOf) else None
         for edge in self.catalog.edges.values():
-            if types is None or {edge.source, edge.target} & set(types):
+            if types is None or {*edge.source.names, *edge.target.names} & set(types):
                 yield content.Completion(
                     text=edge.name[:1].lower() + edge.name[1:],
                     kind=content.CompletionKind.EDGE,

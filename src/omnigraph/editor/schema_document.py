@@ -240,6 +240,11 @@ def _implementations(schema: ast.Schema, name: str) -> Iterator[frozenset[Schema
 
 def _names_in(schema: ast.Schema) -> Iterator[_Occurrence]:
     """Every name of a type or a property."""
+    names_of = {
+        kind: {one.name.text for one in schema.declarations if _kind_of(one) is kind}
+        for kind in ElementKind
+    }
+    nodes, interfaces = names_of[ElementKind.NODE], names_of[ElementKind.INTERFACE]
     for declaration in schema.declarations:
         kind, owner = _kind_of(declaration), declaration.name.text
         yield _occurrence(declaration.name.span, kind, owner, is_declaration=True)
@@ -247,8 +252,10 @@ def _names_in(schema: ast.Schema) -> Iterator[_Occurrence]:
             for interface in declaration.implements:
                 yield _occurrence(interface.span, ElementKind.INTERFACE, interface.text)
         if isinstance(declaration, ast.EdgeDeclaration):
-            for end in (declaration.source, declaration.target):
-                yield _occurrence(end.span, ElementKind.NODE, end.text)
+            for end in (*declaration.sources, *declaration.targets):
+                is_interface = end.text in interfaces and end.text not in nodes
+                end_kind = ElementKind.INTERFACE if is_interface else ElementKind.NODE
+                yield _occurrence(end.span, end_kind, end.text)
         for prop in ast.properties_of(declaration):
             yield _occurrence(
                 prop.name.span, kind, owner, property=prop.name.text, is_declaration=True
@@ -340,9 +347,12 @@ class _SchemaPlace:
     def _types(self) -> Iterator[content.Completion]:
         if "TYPE_NAME" not in self._expected or self._last() in ("NODE", "EDGE", "INTERFACE"):
             return
-        is_end = self._last() == "_ARROW" or (self._last() == "COLON" and self._last(3) == "EDGE")
+        is_end = self._last() in ("_ARROW", "VBAR") or (
+            self._last() == "COLON" and self._last(3) == "EDGE"
+        )
         if is_end:
             yield from self._names_of("node")
+            yield from self._names_of("interface")
         elif self._last() in ("IMPLEMENTS", "COMMA"):
             yield from self._names_of("interface")
         else:

@@ -363,8 +363,8 @@ def element_columns(query: TypedQuery, catalog: Catalog) -> ElementColumns:
     nodes = tuple(column.name for column in query.columns if isinstance(column.type, NodeOf))
     edges = {
         column.name: (
-            catalog.edges[column.type.type].source,
-            catalog.edges[column.type.type].target,
+            catalog.edges[column.type.type].source.only,
+            catalog.edges[column.type.type].target.only,
         )
         for column in query.columns
         if isinstance(column.type, EdgeOf)
@@ -474,12 +474,13 @@ def _paths(body: TypedRead, catalog: Catalog) -> Iterator[PathColumns]:
         part_columns = parts.get(traversal.path_variable or "", {})
         if PathPart.NODES in part_columns:
             edge = catalog.edges[traversal.edge]
+            ends = (edge.source.only, edge.target.only)
             backward = traversal.direction is EdgeDirection.BACKWARD
             yield PathColumns(
                 nodes=part_columns[PathPart.NODES],
                 edges=part_columns.get(PathPart.EDGES),
                 edge_type=edge.name,
-                types=(edge.target, edge.source) if backward else (edge.source, edge.target),
+                types=ends[::-1] if backward else ends,
                 reversed=backward,
             )
 

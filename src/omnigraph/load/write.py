@@ -364,7 +364,11 @@ def _tables_touched(write: Write, catalog: Catalog) -> Touched | None:
     except InvalidInputError:
         return None  # the validation reports it
     edges = [kind for kind in declared if isinstance(kind, EdgeType)]
-    ends = {names.node_table_key(name) for edge in edges for name in (edge.source, edge.target)}
+    ends = {
+        names.node_table_key(name)
+        for edge in edges
+        for name in (*edge.source.names, *edge.target.names)
+    }
     written = frozenset(map(table_key_of, declared))
     return Touched(written=written, read=frozenset(ends) - written)
 

@@ -176,6 +176,14 @@ _Facets: TypeAlias = dict[FacetKey, Any]
 _Item: TypeAlias = Declared | ct.Property
 
 
+@dataclass(frozen=True, slots=True)
+class _EndNumbers:
+    """An end of an edge by the numbers of the types that it names."""
+
+    declared: tuple[int, ...]
+    implicit: int | None
+
+
 class _Numbers:
     """The names of one catalog as numbers, in the numbers of ours."""
 
@@ -186,6 +194,13 @@ class _Numbers:
 
     def of(self, item: _Item) -> int:
         return self._same.get(item.number, item.number)
+
+    def end(self, end: ct.EdgeEnd) -> _EndNumbers:
+        known = {**self.interfaces, **self.nodes}
+        return _EndNumbers(
+            declared=tuple(known[name] for name in end.declared),
+            implicit=None if end.implicit is None else self.nodes[end.implicit],
+        )
 
     def members(self, owner: Declared, names: Iterable[str]) -> tuple[Hashable, ...]:
         """Properties by number; `src` and `dst` of an edge are no properties and stay words."""
@@ -204,8 +219,8 @@ def _type_facets(declared_type: Declared, numbers: _Numbers) -> _Facets:
             for name in declared_type.implements:
                 facets[_Facet.IMPLEMENTS, numbers.interfaces[name]] = True
         case ct.EdgeType():
-            ends = (numbers.nodes[declared_type.source], numbers.nodes[declared_type.target])
-            facets[_Facet.ENDS, None] = ends
+            ends = (declared_type.source, declared_type.target)
+            facets[_Facet.ENDS, None] = tuple(map(numbers.end, ends))
             facets[_Facet.CARDINALITY, None] = declared_type.cardinality
             facets[_Facet.CLUSTERING, None] = declared_type.is_clustered
         case _:
@@ -617,8 +632,8 @@ class _Merger:
             changed["implements"] = self._names(number, interfaces)
             changed["properties"] = ct.ByName(self._with_origins(properties, interfaces))
         if isinstance(item, ct.EdgeType):
-            ends = self._names(number, facets[_Facet.ENDS, None])
-            changed["source"], changed["target"] = ends if len(ends) == 2 else ("", "")
+            ends = [self._rebuild_end(number, end) for end in facets[_Facet.ENDS, None]]
+            changed["source"], changed["target"] = ends
             changed["cardinality"] = facets[_Facet.CARDINALITY, None]
             changed["is_clustered"] = facets[_Facet.CLUSTERING, None]
         if not isinstance(item, ct.InterfaceType):
@@ -626,6 +641,12 @@ class _Merger:
             changed["instruction"] = facets.get((_Facet.NOTE, "instruction"))
             changed["metadata"] = _annotations(facets)
         return replace(item, **changed)
+
+    def _rebuild_end(self, number: int, end: _EndNumbers) -> ct.EdgeEnd:
+        implicit = () if end.implicit is None else self._names(number, (end.implicit,))
+        return ct.EdgeEnd(
+            declared=self._names(number, end.declared), implicit=implicit[0] if implicit else None
+        )
 
     def _with_origins(
         self, properties: Iterable[ct.Property], interfaces: Sequence[Hashable]

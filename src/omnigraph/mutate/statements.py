@@ -349,7 +349,7 @@ class StatementRun:
     def _cascade(self, statement: tq.DeleteStatement, edge_type: str, nodes: _Matches) -> int:
         """Delete the edges of one type at deleted nodes; how many there were."""
         edge = self._catalog.edges[edge_type]
-        ends = {SOURCE_COLUMN: edge.source, TARGET_COLUMN: edge.target}
+        ends = {SOURCE_COLUMN: edge.source.only, TARGET_COLUMN: edge.target.only}
         columns = [column for column, end in ends.items() if end == statement.type]
         key = edge_table_key(edge_type)
         table = self.overlay.table(key)

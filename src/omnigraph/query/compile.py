@@ -249,8 +249,7 @@ def _reads(body: tq.TypedRead | tq.TypedWrite, catalog: ct.Catalog) -> Iterator[
     for statement in body.statements:
         edge = catalog.edges.get(statement.type)
         if edge is not None and statement.table_key == edge_table_key(statement.type):
-            yield node_table_key(edge.source)
-            yield node_table_key(edge.target)
+            yield from map(node_table_key, (*edge.source.names, *edge.target.names))
 
 
 def _block_reads(block: tq.Block) -> Iterator[str]:

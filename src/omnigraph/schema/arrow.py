@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from omnigraph.names import (
     BLOB_KEY,
+    END_TYPE_COLUMNS,
     ID_COLUMN,
     PRIMARY_KEY_KEY,
     PROPERTY_ID_KEY,
@@ -71,9 +72,18 @@ def edge_schema(edge: ct.EdgeType) -> pa.Schema:
             _id_field(),
             pa.field(SOURCE_COLUMN, pa.string(), nullable=False),
             pa.field(TARGET_COLUMN, pa.string(), nullable=False),
+            *(pa.field(name, pa.int64()) for name in end_type_columns(edge)),
             *map(property_field, edge.properties.values()),
         ]
     )
+
+
+def end_type_columns(declared: ct.NodeType | ct.EdgeType) -> tuple[str, ...]:
+    """The columns with the type numbers of ends; null there means the implicit type."""
+    if isinstance(declared, ct.NodeType):
+        return ()
+    ends = {SOURCE_COLUMN: declared.source, TARGET_COLUMN: declared.target}
+    return tuple(END_TYPE_COLUMNS[column] for column, end in ends.items() if end.is_polymorphic)
 
 
 def table_schema(declared: ct.NodeType | ct.EdgeType) -> pa.Schema:

@@ -139,11 +139,11 @@ class NodeDeclaration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeDeclaration:
-    """`edge Name: Source -> Target @card(0..1) { ... }`; `body` is None without braces."""
+    """`edge Name: Source -> A | B @card(0..1) { ... }`; `body` is None without braces."""
 
     name: Name
-    source: Name
-    target: Name
+    sources: tuple[Name, ...]
+    targets: tuple[Name, ...]
     annotations: tuple[Annotation, ...]
     body: tuple[Member, ...] | None
 

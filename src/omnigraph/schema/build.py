@@ -103,8 +103,8 @@ def _edge(declaration: ast.EdgeDeclaration, numbers: Iterator[int]) -> ct.EdgeTy
     return ct.EdgeType(
         number=number,
         name=declaration.name.text,
-        source=declaration.source.text,
-        target=declaration.target.text,
+        source=_end(declaration.sources),
+        target=_end(declaration.targets),
         cardinality=_cardinality(declaration.annotations),
         is_clustered=any(annotation.name == "cluster" for annotation in declaration.annotations),
         properties=_properties(held_properties, numbers),
@@ -114,6 +114,10 @@ def _edge(declaration: ast.EdgeDeclaration, numbers: Iterator[int]) -> ct.EdgeTy
         instruction=_text(declaration.annotations, "instruction"),
         metadata=_metadata(declaration.annotations),
     )
+
+
+def _end(names: Sequence[ast.Name]) -> ct.EdgeEnd:
+    return ct.EdgeEnd(declared=tuple(name.text for name in names))
 
 
 def _own(declaration: ast.Declaration) -> tuple[resolve.HeldProperty, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Final, NoReturn, Protocol, TypeAlias, TypeVar
 
@@ -273,16 +273,71 @@ class NodeType:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EndType:
+    """A node type that an edge may join."""
+
+    name: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgeEnd:
+    """One end of an edge type: the node types of the nodes there.
+
+    `declared` has the names of the schema, node types or interfaces, and `types` the node types
+    they mean, which a catalog fills in. If more than one type is possible, now or later, the end is
+    polymorphic: every edge stores the number of the type. Null there means `implicit`, the only
+    type of the end before.
+    """
+
+    declared: tuple[str, ...]
+    types: tuple[EndType, ...] = ()
+    implicit: str | None = None
+
+    @property
+    def is_polymorphic(self) -> bool:
+        return len(self.declared) > 1 or self.names != self.declared
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the node types."""
+        return tuple(end_type.name for end_type in self.types)
+
+    @property
+    def only(self) -> str:
+        """The node type of an end that is not polymorphic."""
+        assert not self.is_polymorphic, "an end with several types"
+        return self.declared[0]
+
+    def numbers(self) -> dict[str, int]:
+        """The numbers of the node types by name."""
+        return {end_type.name: end_type.number for end_type in self.types}
+
+    @property
+    def implicit_number(self) -> int | None:
+        return None if self.implicit is None else self.numbers()[self.implicit]
+
+    def rename(self, old: str, new: str) -> EdgeEnd:
+        """The end after a node type or an interface that it names has another name."""
+        declared = tuple(new if name == old else name for name in self.declared)
+        implicit = new if self.implicit == old else self.implicit
+        return replace(self, declared=declared, implicit=implicit)
+
+    def __str__(self) -> str:
+        return " | ".join(self.declared)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeType:
-    """An edge type between two node types.
+    """An edge type between node types.
 
     A clustered one is stored in the order of its sources, as far as maintenance has ordered it.
     """
 
     number: int
     name: str
-    source: str
-    target: str
+    source: EdgeEnd
+    target: EdgeEnd
     cardinality: Cardinality
     properties: ByName[Property]
     uniques: tuple[Unique, ...]
@@ -295,13 +350,20 @@ class EdgeType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalog(Displayed):
-    """All types of one graph; `next_number` is the first number never given out."""
+    """All types of one graph; `next_number` is the first number never given out.
+
+    The types of the ends of edges always follow from the nodes and their interfaces.
+    """
 
     identity_domain: str
     next_number: int
     interfaces: ByName[InterfaceType]
     nodes: ByName[NodeType]
     edges: ByName[EdgeType]
+
+    def __post_init__(self) -> None:
+        edges = ByName(_with_end_types(edge, self.nodes) for edge in self.edges.values())
+        object.__setattr__(self, "edges", edges)
 
     def tables(self) -> dict[str, NodeType | EdgeType]:
         """Every type that has a table, by table key: nodes, then edges, in their order here."""
@@ -318,6 +380,26 @@ class Catalog(Displayed):
             summary=f"{counted(len(nodes), 'node type')}, {counted(len(edges), 'edge type')}",
             tables=[TableView(header=header, rows=[*nodes, *edges], empty="no types")],
         )
+
+
+def _with_end_types(edge: EdgeType, nodes: ByName[NodeType]) -> EdgeType:
+    ends = [
+        replace(end, types=tuple(dict.fromkeys(_end_types(end.declared, nodes))))
+        for end in (edge.source, edge.target)
+    ]
+    return (
+        edge
+        if ends == [edge.source, edge.target]
+        else replace(edge, source=ends[0], target=ends[1])
+    )
+
+
+def _end_types(declared: Iterable[str], nodes: ByName[NodeType]) -> Iterator[EndType]:
+    """The node types that some names mean; a node type comes before an interface of its name."""
+    for name in declared:
+        for node in nodes.values():
+            if node.name == name or (name not in nodes and name in node.implements):
+                yield EndType(name=node.name, number=node.number)
 
 
 @remember_derived(most=CATALOGS_KNOWN)

@@ -41,6 +41,7 @@ def check_schema(schema: ast.Schema) -> tuple[Diagnostic, ...]:
         check_declarations(schema, nodes=nodes, interfaces=interfaces, suggestions=suggestions)
     )
     for declaration in schema.declarations:
+        findings.update(dict.fromkeys(check_properties(declaration, nodes)))
         findings.update(dict.fromkeys(_check_declaration(declaration, interfaces, suggestions)))
     return tuple(sorted(findings, key=lambda finding: (finding.span.offset, finding.rule)))
 
@@ -59,7 +60,6 @@ def _check_declaration(
     interfaces: Mapping[str, ast.InterfaceDeclaration],
     suggestions: Suggestions,
 ) -> Iterator[Diagnostic]:
-    yield from check_properties(declaration)
     match declaration:
         case ast.InterfaceDeclaration():
             yield from _check_members(declaration, AnnotationTarget.INTERFACE_PROPERTY)

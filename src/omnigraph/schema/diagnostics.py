@@ -36,6 +36,7 @@ class Rule(enum.StrEnum):
     DUPLICATE_ENUM_VALUE = "duplicate-enum-value"
 
     UNKNOWN_ENDPOINT = "unknown-endpoint"
+    DUPLICATE_END = "duplicate-end"
     UNKNOWN_INTERFACE = "unknown-interface"
     DUPLICATE_INTERFACE = "duplicate-interface"
     INTERFACE_CONFLICT = "interface-conflict"

@@ -71,7 +71,9 @@ def _numbers_are_distinct(catalog: ct.Catalog) -> None:
 
 def _names_resolve(catalog: ct.Catalog) -> None:
     for edge in catalog.edges.values():
-        _present((edge.source, edge.target), catalog.nodes)
+        for end in (edge.source, edge.target):
+            _present(end.declared, [*catalog.nodes, *catalog.interfaces])
+            _present(() if end.implicit is None else (end.implicit,), end.names)
         columns = {*edge.properties, SOURCE_COLUMN, TARGET_COLUMN}
         _groups_resolve((*edge.uniques, *edge.indexes), columns)
     owners: list[ct.NodeType | ct.InterfaceType] = [
@@ -141,8 +143,8 @@ def _read_edge(document: Any) -> ct.EdgeType:
     return ct.EdgeType(
         number=_of(int, document["number"]),
         name=_of(str, document["name"]),
-        source=_of(str, document["source"]),
-        target=_of(str, document["target"]),
+        source=_read_end(document["source"]),
+        target=_read_end(document["target"]),
         cardinality=ct.Cardinality(
             minimum=_of(int, cardinality["minimum"]),
             maximum=_optional(int, cardinality["maximum"]),
@@ -154,6 +156,14 @@ def _read_edge(document: Any) -> ct.EdgeType:
         description=_optional(str, document["description"]),
         instruction=_optional(str, document["instruction"]),
         metadata=_read_metadata(document),
+    )
+
+
+def _read_end(document: Any) -> ct.EdgeEnd:
+    if isinstance(document, str):
+        return ct.EdgeEnd(declared=(document,))
+    return ct.EdgeEnd(
+        declared=_strings(document["types"]), implicit=_optional(str, document.get("implicit"))
     )
 
 
@@ -309,11 +319,13 @@ MODEL_FORMAT: Final = 1
 
 Document: TypeAlias = dict[str, Any]
 
-_IDENTITY_FIELDS: Final = frozenset({"format", "identity_domain", "next_number", "number"})
+_IDENTITY_FIELDS: Final = frozenset(
+    {"format", "identity_domain", "next_number", "number", "implicit"}
+)
 _UNORDERED_LISTS: Final = frozenset(
     {
         *("interfaces", "nodes", "edges", "implements", "properties"),
-        *("uniques", "indexes", "ranges", "checks", "metadata", "keywords"),
+        *("uniques", "indexes", "ranges", "checks", "metadata", "keywords", "types"),
     }
 )
 
@@ -427,8 +439,8 @@ def _edge(edge_type: ct.EdgeType) -> Document:
     return {
         "number": edge_type.number,
         "name": edge_type.name,
-        "source": edge_type.source,
-        "target": edge_type.target,
+        "source": _end(edge_type.source),
+        "target": _end(edge_type.target),
         "cardinality": {
             "minimum": edge_type.cardinality.minimum,
             "maximum": edge_type.cardinality.maximum,
@@ -440,6 +452,14 @@ def _edge(edge_type: ct.EdgeType) -> Document:
         **({"clustered": True} if edge_type.is_clustered else {}),
         **_notes(edge_type),
     }
+
+
+def _end(end: ct.EdgeEnd) -> str | Document:
+    # One type as its name only: models that are older than polymorphic ends keep their hashes.
+    if not end.is_polymorphic:
+        return end.only
+    implicit = {} if end.implicit is None else {"implicit": end.implicit}
+    return {"types": list(end.declared), **implicit}
 
 
 def _notes(declared_type: ct.NodeType | ct.EdgeType) -> Document:

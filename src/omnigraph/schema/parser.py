@@ -77,6 +77,7 @@ _IN_WORDS: Final = {
     "RSQB": "`]`",
     "LBRACE": "`{`",
     "RBRACE": "`}`",
+    "VBAR": "`|`",
     "$END": "the end of the file",
 }
 _SITUATIONS: Final = (
@@ -455,11 +456,14 @@ class _TreeBuilder(Transformer[Token, Any]):
     def edge(self, items: list[Any]) -> ast.EdgeDeclaration:
         return ast.EdgeDeclaration(
             name=_name(items[1]),
-            source=_name(items[2]),
-            target=_name(items[3]),
+            sources=items[2],
+            targets=items[3],
             annotations=tuple(item for item in items[4:] if item.__class__ is ast.Annotation),
-            body=items[-1] if items[-1].__class__ is tuple else None,
+            body=items[-1] if len(items) > 4 and items[-1].__class__ is tuple else None,
         )
+
+    def ends(self, items: list[Any]) -> tuple[ast.Name, ...]:
+        return tuple(_name(token) for token in items)
 
     def body(self, items: list[Any]) -> tuple[ast.Member, ...]:
         return _members(items[:-1])

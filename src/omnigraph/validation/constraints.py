@@ -184,7 +184,7 @@ def _node_rules(node: ct.NodeType) -> TypeRules:
 
 
 def _edge_rules(edge: ct.EdgeType) -> TypeRules:
-    source, target = node_table_key(edge.source), node_table_key(edge.target)
+    source, target = node_table_key(edge.source.only), node_table_key(edge.target.only)
     return TypeRules(
         table_key=edge_table_key(edge.name),
         row_rules=(

@@ -90,7 +90,7 @@ class SnapshotElements:
     def ends_of(self, edge_type: str) -> tuple[str, str]:
         """The node types that an edge type connects."""
         declared = self._catalog.edges[edge_type]
-        return declared.source, declared.target
+        return declared.source.only, declared.target.only
 
     def rows_of(self, types: Iterable[str]) -> int:
         """How many nodes there are of these types."""
@@ -120,8 +120,8 @@ class SnapshotElements:
             declared = self._catalog.edges[edge_type]
             by_id: dict[str, SceneEdge] = {}
             for column, end in (
-                (names.SOURCE_COLUMN, declared.source),
-                (names.TARGET_COLUMN, declared.target),
+                (names.SOURCE_COLUMN, declared.source.only),
+                (names.TARGET_COLUMN, declared.target.only),
             ):
                 for edge in self._edges(edge_type, column, ids_by_type.get(end, ())):
                     by_id[edge.id] = edge
@@ -168,8 +168,8 @@ class SnapshotElements:
             yield SceneEdge(
                 type=edge_type,
                 id=str(row[names.ID_COLUMN]),
-                source=(declared.source, str(source)),
-                target=(declared.target, str(target)),
+                source=(declared.source.only, str(source)),
+                target=(declared.target.only, str(target)),
                 properties=texts_of(properties),
             )
 

@@ -222,10 +222,12 @@ def _keep_adjacency(root: Root, snapshot: Snapshot, catalog: Catalog) -> None:
         edges = names.edge_table_key(edge.name)
         if root.scheme is not Scheme.LOCAL or snapshot.tables[edges].row_count < STORED_LEAST:
             continue
+        if edge.source.is_polymorphic or edge.target.is_polymorphic:
+            continue
         tables = EdgeTables(
             edges=table(edges),
-            sources=table(names.node_table_key(edge.source)),
-            targets=table(names.node_table_key(edge.target)),
+            sources=table(names.node_table_key(edge.source.only)),
+            targets=table(names.node_table_key(edge.target.only)),
         )
         bases.keep(tables, cache, lambda: None)
         forget_older(root, snapshot.tables[edges].location)
@@ -239,7 +241,7 @@ def family_of(root: Root, entry: TableEntry, cache: ColumnCache) -> Hashable:
 def end_tables(run: Run, edge: str) -> tuple[str, str]:
     """The tables of the nodes an edge type leads from and to."""
     declared = run.catalog.edges[edge]
-    return names.node_table_key(declared.source), names.node_table_key(declared.target)
+    return names.node_table_key(declared.source.only), names.node_table_key(declared.target.only)
 
 
 def column_key_parts(root: Root, entry: TableEntry, name: str) -> tuple[Hashable, ...]:

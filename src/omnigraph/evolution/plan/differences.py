@@ -306,7 +306,10 @@ def edge_differences(
     before, after = change.before, change.after
     if not isinstance(before, ct.EdgeType) or not isinstance(after, ct.EdgeType):
         return
-    if (before.source, before.target) != (after.source, after.target):
+    if any(
+        set(old.declared) != set(new.declared) or not set(old.types) <= set(new.types)
+        for old, new in ((before.source, after.source), (before.target, after.target))
+    ):
         yield ep.Refusal(
             code=ENDPOINTS_CHANGED,
             subject=change.subject,

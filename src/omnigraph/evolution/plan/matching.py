@@ -375,6 +375,12 @@ def _in_order(new_items: ct.ByName[N], old_items: Mapping[str, N]) -> Iterator[N
     yield from (item for item in new_items.values() if item.name not in old_items)
 
 
+def _end(new: ct.EdgeEnd, old: ct.EdgeEnd) -> ct.EdgeEnd:
+    """The order of the types at an end means nothing; what null stands for stays the same."""
+    declared = _kept_first(new.declared, old.declared, str)
+    return replace(new, declared=declared, implicit=old.implicit)
+
+
 def _declared(new_type: D, old_type: D) -> D:
     properties = ct.ByName(
         _property(prop, old_type.properties[prop.name])
@@ -397,7 +403,13 @@ def _declared(new_type: D, old_type: D) -> D:
             metadata=_metadata(together.metadata, old_type.metadata),
         )
     if isinstance(together, ct.EdgeType):
-        return replace(together, metadata=_metadata(together.metadata, old_type.metadata))
+        assert isinstance(old_type, ct.EdgeType)
+        return replace(
+            together,
+            source=_end(together.source, old_type.source),
+            target=_end(together.target, old_type.target),
+            metadata=_metadata(together.metadata, old_type.metadata),
+        )
     return together
 
 

@@ -44,7 +44,7 @@ from omnigraph.evolution.plan.plan_text import plan_text
 from omnigraph.language.diagnostics import Diagnostic, Severity
 from omnigraph.schema import catalog as ct
 from omnigraph.schema.build import build_catalog
-from omnigraph.schema.compile import checked_schema
+from omnigraph.schema.compile import checked_schema, require_single_ends
 
 _GROUPS: Final = {
     TypeKind.INTERFACE: "interfaces",
@@ -227,13 +227,16 @@ def _add_type(catalog: ct.Catalog, step: ep.AddType) -> ct.Catalog:
 
 def _rename_type(catalog: ct.Catalog, step: ep.RenameType) -> ct.Catalog:
     renamed = _with_type(catalog, step.subject, name=step.new)
-    if step.subject.kind is not TypeKind.NODE:
+    is_end = step.subject.kind is TypeKind.NODE or (
+        step.subject.kind is TypeKind.INTERFACE and step.old not in catalog.nodes
+    )
+    if not is_end:
         return renamed
     edges = ct.ByName(
         replace(
             edge,
-            source=step.new if edge.source == step.old else edge.source,
-            target=step.new if edge.target == step.old else edge.target,
+            source=edge.source.rename(step.old, step.new),
+            target=edge.target.rename(step.old, step.new),
         )
         for edge in renamed.edges.values()
     )
@@ -325,6 +328,7 @@ def evolve(
     findings = Findings()
     matches = match_schema(accepted, schema, findings)
     fresh = build_catalog(schema, identity_domain=accepted.identity_domain)
+    require_single_ends(fresh)
     target = numbered(fresh, accepted, matches)
     values = resolve_values(target, matches, findings)
     diagnostics = sorted(

@@ -42,7 +42,7 @@ from omnigraph.query.diagnostics import Rule
 from omnigraph.query.expressions import Entity, Expression, IsNull, PropertyOf, variables_of
 from omnigraph.query.typed import Block, EdgeDirection, TypedBinding, TypedTraversal
 from omnigraph.query.types import BLOB, NodeOf
-from omnigraph.schema.catalog import EdgeType, ListType
+from omnigraph.schema.catalog import EdgeEnd, EdgeType, ListType
 
 HOPS_MAX: Final = 1000
 
@@ -66,7 +66,16 @@ def resolve_traversal(clause: ast.Traversal, scope: Scope) -> ResolvedTraversal 
     direction = _direction(clause, edge, scope)
     if direction is None:
         return None
-    left, right = edge.source, edge.target
+    if edge.source.is_polymorphic or edge.target.is_polymorphic:
+        scope.findings.error(
+            Rule.EDGE_ENDPOINT,
+            clause.edge.span,
+            f"{edge.name} joins {edge.source} and {edge.target}; queries do not follow edges with "
+            "several types of nodes at an end yet",
+            "declare an edge type for each pair of node types",
+        )
+        return None
+    left, right = edge.source.only, edge.target.only
     if direction is EdgeDirection.BACKWARD:
         left, right = right, left
     minimum, maximum = hops
@@ -109,7 +118,7 @@ def unbound_end(clause: ast.Traversal, scope: Scope, *, optional: frozenset[str]
                 "move this line into the optional block",
             )
             return
-    left = "Type" if edge is None else edge.source
+    left = "Type" if edge is None else edge.source.names[0]
     scope.findings.error(
         Rule.UNBOUND_TRAVERSAL,
         clause.span,
@@ -222,11 +231,13 @@ def _end_is_node(name: ast.Name, scope: Scope) -> bool:
 
 
 def _direction(clause: ast.Traversal, edge: EdgeType, scope: Scope) -> EdgeDirection | None:
-    def fits(name: ast.Name, endpoint: str) -> bool:
+    def fits(name: ast.Name, end: EdgeEnd) -> bool:
         bound = scope.variables.get(name.text)
-        return bound is None or (isinstance(bound.type, NodeOf) and endpoint in bound.type.types)
+        return bound is None or (
+            isinstance(bound.type, NodeOf) and bool(set(end.names) & set(bound.type.types))
+        )
 
-    if clause.undirected and edge.source != edge.target:
+    if clause.undirected and set(edge.source.names) != set(edge.target.names):
         scope.findings.error(
             Rule.UNDIRECTED_EDGE,
             clause.edge.span,
@@ -252,7 +263,8 @@ def _direction(clause: ast.Traversal, edge: EdgeType, scope: Scope) -> EdgeDirec
 def _can_be_left(clause: ast.Traversal, edge: EdgeType, scope: Scope) -> bool:
     bound = scope.variables.get(clause.left.text)
     return bound is None or (
-        isinstance(bound.type, NodeOf) and bool({edge.source, edge.target} & set(bound.type.types))
+        isinstance(bound.type, NodeOf)
+        and bool({*edge.source.names, *edge.target.names} & set(bound.type.types))
     )
 
 

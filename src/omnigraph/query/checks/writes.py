@@ -77,7 +77,9 @@ def incident_edges(own: NodeType | EdgeType, catalog: Catalog) -> tuple[str, ...
         return ()
     return tuple(
         sorted(
-            edge.name for edge in catalog.edges.values() if own.name in (edge.source, edge.target)
+            edge.name
+            for edge in catalog.edges.values()
+            if own.name in (*edge.source.names, *edge.target.names)
         )
     )
 

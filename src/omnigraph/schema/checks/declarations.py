@@ -11,11 +11,11 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, assert_never
 
 from omnigraph.language.diagnostics import Diagnostic, Suggestions
-from omnigraph.names import LANCE_COLUMNS, SYSTEM_COLUMNS
+from omnigraph.names import END_TYPE_COLUMNS, LANCE_COLUMNS, SYSTEM_COLUMNS
 from omnigraph.schema import ast
 from omnigraph.schema.catalog import Scalar, ScalarType
 from omnigraph.schema.diagnostics import Rule, error
@@ -34,11 +34,18 @@ def check_declarations(
 ) -> Iterator[Diagnostic]:
     """Checks that need more than one declaration."""
     yield from _names_are_unique(schema.declarations)
+    implemented = {
+        interface.text
+        for declaration in schema.declarations
+        if isinstance(declaration, ast.NodeDeclaration)
+        for interface in declaration.implements
+    }
     for declaration in schema.declarations:
         yield from name_length(declaration.name)
         match declaration:
             case ast.EdgeDeclaration():
                 yield from _endpoints_exist(declaration, nodes, interfaces, suggestions)
+                yield from _ends_have_nodes(declaration, nodes, interfaces, implemented)
             case ast.NodeDeclaration():
                 yield from _implements(declaration, nodes, interfaces, suggestions)
                 yield from _interface_types_agree(declaration, interfaces)
@@ -100,19 +107,50 @@ def _endpoints_exist(
     interfaces: Collection[str],
     suggestions: Suggestions,
 ) -> Iterator[Diagnostic]:
-    for endpoint in (edge.source, edge.target):
-        if endpoint.text in nodes:
+    for endpoint in (*edge.sources, *edge.targets):
+        if endpoint.text in nodes or endpoint.text in interfaces:
             continue
-        if endpoint.text in interfaces:
-            hint = f"`{endpoint.text}` is an interface; an edge joins node types"
-        else:
-            hint = suggestions.closest(endpoint.text, nodes)
         yield error(
             Rule.UNKNOWN_ENDPOINT,
             endpoint.span,
             f"edge `{edge.name.text}` names the node type `{endpoint.text}`, which does not exist",
-            hint or f"declare it: `node {endpoint.text} {{ ... }}`",
+            suggestions.closest(endpoint.text, (*nodes, *interfaces))
+            or f"declare it: `node {endpoint.text} {{ ... }}`",
         )
+    for names in (edge.sources, edge.targets):
+        yield from _ends_are_distinct(edge, names)
+
+
+def _ends_are_distinct(
+    edge: ast.EdgeDeclaration, names: Sequence[ast.Name]
+) -> Iterator[Diagnostic]:
+    seen: set[str] = set()
+    for name in names:
+        if name.text in seen:
+            yield error(
+                Rule.DUPLICATE_END,
+                name.span,
+                f"edge `{edge.name.text}` names `{name.text}` twice at one end",
+                "remove one",
+            )
+        seen.add(name.text)
+
+
+def _ends_have_nodes(
+    edge: ast.EdgeDeclaration,
+    nodes: Collection[str],
+    interfaces: Collection[str],
+    implemented: Collection[str],
+) -> Iterator[Diagnostic]:
+    for end in (*edge.sources, *edge.targets):
+        if end.text in interfaces and end.text not in nodes and end.text not in implemented:
+            yield error(
+                Rule.UNKNOWN_ENDPOINT,
+                end.span,
+                f"edge `{edge.name.text}` joins nodes of the interface `{end.text}`, "
+                "which no node type implements",
+                f"write `implements {end.text}` in the header of a node type",
+            )
 
 
 def _implements(
@@ -189,9 +227,12 @@ def _interface_types_agree(
 
 _RESERVED: Final = frozenset(LANCE_COLUMNS)
 _SYSTEM: Final = frozenset(SYSTEM_COLUMNS)
+_END_TYPES: Final = frozenset(END_TYPE_COLUMNS.values())
 
 
-def check_properties(declaration: ast.Declaration) -> Iterator[Diagnostic]:
+def check_properties(declaration: ast.Declaration, nodes: Collection[str]) -> Iterator[Diagnostic]:
+    """The names and types of the properties in one body, in a schema with these node types."""
+    yield from _end_types_are_free(declaration, nodes)
     first_names: dict[str, ast.Name] = {}
     for property_declaration in ast.properties_of(declaration):
         name = property_declaration.name
@@ -211,6 +252,25 @@ def check_properties(declaration: ast.Declaration) -> Iterator[Diagnostic]:
             yield from _enum_values(property_declaration.type.core)
         elif resolve_type(property_declaration.type) is None:
             yield from _explain_type(property_declaration.type.core)
+
+
+def _end_types_are_free(
+    declaration: ast.Declaration, nodes: Collection[str]
+) -> Iterator[Diagnostic]:
+    if not isinstance(declaration, ast.EdgeDeclaration):
+        return
+    ends = (declaration.sources, declaration.targets)
+    if not any(len(names) > 1 or names[0].text not in nodes for names in ends):
+        return
+    for prop in ast.properties_of(declaration):
+        if prop.name.text.casefold() in _END_TYPES:
+            yield error(
+                Rule.RESERVED_PROPERTY,
+                prop.name.span,
+                f"the property name `{prop.name.text}` is reserved",
+                "an edge between several node types has `src_type` and `dst_type`; "
+                "choose another name",
+            )
 
 
 def _repeated(name: ast.Name, earlier: ast.Name) -> Diagnostic:
