@@ -24,6 +24,7 @@ from omnigraph.query.expressions import (
     Distance,
     Entity,
     Expression,
+    FunctionCall,
     Fusion,
     IsNull,
     Membership,
@@ -44,6 +45,7 @@ from omnigraph.query.expressions import (
 from omnigraph.query.types import EdgeOf, is_float, is_integer
 from omnigraph.schema.catalog import Catalog
 from tests.query import text_search
+from tests.query.function_values import function_value
 
 
 class EvaluationError(Exception):
@@ -110,6 +112,10 @@ def value_of(  # noqa: C901, PLR0911, PLR0912 - one case per kind
         case Or():
             values = [value_of(one, row, run) for one in each.operands]
             return True if True in values else None if None in values else False
+        case FunctionCall():
+            return function_value(
+                each.function, [value_of(one, row, run) for one in each.arguments]
+            )
         case Distance() | TextScore() | Fusion():
             return score(each, row, run)
         case Aggregate():

@@ -44,6 +44,34 @@ WORDS: Final = (
     "7",
     "d İZ",
 )
+LIKE_PATTERNS: Final = (
+    "a%",
+    "%a",
+    "%a%",
+    "_",
+    "__%",
+    "",
+    "%",
+    "\\%\\_",
+    "%\t%",
+    "É%",
+    "a_c",
+    "%b%c%",
+)
+REGEXES: Final = (
+    "a",
+    "^a",
+    "a$",
+    "^$",
+    "[a-c]+ ",
+    "^.$",
+    "a.*c",
+    "(a|é)b?",
+    "\\d",
+    "^\\W",
+    "b{1,2}",
+)
+SEPARATORS: Final = ("a", " ", "ab", "é", ".", "|", "\t", "日", "\\")
 COMPARISONS: Final = ("=", "!=", "<", "<=", ">", ">=")
 _NUMBERS: Final = sorted(NUMBERS)
 
@@ -130,8 +158,8 @@ class Expressions:
         wanted = NUMBERS if scalar in NUMBERS else frozenset({scalar})
         choice = self.generator.random()
         fields = self.scalars(scope, wanted)
-        if scalar in NUMBERS and depth < 2 and choice < 0.25:
-            return self.arithmetic(scope, depth=depth + 1)
+        if choice < 0.35 and (computed := self._computed(scalar, scope, depth=depth + 1)):
+            return computed
         if fields and choice < 0.65:
             return self.generator.choice(fields).text
         if scalar is Scalar.STRING and choice < 0.75:
@@ -141,6 +169,53 @@ class Expressions:
         if scalar in INTEGERS and choice < 0.75 and (way := self._path(scope)):
             return f"length(${way})"
         return self.literal(scalar)
+
+    def _computed(self, scalar: Scalar, scope: Sequence[Seen], *, depth: int) -> str | None:
+        """An operation or a function that gives this type, if there is one."""
+        if scalar in NUMBERS and depth < 3 and self.generator.random() < 0.7:
+            return self.arithmetic(scope, depth=depth)
+        if scalar is Scalar.STRING and depth < 4 and self.generator.random() < 0.6:
+            return self.text_call(scope, depth=depth)
+        if scalar in INTEGERS and depth < 4:
+            return f"length({self.value(Scalar.STRING, scope, depth=depth)})"
+        return None
+
+    def text_call(self, scope: Sequence[Seen], *, depth: int) -> str:
+        """A function of text that gives text."""
+
+        def text() -> str:
+            return self.value(Scalar.STRING, scope, depth=depth + 1)
+
+        def index() -> str:
+            small = self.scalars(scope, INTEGERS)
+            if small and self.generator.random() < 0.5:
+                return self.generator.choice(small).text
+            return str(self.generator.choice([0, 0, 1, 2, 5, 2**63 - 1]))
+
+        match self.generator.choice(["one", "one", "concat", "part", "part", "replace"]):
+            case "one":
+                return f"{self.generator.choice(['lower', 'upper', 'trim'])}({text()})"
+            case "concat":
+                space = self.generator.choice(["", '" ", '])
+                return f"concat({space}{text()}, {text()})"
+            case "part":
+                count = self.generator.choice(["", f", {index()}"])
+                return f"substring({text()}, {index()}{count})"
+            case _:
+                return f"replace({text()}, {text()}, {text()})"
+
+    def _pattern_test(self, scope: Sequence[Seen]) -> str:
+        text = self.value(Scalar.STRING, scope, depth=1)
+        choice = self.generator.random()
+        if choice < 0.4:
+            return f"like({text}, {self._known_text(LIKE_PATTERNS)})"
+        if choice < 0.8:
+            return f"matches({text}, {self._known_text(REGEXES)})"
+        return f"split({text}, {self._known_text(SEPARATORS)}) contains {self.text_query()}"
+
+    def _known_text(self, pool: Sequence[str]) -> str:
+        text = self.generator.choice(pool)
+        return self.parameter("String", text) if self.generator.random() < 0.3 else spelt(text)
 
     def _type_name(self, scope: Sequence[Seen]) -> str:
         entities = [each.name for each in scope if not each.is_path]
@@ -177,6 +252,7 @@ class Expressions:
         kinds = [
             *(self._compared, self._compared, self._compared, self._null_test, self._member),
             *(self._string_test, self._text_search, self._truth, self._of_path),
+            self._pattern_test,
         ]
         return self.generator.choice(kinds)(scope)
 

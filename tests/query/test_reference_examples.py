@@ -36,6 +36,7 @@ GIVEN: dict[str, Any] = {
     "query": [1.0, 0.0, 0.0, 0.5],
     "bonus": 2,
     "city": None,
+    "pattern": "%@x",
 }
 ROWS: dict[str, list[dict[str, Any]]] = {
     "Person": [

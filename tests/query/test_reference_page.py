@@ -11,10 +11,12 @@ from omnigraph.language.diagnostics import render_all
 from omnigraph.query.checks.calls import FUNCTIONS
 from omnigraph.query.compile import compile_queries
 from omnigraph.query.diagnostics import Rule
+from omnigraph.query.functions import ScalarFunction
 from omnigraph.query.lint import lint_queries
 from omnigraph.query.plan_text import explain
 from omnigraph.query.planning import plan_query
 from omnigraph.schema.format import format_schema
+from tests.query.people import values
 from tests.schema.compiling import compiled
 
 pytestmark = pytest.mark.unit
@@ -57,6 +59,26 @@ def test_the_page_describes_every_rule_and_no_other() -> None:
     described = re.findall(r"^\| `([a-z-]+)` \| .+ \|$", table, re.MULTILINE)
 
     assert described == [rule.value for rule in Rule]
+
+
+def examples() -> list[str]:
+    """The examples in the tables of functions: conditions that are true."""
+    tables = re.findall(r"^\| Function .*\| Example, true \|$\n(?:\|.*\n)+", PAGE, re.MULTILINE)
+    rows = [row for table in tables for row in table.splitlines()[2:]]
+    return [re.findall(r"`([^`]+)`", row.rsplit(" | ", 1)[1])[0] for row in rows]
+
+
+def test_every_scalar_function_has_an_example() -> None:
+    listed = " ".join(examples())
+
+    for function in ScalarFunction:
+        assert f"{function.value}(" in listed
+
+
+def test_the_examples_of_functions_are_true() -> None:
+    columns = ", ".join(f"{text} as c{number}" for number, text in enumerate(examples()))
+
+    assert set(values('$p: Person { id: "ann" }', columns)[0]) == {True}
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -19,6 +19,7 @@ from omnigraph.errors import QueryFailedError
 from omnigraph.query.checks.literals import as_f32
 from omnigraph.query.typed import TypedQuery
 from tests.gate.selection import for_gate
+from tests.query import function_rules
 from tests.query.evaluator import evaluate
 from tests.query.expression_values import EvaluationError
 from tests.spark.query_answers import World, world
@@ -120,25 +121,36 @@ VALUES = [
     "$t.words",
     "$t.doubles",
     "$t.large",
-    "$none",
-    "$none is null",
-    "$t.small = $none",
+    "$null",
+    "$null is null",
+    "$t.small = $null",
     "now()",
     "$moment",
     "1",
     "2.5",
     '"text"',
     "type($t)",
+    "lower($t.name)",
+    "upper($t.name)",
+    "substring($t.name, $t.small, $t.short)",
+    "substring($t.name, $t.long)",
+    "substring($t.name, 0, $t.large)",
+    "length($t.name)",
+    'concat($t.name, "-", $t.name)',
+    "replace($t.name, $t.name, $text)",
+    *(text for text, _ in function_rules.RULES if text not in function_rules.OF_RE2_ALONE),
 ]
 PARAMETERS = (
-    "$some: [I32], $names: [String], $text: String, $float: F64, $none: I32?, $moment: DateTime"
+    "$some: [I32], $names: [String], $text: String, $float: F64, $null: I32?, $moment: DateTime, "
+    f"{function_rules.PARAMETERS}"
 )
 GIVEN = {
+    **function_rules.GIVEN,
     "some": (7, None),
     "names": ("a", "é\U0001f600"),
     "text": "\U0001f600",
     "float": 2.5,
-    "none": None,
+    "null": None,
     "moment": dt.datetime(1000, 1, 1, 0, 0, 0, 1, tzinfo=dt.UTC),
 }
 TOO_LARGE = [

@@ -211,8 +211,8 @@ def test_columns_computed_from_arrow(spark: SparkSession) -> None:
         return pc.greater(pc.utf8_length(batch), 4)
 
     answer = frame.select(
-        arrow_column(sums, sql.col("v"), takes=pa.list_(pa.float32()), gives="double"),
-        arrow_column(is_long, sql.col("n"), takes=pa.string(), gives="boolean"),
+        arrow_column(sums, [sql.col("v")], takes=[pa.list_(pa.float32())], gives="double"),
+        arrow_column(is_long, [sql.col("n")], takes=[pa.string()], gives="boolean"),
         try_long(amount),
         try_remainder(sql.lit(7).cast("bigint"), sql.col("d")),
     ).collect()

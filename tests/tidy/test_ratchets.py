@@ -14,9 +14,9 @@ pytestmark = [pytest.mark.unit, pytest.mark.usefixtures("_parsed_sources")]
 
 IMPORT_SHARE_MAX = 7.0
 """Percent of all lines; the aim is 6."""
-ONE_IMPORTER_MAX = 61
-MODULES_MAX = 395
-PACKAGE_MAX = 18
+ONE_IMPORTER_MAX = 64
+MODULES_MAX = 402
+PACKAGE_MAX = 20
 """Modules in one package; about 15 are enough."""
 PARTICIPLES_MAX = 459
 """Functions named after what they return (`_staged`) instead of what they do (`stage`)."""

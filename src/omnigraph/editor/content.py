@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from omnigraph.language.diagnostics import Diagnostic
+from omnigraph.query.functions import DECLARATIONS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,9 +169,12 @@ FUNCTIONS_EXPLAINED: Final[Mapping[str, tuple[str, str]]] = {
     "date": ('date("2024-05-31") -> Date', "A date, as a literal."),
     "datetime": ('datetime("2024-05-31T12:30:00Z") -> DateTime', "A point in time, as a literal."),
     "type": ("type($x) -> String", "The name of the type of a node or an edge."),
-    "length": ("length($path) -> I32", "The number of edges of a path."),
     "nodes": ("nodes($path) -> [String]", "The ids of the nodes of a path, both ends included."),
     "edges": ("edges($path) -> [String]", "The ids of the edges of a path."),
+    **{
+        function.value: (declaration.shown, declaration.meaning)
+        for function, declaration in DECLARATIONS.items()
+    },
     "search": (
         "search(field: String, words: String) -> Bool",
         "Whether a token of the words is a token of the field.",

@@ -6,6 +6,7 @@ are copied and never read, so only Arrow handles them.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
@@ -14,7 +15,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.expressions.sql import name, quoted, refusal, sql_of
+from omnigraph.engine.expressions.function_sql import add_kernels, quoted
+from omnigraph.engine.expressions.sql import name, refusal, sql_of
 from omnigraph.engine.search import matches
 from omnigraph.errors import QueryFailedError
 from omnigraph.query import expressions as ex
@@ -141,8 +143,15 @@ class RowValues:
 
     def _connection(self) -> duckdb.DuckDBPyConnection:
         if self._opened is None:
+            _add_kernels()
             self._opened = shared_database()
         return self._opened
+
+
+@functools.cache
+def _add_kernels() -> None:
+    """All connections of this process to its database have the kernels afterwards."""
+    add_kernels(shared_database())
 
 
 @contextmanager

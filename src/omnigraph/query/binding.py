@@ -10,7 +10,7 @@ import datetime as dt
 import math
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NoReturn, TypeAlias, TypeGuard, assert_never
 
@@ -20,6 +20,8 @@ from omnigraph.language.diagnostics import did_you_mean, shown
 from omnigraph.query import expressions as ex
 from omnigraph.query import typed as tq
 from omnigraph.query.checks.literals import as_f32
+from omnigraph.query.functions import KNOWN, Accepts, signature_of
+from omnigraph.query.text_patterns import refuse_known
 from omnigraph.query.types import INTEGER_LIMITS, show_with_null
 from omnigraph.schema import catalog as ct
 
@@ -108,6 +110,7 @@ def bind(
         for name, parameter in declared_parameters.items()
     }
     _check_counts(query, values)
+    _check_known_arguments(query, values)
     return BoundParameters(values=values, now=now.astimezone(dt.UTC))
 
 
@@ -305,14 +308,46 @@ def _check_counts(query: tq.TypedQuery, values: Mapping[str, BoundValue]) -> Non
             )
 
 
+@remember_derived(most=_QUERIES_KNOWN)
+def _list_known_arguments(query: tq.TypedQuery) -> tuple[tuple[str, Accepts], ...]:
+    """Parameters that are patterns or separators of functions."""
+    return tuple(
+        dict.fromkeys(
+            (argument.name, accepts)
+            for expression in _expressions(query.body)
+            for part in ex.walk(expression)
+            if isinstance(part, ex.FunctionCall)
+            for argument, accepts in _parameters_of(part)
+            if isinstance(argument, ex.Parameter) and accepts in KNOWN
+        )
+    )
+
+
+def _parameters_of(call: ex.FunctionCall) -> Iterator[tuple[ex.Expression, Accepts]]:
+    signature = signature_of(call.function, [argument.type for argument in call.arguments])
+    assert signature is not None
+    for position, argument in enumerate(call.arguments):
+        yield argument, signature.parameter(position)
+
+
+def _check_known_arguments(query: tq.TypedQuery, values: Mapping[str, BoundValue]) -> None:
+    for name, accepts in _list_known_arguments(query):
+        value = values[name]
+        problem = refuse_known(accepts, value) if isinstance(value, str) else None
+        if problem is not None:
+            raise InvalidInputError(
+                f"parameter ${name} of query {query.name} is not valid: {problem}",
+                next_step=f"Give it {accepts.value.partition(',')[0]}.",
+            )
+
+
 def _expressions(body: tq.TypedRead | tq.TypedWrite) -> list[ex.Expression]:
     if isinstance(body, tq.TypedWrite):
-        changes = [
-            statement
+        return [
+            expression
             for statement in body.statements
-            if not isinstance(statement, tq.InsertStatement)
+            for expression in _expressions_of_statement(statement)
         ]
-        return [change.condition for change in changes]
     expressions = [projection.expression for projection in body.projections]
     expressions += [key.expression for key in body.order]
     expressions += [] if body.ranking is None else [body.ranking]
@@ -320,5 +355,12 @@ def _expressions(body: tq.TypedRead | tq.TypedWrite) -> list[ex.Expression]:
     while pending:
         block = pending.pop()
         expressions += block.filters
+        expressions += [condition for binding in block.bindings for condition in binding.conditions]
         pending += [*block.optionals, *block.negations]
     return expressions
+
+
+def _expressions_of_statement(statement: tq.TypedStatement) -> list[ex.Expression]:
+    assigned = [] if isinstance(statement, tq.DeleteStatement) else [*statement.assignments]
+    values = [assignment.value for assignment in assigned]
+    return values if isinstance(statement, tq.InsertStatement) else [*values, statement.condition]

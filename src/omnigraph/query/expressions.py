@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias, assert_never
 
 from omnigraph.query.ast import BinaryOperator
+from omnigraph.query.functions import ScalarFunction
 from omnigraph.query.types import BOOL, DATETIME, F64, STRING, EntityType, ExpressionType
 from omnigraph.schema.catalog import VectorMetric
 
@@ -186,6 +187,16 @@ class Or:
     type: ExpressionType = BOOL
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionCall:
+    """A scalar function of values of the same row; null if an argument is."""
+
+    function: ScalarFunction
+    arguments: tuple[Expression, ...]
+    type: ExpressionType
+    nullable: bool
+
+
 class TextSearchKind(enum.StrEnum):
     """The text conditions, by their function."""
 
@@ -284,6 +295,7 @@ Expression: TypeAlias = (
     | Not
     | And
     | Or
+    | FunctionCall
     | TextSearch
     | Distance
     | TextScore
@@ -307,6 +319,8 @@ def operands(expression: Expression) -> tuple[Expression, ...]:  # noqa: C901, P
             return expression.item, expression.collection
         case And() | Or():
             return expression.operands
+        case FunctionCall():
+            return expression.arguments
         case TextSearch():
             return (
                 expression.field,

@@ -199,6 +199,8 @@ def text_of(node: ex.Expression) -> str:  # noqa: C901, PLR0911, PLR0912 - one c
         case ex.And() | ex.Or():
             word = " and " if isinstance(node, ex.And) else " or "
             return word.join(_inner(inner) for inner in node.operands)
+        case ex.FunctionCall():
+            return f"{node.function.value}({', '.join(map(text_of, node.arguments))})"
         case ex.TextSearch():
             edits = "" if node.edits is None else f", {text_of(node.edits)}"
             return f"{node.kind.value}({text_of(node.field)}, {text_of(node.query)}{edits})"
@@ -228,6 +230,7 @@ def _inner(expression: ex.Expression) -> str:
         | ex.TypeName
         | ex.Entity
         | ex.PartOfPath
+        | ex.FunctionCall
         | ex.TextSearch
     )
     if isinstance(expression, simple):

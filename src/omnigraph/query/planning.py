@@ -91,6 +91,8 @@ def fold(expression: ex.Expression) -> ex.Expression:  # noqa: C901, PLR0911, PL
             return _junction(ex.And, [fold(inner) for inner in expression.operands], ends=FALSE)
         case ex.Or():
             return _junction(ex.Or, [fold(inner) for inner in expression.operands], ends=TRUE)
+        case ex.FunctionCall():
+            return replace(expression, arguments=tuple(map(fold, expression.arguments)))
         case ex.TextSearch() | ex.Distance() | ex.TextScore() | ex.Fusion():
             return expression
         case ex.Aggregate():

@@ -32,7 +32,7 @@ import importlib
 import signal
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
@@ -169,26 +169,35 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def arrow_column(
-    function: Callable[[pa.Array], pa.Array], column: Column, *, takes: pa.DataType, gives: str
+    function: Callable[..., pa.Array],
+    columns: Sequence[Column],
+    *,
+    takes: Sequence[pa.DataType],
+    gives: str,
 ) -> Column:
-    """A column that tasks compute from Arrow arrays of another.
+    """A column that tasks compute from Arrow arrays of others.
 
-    `takes` are texts, or lists in which no item is null; `gives` is boolean or double.
+    `takes` are single values, or lists in which no item is null; `gives` is a type whose values
+    Spark can read from text.
     """
     functions: Any = sql
     if hasattr(functions, "arrow_udf"):
-        from_arrow: Column = functions.arrow_udf(function, gives)(column)
+        from_arrow: Column = functions.arrow_udf(function, gives)(*columns)
         return from_arrow
 
-    def compute(values: Any) -> Any:
-        missing = values.isna().to_numpy(bool)
-        array = pa.array(values.to_numpy(object), takes, mask=missing, from_pandas=False)
+    def compute(*series: Any) -> Any:
+        arrays = [
+            pa.array(
+                values.to_numpy(object), kind, mask=values.isna().to_numpy(bool), from_pandas=False
+            )
+            for values, kind in zip(series, takes, strict=True)
+        ]
         # As text, because to pandas a NaN is a missing value.
-        return function(array).cast(pa.string()).to_pandas()
+        return function(*arrays).cast(pa.string()).to_pandas()
 
     pandas = importlib.import_module("pandas")  # PySpark needs it, this package does not
-    compute.__annotations__ = {"values": pandas.Series, "return": pandas.Series}
-    text: Column = functions.pandas_udf(compute, "string")(column)
+    compute.__annotations__ = {"series": pandas.Series, "return": pandas.Series}
+    text: Column = functions.pandas_udf(compute, "string")(*columns)
     return text.cast(gives)
 
 
@@ -196,19 +205,19 @@ def try_remainder(dividend: Column, divisor: Column) -> Column:
     """The remainder of integers; null if the divisor is zero."""
     if hasattr(sql, "try_mod"):
         return sql.try_mod(dividend, divisor)
-    return dividend % _once(divisor, lambda value: sql.when(value != 0, value))
+    return dividend % once(divisor, lambda value: sql.when(value != 0, value))
 
 
 def try_long(number: Column) -> Column:
     """A decimal as a long; null if it does not fit."""
     if hasattr(type(number), "try_cast"):
         return number.try_cast(_LONG)
-    return _once(
+    return once(
         number, lambda value: sql.when(value.between(_LONG_MIN, _LONG_MAX), value.cast(_LONG))
     )
 
 
-def _once(column: Column, function: Callable[[Column], Column]) -> Column:
+def once(column: Column, function: Callable[[Column], Column]) -> Column:
     """What a function makes of a value that occurs in it more than once, but is computed once."""
     return sql.transform(sql.array(column), function)[0]
 

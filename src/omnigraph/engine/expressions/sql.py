@@ -16,10 +16,20 @@ import math
 from collections.abc import Callable
 from typing import Final, TypeAlias, assert_never
 
+from omnigraph.engine.expressions.function_sql import (
+    KERNEL_OF,
+    NATIVE,
+    index_text,
+    kernel_call,
+    once,
+    quoted,
+)
 from omnigraph.query import expressions as ex
 from omnigraph.query import types as qt
 from omnigraph.query.ast import BinaryOperator
 from omnigraph.query.binding import BoundParameters, BoundValue
+from omnigraph.query.functions import ScalarFunction
+from omnigraph.query.text_patterns import like_regex
 from omnigraph.schema import catalog as ct
 
 _SQL_TYPES: Final = {
@@ -109,11 +119,6 @@ def scalar_literal(  # noqa: PLR0911 - one per type
             return f"CAST('{plain.isoformat(sep=' ')}+00' AS TIMESTAMPTZ)"
         case _:
             assert_never(scalar)
-
-
-def quoted(text: str) -> str:
-    """A string as SQL spells it; only the quote is escaped."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def name(text: str) -> str:
@@ -211,17 +216,38 @@ class _Sql:
                 return "(" + " AND ".join(map(self.of, expression.operands)) + ")"
             case ex.Or():
                 return "(" + " OR ".join(map(self.of, expression.operands)) + ")"
+            case ex.FunctionCall():
+                return self._call(expression)
             case ex.Aggregate():
                 raise AssertionError("an aggregate is a value of a group")
             case _:
                 assert_never(expression)
+
+    def _call(self, call: ex.FunctionCall) -> str:
+        texts = [self.of(argument) for argument in call.arguments]
+        match call.function:
+            case ScalarFunction.SUBSTRING:
+                texts[1:] = [
+                    index_text(text, simple=_is_simple(argument))
+                    for text, argument in zip(texts[1:], call.arguments[1:], strict=True)
+                ]
+            case ScalarFunction.SPLIT if self._known(call.arguments[1]) is None:
+                return literal(None, call.type)
+            case ScalarFunction.LIKE:
+                pattern = self._known(call.arguments[1])
+                regex = like_regex(pattern) if isinstance(pattern, str) else None
+                texts[1] = literal(regex, qt.STRING)
+            case _:
+                pass
+        kernel = KERNEL_OF.get(call.function)
+        return NATIVE[call.function](texts) if kernel is None else kernel_call(kernel, texts)
 
     def _arithmetic(self, arithmetic: ex.Arithmetic) -> str:
         operator = arithmetic.operator
         if arithmetic.operator is BinaryOperator.DIVIDE or not qt.is_integer(arithmetic.type):
             left, right = self._double(arithmetic.left), self._double(arithmetic.right)
             if operator is BinaryOperator.DIVIDE:
-                right = f"nullif({right}, CAST('0' AS DOUBLE))"
+                right = _not_zero(right, "CAST('0' AS DOUBLE)", arithmetic.right)
             return f"({left} {operator.value} {right})"
         # The remainder of the smallest BIGINT by -1 is 0, but DuckDB divides first.
         wide = operator is BinaryOperator.REMAINDER or ct.Scalar.U64 in (
@@ -233,7 +259,7 @@ class _Sql:
             f"CAST({self.of(side)} AS {kind})" for side in (arithmetic.left, arithmetic.right)
         )
         if operator is BinaryOperator.REMAINDER:
-            right = f"nullif({right}, 0)"
+            right = _not_zero(right, "0", arithmetic.right)
         result = f"({left} {operator.value} {right})"
         return f"CAST({result} AS BIGINT)" if wide else result
 
@@ -320,6 +346,18 @@ class _Sql:
         if not literals:
             return f"CASE WHEN {wanted} IS NULL THEN NULL ELSE false END"
         return f"({wanted} IN ({', '.join(literals)}))"
+
+
+def _is_simple(expression: ex.Expression) -> bool:
+    """Whether the text of an expression may be repeated."""
+    return isinstance(
+        expression, ex.Constant | ex.Parameter | ex.PropertyOf | ex.TypeName | ex.PartOfPath
+    )
+
+
+def _not_zero(text: str, zero: str, divisor: ex.Expression) -> str:
+    """A divisor that is null instead of zero; DuckDB computes the operand of `nullif` twice."""
+    return once(text, lambda value: f"nullif({value}, {zero})", simple=_is_simple(divisor))
 
 
 def _fits(value: BoundValue, kind: ct.Scalar | None) -> bool:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 
+from omnigraph.engine.expressions.function_sql import add_kernels
 from omnigraph.engine.expressions.sql import refusal
 from omnigraph.engine.frames import Column
 from omnigraph.engine.run import Run, out_of_memory, out_of_time
@@ -222,13 +223,14 @@ class _Engines:
 
     def _engine(self, memory: int) -> duckdb.DuckDBPyConnection:
         if memory not in self._engines:
-            self._engines[memory] = open_database(
+            opened = open_database(
                 settings={
                     "memory_limit": f"{memory}B",
                     # Each holds blocks of its own: with little memory few of them can work at all.
                     "threads": str(max(1, min(os.cpu_count() or 1, memory // _MEMORY_PER_THREAD))),
                 }
             )
+            self._engines[memory] = add_kernels(opened)
         self._engines.move_to_end(memory)
         while len(self._engines) > _ENGINES_MAX:
             oldest, _ = self._engines.popitem(last=False)

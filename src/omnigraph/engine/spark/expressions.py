@@ -37,6 +37,7 @@ from omnigraph.engine.search import (
     words_of,
 )
 from omnigraph.engine.spark import rows as spark_rows
+from omnigraph.engine.spark.function_columns import function_column
 from omnigraph.engine.spark.literals import known_column, spark_type_of
 from omnigraph.errors import InvalidInputError
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
@@ -290,7 +291,7 @@ def _compute(
     function: Callable[[pa.Array], pa.Array], kind: str, column: Column, takes: pa.DataType = _TEXTS
 ) -> Column:
     with without_noise():
-        return arrow_column(function, column, takes=takes, gives=kind)
+        return arrow_column(function, [column], takes=[takes], gives=kind)
 
 
 _COMPARISONS: Final[dict[BinaryOperator, Callable[[Column, Column], Column]]] = {
@@ -337,6 +338,9 @@ class Expressions:
                 return _balanced(
                     [self.column(operand, rows) for operand in expression.operands], or_
                 )
+            case ex.FunctionCall():
+                columns = [self.column(argument, rows) for argument in expression.arguments]
+                return function_column(expression, columns, self._run.parameters)
             case ex.TextSearch():
                 return self._searches.matching(expression, rows)
             case ex.Distance() | ex.TextScore() | ex.Fusion():

@@ -13,20 +13,20 @@ Invariants:
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 from omnigraph.query import ast
 from omnigraph.query import expressions as ex
 from omnigraph.query import types as qt
 from omnigraph.query.checks.literals import date_constant, datetime_constant, fit_vector
+from omnigraph.query.checks.scalar_calls import Infer, infer_function
 from omnigraph.query.checks.scope import ExpressionContext, Scope
 from omnigraph.query.diagnostics import Rule
+from omnigraph.query.functions import ARGUMENTS_MAX, DECLARATIONS, ScalarFunction
 from omnigraph.schema import catalog as ct
 from omnigraph.schema.indexes import declared_indexes
-
-Infer: TypeAlias = Callable[[ast.Expression, Scope, ExpressionContext], ex.Expression | None]
 
 
 class Family(enum.Enum):
@@ -60,6 +60,15 @@ FUNCTIONS: Final[Mapping[str, FunctionShape]] = {
             family=Family.VALUE, fewest=1, most=1, usage=f"{part.value}($path)"
         )
         for part in ex.PathPart
+    },
+    **{
+        function.value: FunctionShape(
+            family=Family.VALUE,
+            fewest=declaration.fewest,
+            most=declaration.most,
+            usage=declaration.usage,
+        )
+        for function, declaration in DECLARATIONS.items()
     },
     "search": FunctionShape(
         family=Family.CONDITION, fewest=2, most=2, usage='search($p.title, "words")'
@@ -321,6 +330,8 @@ def _arm(
     return arm
 
 
+_SCALAR_FUNCTIONS: Final = frozenset(ScalarFunction)
+_PARTS_OF_PATHS: Final = frozenset(ex.PathPart)
 _DISTINCT: Final = frozenset({ex.AggregateFunction.COUNT, ex.AggregateFunction.COLLECT})
 
 
@@ -378,13 +389,23 @@ def _has_shape(call: ast.Call, shape: FunctionShape, scope: Scope) -> bool:
     distinct_fits = not call.distinct or name.text in _DISTINCT
     if not call.star and distinct_fits and shape.fewest <= len(call.arguments) <= shape.most:
         return True
-    scope.findings.error(
-        Rule.FUNCTION_ARGUMENTS,
-        call.span,
-        f"`{name.text}` is called with the wrong arguments",
-        f"write `{shape.usage}`",
-    )
+    message = f"`{name.text}` is called with the wrong arguments"
+    if not call.star and distinct_fits:
+        count, wanted = len(call.arguments), _count_text(shape)
+        message = f"`{name.text}` takes {wanted}, found {count or 'none'}"
+    scope.findings.error(Rule.FUNCTION_ARGUMENTS, call.span, message, f"write `{shape.usage}`")
     return False
+
+
+def _count_text(shape: FunctionShape) -> str:
+    """How many arguments a function takes."""
+    if shape.most == 0:
+        return "no arguments"
+    if shape.fewest == shape.most:
+        return f"{shape.most} argument{'s' if shape.most > 1 else ''}"
+    if shape.most >= ARGUMENTS_MAX:
+        return f"at least {shape.fewest} arguments"
+    return f"{shape.fewest} to {shape.most} arguments"
 
 
 def _value(call: ast.Call, scope: Scope, infer: Infer) -> ex.Expression | None:
@@ -392,7 +413,18 @@ def _value(call: ast.Call, scope: Scope, infer: Infer) -> ex.Expression | None:
         return ex.Now()
     if call.function.text in ("date", "datetime"):
         return _date(call, scope, infer)
+    if call.function.text in _SCALAR_FUNCTIONS and not _is_of_path(call, scope):
+        return infer_function(call, scope, infer)
     return _of_variable(call, scope, infer)
+
+
+def _is_of_path(call: ast.Call, scope: Scope) -> bool:
+    """Whether a function that values and paths share is called with a path."""
+    argument = call.arguments[0]
+    if call.function.text not in _PARTS_OF_PATHS or not isinstance(argument, ast.VariableUse):
+        return False
+    bound = scope.variables.get(argument.name.text)
+    return bound is not None and isinstance(bound.type, qt.PathOf)
 
 
 def _date(call: ast.Call, scope: Scope, infer: Infer) -> ex.Constant | None:

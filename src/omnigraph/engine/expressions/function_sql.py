@@ -1,0 +1,139 @@
+"""Scalar functions as SQL of DuckDB: native functions as text, kernels as functions of a database.
+
+Invariants:
+- An argument occurs once in the text of a call, so that nested calls stay small.
+- A database has all kernels or none. A strict kernel raises where a value is refused; the other
+  form of it gives null.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.engine.expressions.kernels import KERNELS, Kernel, find_refusals
+from omnigraph.query.functions import ScalarFunction
+
+if TYPE_CHECKING:
+    import duckdb
+
+TRIMMED: Final = "".join(
+    map(
+        chr,
+        (
+            *range(0x9, 0xE),
+            *(0x20, 0x85, 0xA0, 0x1680),
+            *range(0x2000, 0x200B),
+            *(0x2028, 0x2029, 0x202F, 0x205F, 0x3000),
+        ),
+    )
+)
+"""The code points with the property White_Space."""
+INDEX_MAX: Final = 2**31 - 2
+"""No text has more characters."""
+REFUSED: Final = "omnigraph refuses a value"
+"""How an error begins that a call in SQL raises; what follows says why."""
+
+_Text: TypeAlias = Callable[[Sequence[str]], str]
+
+
+def quoted(text: str) -> str:
+    """A string as SQL spells it; only the quote is escaped."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def once(text: str, body: Callable[[str], str], *, simple: bool) -> str:
+    """A body that mentions a value more than once; one that is not simple is computed once."""
+    return body(text) if simple else f"list_transform([{text}], lambda v: {body('v')})[1]"
+
+
+def index_text(text: str, *, simple: bool) -> str:
+    """An index that is null if it is negative, and not beyond every text."""
+
+    def body(value: str) -> str:
+        return (
+            f"CASE WHEN {value} < 0 THEN NULL WHEN {value} > {INDEX_MAX} THEN {INDEX_MAX}"
+            f" ELSE CAST({value} AS BIGINT) END"
+        )
+
+    return once(text, body, simple=simple)
+
+
+def _substring(arguments: Sequence[str]) -> str:
+    text, start, *count = arguments
+    return f"substring({', '.join([text, f'({start}) + 1', *(f'({item})' for item in count)])})"
+
+
+NATIVE: Final[Mapping[ScalarFunction, _Text]] = {
+    ScalarFunction.TRIM: lambda arguments: f"trim({arguments[0]}, {quoted(TRIMMED)})",
+    ScalarFunction.LENGTH: lambda arguments: f"length({arguments[0]})",
+    ScalarFunction.CONCAT: lambda arguments: f"({' || '.join(arguments)})",
+    ScalarFunction.SUBSTRING: _substring,
+    ScalarFunction.REPLACE: lambda arguments: f"replace({', '.join(arguments)})",
+    ScalarFunction.SPLIT: lambda arguments: f"string_split({', '.join(arguments)})",
+}
+"""The text of a call, from the texts of its arguments."""
+
+KERNEL_OF: Final[Mapping[ScalarFunction, Kernel]] = {
+    ScalarFunction.LOWER: Kernel.LOWER,
+    ScalarFunction.UPPER: Kernel.UPPER,
+    ScalarFunction.LIKE: Kernel.MATCHES,
+    ScalarFunction.MATCHES: Kernel.MATCHES,
+}
+
+_SQL_TYPES: Final[Mapping[pa.DataType, str]] = {
+    pa.string(): "VARCHAR",
+    pa.bool_(): "BOOLEAN",
+}
+
+
+def kernel_call(kernel: Kernel, arguments: Sequence[str], *, strict: bool = False) -> str:
+    """The text of a call of a kernel; a strict one raises where it would give null."""
+    return f"{_name(kernel, strict=strict)}({', '.join(arguments)})"
+
+
+def add_kernels(database: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+    """The database, with every kernel as a function of all its connections."""
+    from duckdb.func import FunctionNullHandling, PythonUDFType  # imported by what has a database
+
+    for kernel, function in KERNELS.items():
+        for strict in (False, True) if function.can_fail else (False,):
+            database.create_function(
+                _name(kernel, strict=strict),
+                _callable(kernel, strict=strict),
+                [_SQL_TYPES[kind] for kind in function.takes],
+                _SQL_TYPES[function.gives],
+                type=PythonUDFType.ARROW,
+                null_handling=FunctionNullHandling.SPECIAL,
+            )
+    return database
+
+
+def _name(kernel: Kernel, *, strict: bool) -> str:
+    return f"omnigraph_{'strict_' if strict else ''}{kernel.value}"
+
+
+@functools.cache  # DuckDB does not keep it: without a reference a call crashes the process
+def _callable(kernel: Kernel, *, strict: bool) -> Callable[..., pa.Array]:
+    function = KERNELS[kernel]
+
+    @functools.wraps(function.compute)  # DuckDB counts the parameters
+    def compute(*columns: pa.ChunkedArray) -> pa.Array:
+        arrays = [column.combine_chunks() for column in columns]
+        result = function.compute(*arrays)
+        if strict:
+            _require_none_refused(result, arrays)
+        return result
+
+    return compute
+
+
+def _require_none_refused(result: pa.Array, arguments: Sequence[pa.Array]) -> None:
+    refused = find_refusals(result, arguments)
+    if pc.any(refused, min_count=0).as_py():
+        at = pc.index(refused, True).as_py()
+        raise ValueError(f"{REFUSED}: {arguments[0][at].as_py()!r:.80}")

@@ -1,0 +1,105 @@
+"""Checks calls of scalar functions against their declarations.
+
+Invariant: a checked call fits one signature, and the values of arguments that must be known before
+the run are valid, those of parameters excepted, which are checked when the query is bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from omnigraph.query import ast
+from omnigraph.query import expressions as ex
+from omnigraph.query import types as qt
+from omnigraph.query.checks.scope import ExpressionContext, Scope
+from omnigraph.query.diagnostics import Rule
+from omnigraph.query.functions import (
+    DECLARATIONS,
+    KNOWN,
+    Accepts,
+    FunctionDeclaration,
+    ScalarFunction,
+    Signature,
+    accepts_type,
+    signature_of,
+)
+from omnigraph.query.text_patterns import refuse_known
+
+Infer: TypeAlias = Callable[[ast.Expression, Scope, ExpressionContext], ex.Expression | None]
+
+
+def infer_function(call: ast.Call, scope: Scope, infer: Infer) -> ex.FunctionCall | None:
+    """The typed form of a call whose number of arguments fits."""
+    function = ScalarFunction(call.function.text)
+    declaration = DECLARATIONS[function]
+    inferred = [infer(argument, scope, ExpressionContext.INSIDE) for argument in call.arguments]
+    arguments = tuple(argument for argument in inferred if argument is not None)
+    if len(arguments) < len(inferred):
+        return None
+    types = [argument.type for argument in arguments]
+    signature = signature_of(function, types)
+    if signature is None:
+        _report_type(call, declaration, types, scope)
+        return None
+    if not _check_known_arguments(call, signature, arguments, scope):
+        return None
+    return ex.FunctionCall(
+        function=function,
+        arguments=arguments,
+        type=types[0] if signature.result is None else signature.result,
+        nullable=signature.gives_null or any(argument.nullable for argument in arguments),
+    )
+
+
+def _report_type(
+    call: ast.Call,
+    declaration: FunctionDeclaration,
+    types: Sequence[qt.ExpressionType],
+    scope: Scope,
+) -> None:
+    """A finding about the first argument that no signature takes."""
+    candidates = [
+        one for one in declaration.signatures if one.fewest <= len(types) <= one.most
+    ] or list(declaration.signatures)
+    for position, argument in enumerate(types):
+        fitting = [one for one in candidates if accepts_type(one.parameter(position), argument)]
+        if not fitting:
+            wanted = dict.fromkeys(one.parameter(position).value for one in candidates)
+            _report(
+                call,
+                position,
+                f"`{call.function.text}` takes {' or '.join(wanted)}, found {qt.show(argument)}",
+                scope,
+            )
+            return
+        candidates = fitting
+
+
+def _check_known_arguments(
+    call: ast.Call, signature: Signature, arguments: Sequence[ex.Expression], scope: Scope
+) -> bool:
+    for position, argument in enumerate(arguments):
+        problem = _refuse(signature.parameter(position), argument, call.function.text)
+        if problem is not None:
+            _report(call, position, problem, scope)
+            return False
+    return True
+
+
+def _refuse(accepts: Accepts, argument: ex.Expression, function: str) -> str | None:
+    if accepts in KNOWN and not isinstance(argument, ex.Constant | ex.Parameter):
+        return f"`{function}` takes {accepts.value} here"
+    if not isinstance(argument, ex.Constant):
+        return None
+    value = argument.value
+    if accepts is Accepts.INDEX and isinstance(value, int) and value < 0:
+        return f"`{function}` takes {accepts.value}, found {value}"
+    return refuse_known(accepts, value) if isinstance(value, str) else None
+
+
+def _report(call: ast.Call, position: int, message: str, scope: Scope) -> None:
+    usage = DECLARATIONS[ScalarFunction(call.function.text)].usage
+    scope.findings.error(
+        Rule.FUNCTION_ARGUMENTS, call.arguments[position].span, message, f"write `{usage}`"
+    )

@@ -1,0 +1,214 @@
+"""The scalar functions of the language: one declaration each, and what their arguments may be.
+
+To add a function, add a member of `ScalarFunction` and its row in `DECLARATIONS`, and its value in
+one place of every evaluator: for a native function `engine/expressions/function_sql.py` and
+`engine/spark/function_columns.py`, for a kernel `engine/expressions/kernels.py`. The definition
+that tests compare them with is `tests/query/function_values.py`.
+
+Invariants:
+- A value depends on the arguments alone: no locale, no time zone, no setting of a session.
+- A null argument gives null. A function that gives null for other arguments too declares it.
+- A native function is written in the SQL of each engine. A kernel is one function over Arrow
+  arrays, which every engine calls.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, assert_never
+
+from omnigraph.query import types as qt
+
+ARGUMENTS_MAX: Final = 100
+
+
+class ScalarFunction(enum.StrEnum):
+    """The scalar functions, by their name."""
+
+    LOWER = "lower"
+    UPPER = "upper"
+    TRIM = "trim"
+    LENGTH = "length"
+    CONCAT = "concat"
+    SUBSTRING = "substring"
+    REPLACE = "replace"
+    SPLIT = "split"
+    LIKE = "like"
+    MATCHES = "matches"
+
+
+class Evaluation(enum.Enum):
+    """How engines compute a function."""
+
+    NATIVE = "native"
+    KERNEL = "kernel"
+
+
+class Accepts(enum.Enum):
+    """What an argument may be; the value is its name in messages."""
+
+    TEXT = "a String"
+    INDEX = "an integer, 0 or more"
+    SEPARATOR = "a String that is not empty, as a literal or a parameter"
+    LIKE_PATTERN = "a pattern, as a literal or a parameter"
+    REGEX = "a regular expression, as a literal or a parameter"
+
+
+KNOWN: Final = frozenset({Accepts.SEPARATOR, Accepts.LIKE_PATTERN, Accepts.REGEX})
+"""Arguments whose value is known before anything is read, and checked then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """The types of arguments, and of the value; without `result` it is that of the first argument.
+
+    The last `optional` parameters may be omitted. If `repeated`, more arguments like the last may
+    follow.
+    """
+
+    parameters: tuple[Accepts, ...]
+    result: qt.ExpressionType | None
+    optional: int = 0
+    repeated: bool = False
+    gives_null: bool = False
+
+    @property
+    def fewest(self) -> int:
+        return len(self.parameters) - self.optional
+
+    @property
+    def most(self) -> int:
+        return ARGUMENTS_MAX if self.repeated else len(self.parameters)
+
+    def parameter(self, position: int) -> Accepts:
+        return self.parameters[min(position, len(self.parameters) - 1)]
+
+    def fits(self, types: Sequence[qt.ExpressionType]) -> bool:
+        return self.fewest <= len(types) <= self.most and all(
+            accepts_type(self.parameter(position), argument)
+            for position, argument in enumerate(types)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionDeclaration:
+    """A function; of several signatures the first that fits the arguments counts."""
+
+    signatures: tuple[Signature, ...]
+    evaluation: Evaluation
+    usage: str
+    shown: str
+    meaning: str
+
+    @property
+    def fewest(self) -> int:
+        return min(signature.fewest for signature in self.signatures)
+
+    @property
+    def most(self) -> int:
+        return max(signature.most for signature in self.signatures)
+
+
+def accepts_type(accepts: Accepts, argument: qt.ExpressionType) -> bool:
+    """Whether a parameter takes arguments of a type."""
+    match accepts:
+        case Accepts.TEXT | Accepts.SEPARATOR | Accepts.LIKE_PATTERN | Accepts.REGEX:
+            return qt.is_text(argument)
+        case Accepts.INDEX:
+            return qt.is_integer(argument)
+        case _:
+            assert_never(accepts)
+
+
+_TEXT: Final = (Accepts.TEXT,)
+
+DECLARATIONS: Final[Mapping[ScalarFunction, FunctionDeclaration]] = {
+    ScalarFunction.LOWER: FunctionDeclaration(
+        signatures=(Signature(parameters=_TEXT, result=qt.STRING),),
+        evaluation=Evaluation.KERNEL,
+        usage="lower($p.name)",
+        shown="lower(text: String) -> String",
+        meaning="Every character in lower case, one for one; the same in every locale.",
+    ),
+    ScalarFunction.UPPER: FunctionDeclaration(
+        signatures=(Signature(parameters=_TEXT, result=qt.STRING),),
+        evaluation=Evaluation.KERNEL,
+        usage="upper($p.name)",
+        shown="upper(text: String) -> String",
+        meaning="Every character in upper case, one for one; the same in every locale.",
+    ),
+    ScalarFunction.TRIM: FunctionDeclaration(
+        signatures=(Signature(parameters=_TEXT, result=qt.STRING),),
+        evaluation=Evaluation.NATIVE,
+        usage="trim($p.name)",
+        shown="trim(text: String) -> String",
+        meaning="The text without white space at both ends.",
+    ),
+    ScalarFunction.LENGTH: FunctionDeclaration(
+        signatures=(Signature(parameters=_TEXT, result=qt.I64),),
+        evaluation=Evaluation.NATIVE,
+        usage="length($p.name)",
+        shown="length($path) -> I32 | length(text: String) -> I64",
+        meaning="The number of edges of a path, or of code points of a text.",
+    ),
+    ScalarFunction.CONCAT: FunctionDeclaration(
+        signatures=(
+            Signature(parameters=(Accepts.TEXT, Accepts.TEXT), result=qt.STRING, repeated=True),
+        ),
+        evaluation=Evaluation.NATIVE,
+        usage='concat($p.name, " ", $p.email)',
+        shown="concat(text: String, text: String, ...) -> String",
+        meaning="The texts one after another; null if one of them is.",
+    ),
+    ScalarFunction.SUBSTRING: FunctionDeclaration(
+        signatures=(
+            Signature(
+                parameters=(Accepts.TEXT, Accepts.INDEX, Accepts.INDEX),
+                result=qt.STRING,
+                optional=1,
+                gives_null=True,
+            ),
+        ),
+        evaluation=Evaluation.NATIVE,
+        usage="substring($p.name, 0, 3)",
+        shown="substring(text: String, start: I64 [, count: I64]) -> String",
+        meaning="`count` code points after the first `start`, or all; null if one is negative.",
+    ),
+    ScalarFunction.REPLACE: FunctionDeclaration(
+        signatures=(
+            Signature(parameters=(Accepts.TEXT, Accepts.TEXT, Accepts.TEXT), result=qt.STRING),
+        ),
+        evaluation=Evaluation.NATIVE,
+        usage='replace($p.name, "-", " ")',
+        shown="replace(text: String, part: String, by: String) -> String",
+        meaning="The text with every `part` replaced; unchanged if `part` is empty.",
+    ),
+    ScalarFunction.SPLIT: FunctionDeclaration(
+        signatures=(Signature(parameters=(Accepts.TEXT, Accepts.SEPARATOR), result=qt.STRINGS),),
+        evaluation=Evaluation.NATIVE,
+        usage='split($p.name, " ")',
+        shown="split(text: String, separator: String) -> [String]",
+        meaning="The parts between separators, empty ones included.",
+    ),
+    ScalarFunction.LIKE: FunctionDeclaration(
+        signatures=(Signature(parameters=(Accepts.TEXT, Accepts.LIKE_PATTERN), result=qt.BOOL),),
+        evaluation=Evaluation.KERNEL,
+        usage='like($p.name, "A%")',
+        shown="like(text: String, pattern: String) -> Bool",
+        meaning=r"Whether the whole text fits: `%` is any text, `_` one code point, `\` escapes.",
+    ),
+    ScalarFunction.MATCHES: FunctionDeclaration(
+        signatures=(Signature(parameters=(Accepts.TEXT, Accepts.REGEX), result=qt.BOOL),),
+        evaluation=Evaluation.KERNEL,
+        usage='matches($p.name, "^[A-Z]")',
+        shown="matches(text: String, pattern: String) -> Bool",
+        meaning="Whether an RE2 regular expression occurs in the text; `^` and `$` anchor it.",
+    ),
+}
+
+
+def signature_of(function: ScalarFunction, types: Sequence[qt.ExpressionType]) -> Signature | None:
+    """The signature that arguments of these types fit."""
+    return next((one for one in DECLARATIONS[function].signatures if one.fits(types)), None)

@@ -1,0 +1,72 @@
+"""Patterns of text conditions: what is wrong with one, and `like` as a regular expression.
+
+Invariant: every pattern that is not refused is an RE2 expression, which is matched in time linear
+in the text.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, assert_never
+
+from omnigraph.query.functions import Accepts
+
+PATTERN_CHARACTERS_MAX: Final = 1000
+_LIKE_ITEM: Final = re.compile(r"\\[%_\\]|[^\\]", re.DOTALL)
+_IN_REGEX: Final = re.compile(r"[^0-9A-Za-z\s\x80-\U0010ffff]")
+
+
+def refuse_known(accepts: Accepts, value: str) -> str | None:
+    """What is wrong with an argument whose value is known; None if nothing is."""
+    match accepts:
+        case Accepts.SEPARATOR:
+            return None if value else "a separator cannot be empty"
+        case Accepts.LIKE_PATTERN:
+            if len(value) > PATTERN_CHARACTERS_MAX:
+                return _too_long(value)
+            if re.fullmatch(rf"(?:{_LIKE_ITEM.pattern})*", value, re.DOTALL) is None:
+                return r"in a pattern `\` is followed by `%`, `_` or `\`"
+            return None
+        case Accepts.REGEX:
+            return _too_long(value) if len(value) > PATTERN_CHARACTERS_MAX else refuse_regex(value)
+        case Accepts.TEXT | Accepts.INDEX:
+            return None
+        case _:
+            assert_never(accepts)
+
+
+def refuse_regex(source: str) -> str | None:
+    """Why a text is not an RE2 expression; None if it is one."""
+    # Most queries have no pattern, and an editor or a linter needs nothing else of Arrow.
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    try:
+        # Arrow compiles the pattern only when there is a value to match it with.
+        pc.match_substring_regex(pa.array([""], pa.string()), pattern=source)
+    except pa.ArrowInvalid as refused:
+        reason = str(refused).removeprefix("Invalid regular expression: ")
+        if reason.startswith("invalid perl operator: (?"):
+            return "look-around does not exist in RE2 regular expressions"
+        return f"this is not an RE2 regular expression: {reason[:120]}"
+    return None
+
+
+def like_regex(pattern: str) -> str:
+    """The RE2 expression that matches the texts a `like` pattern fits."""
+    parts = [_item_regex(item) for item in _LIKE_ITEM.findall(pattern)]
+    return rf"(?s)\A{''.join(parts)}\z"
+
+
+def _item_regex(item: str) -> str:
+    match item:
+        case "%":
+            return ".*"
+        case "_":
+            return "."
+        case _:
+            return _IN_REGEX.sub(r"\\\g<0>", item[-1])
+
+
+def _too_long(value: str) -> str:
+    return f"a pattern has at most {PATTERN_CHARACTERS_MAX} characters, found {len(value)}"

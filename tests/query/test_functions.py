@@ -1,0 +1,207 @@
+"""Scalar functions: every rule, every character, and that no function lacks an evaluator."""
+
+from __future__ import annotations
+
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from omnigraph.engine.expressions import function_sql, letter_case
+from omnigraph.engine.expressions.kernels import KERNELS, Kernel
+from omnigraph.engine.spark import function_columns
+from omnigraph.errors import InvalidInputError
+from omnigraph.graph import Graph
+from omnigraph.query.functions import DECLARATIONS, Evaluation, ScalarFunction
+from omnigraph.query.text_patterns import PATTERN_CHARACTERS_MAX
+from omnigraph.runner.databases import open_database
+from tests.query.answers import alike, plain
+from tests.query.function_rules import GIVEN, OF_RE2_ALONE, PARAMETERS, RULES
+from tests.query.function_values import VALUES, WHITE_SPACE, simple_lower, simple_upper
+from tests.query.letter_case_runs import runs_of
+from tests.query.people import ask
+from tests.query.people_on_disk import people_on_disk
+
+pytestmark = pytest.mark.unit
+
+ONE_PERSON = '$p: Person { id: "ann" }'
+CHARACTERS = [chr(code) for code in range(1, 0x20000) if not 0xD800 <= code < 0xE000]
+"""All that have a case or are white space, and many that do not."""
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    return people_on_disk(tmp_path_factory.mktemp("people"))
+
+
+def _columns(texts: list[str]) -> str:
+    return ", ".join(f"{text} as c{number}" for number, text in enumerate(texts))
+
+
+def _wrong(rules: list[tuple[str, Any]], row: dict[str, Any]) -> list[Any]:
+    return [
+        (text, value, row[f"c{number}"])
+        for number, (text, value) in enumerate(rules)
+        if not alike(plain(row[f"c{number}"]), value)
+    ]
+
+
+def test_the_evaluator_defines_every_rule() -> None:
+    rules = [rule for rule in RULES if rule[0] not in OF_RE2_ALONE]
+    answer = ask(ONE_PERSON, _columns([text for text, _ in rules]), "", PARAMETERS, **GIVEN)
+
+    assert _wrong(rules, answer.rows[0]) == []
+
+
+def test_the_local_engine_has_every_rule(people: Graph) -> None:
+    rules = list(RULES)
+    columns = _columns([text for text, _ in rules])
+    text = f"query q({PARAMETERS}) {{ match {{ {ONE_PERSON} }} return {{ {columns} }} }}"
+
+    (row,) = people.query(text, dict(GIVEN)).to_pylist()
+
+    assert _wrong(rules, row) == []
+
+
+def test_every_function_is_declared_and_has_each_evaluator_once() -> None:
+    native = {
+        function
+        for function, declaration in DECLARATIONS.items()
+        if declaration.evaluation is Evaluation.NATIVE
+    }
+
+    assert DECLARATIONS.keys() == VALUES.keys() == set(ScalarFunction)
+    assert function_sql.NATIVE.keys() == function_columns.NATIVE.keys() == native
+    assert function_sql.KERNEL_OF.keys() == set(ScalarFunction) - native
+    assert KERNELS.keys() == set(Kernel)
+
+
+def test_every_function_has_a_rule() -> None:
+    for function in ScalarFunction:
+        assert any(f"{function.value}(" in text for text, _ in RULES)
+
+
+# Every character
+
+
+def test_the_table_of_letter_case_is_that_of_unicode_14() -> None:
+    """A newer Python has more letters with two cases; the table does not follow it."""
+    for table, mapping in (
+        (letter_case.lower_case(), simple_lower),
+        (letter_case.upper_case(), simple_upper),
+    ):
+        changed = {ord(one): ord(mapping(one)) for one in CHARACTERS if mapping(one) != one}
+        assert table.items() <= changed.items()
+        if unicodedata.unidata_version == "14.0.0":
+            assert table == changed
+
+
+@pytest.mark.skipif(unicodedata.unidata_version != "14.0.0", reason="it prints another version")
+def test_the_runs_of_the_table_are_those_that_are_printed() -> None:
+    assert letter_case._LOWER.split() == runs_of(simple_lower).split()
+    assert letter_case._UPPER.split() == runs_of(simple_upper).split()
+
+
+def test_a_kernel_changes_the_case_of_every_character() -> None:
+    texts = pa.array([*CHARACTERS, None, "", "aB\U00010428Ç"])
+
+    for kernel, mapping in ((Kernel.LOWER, simple_lower), (Kernel.UPPER, simple_upper)):
+        if unicodedata.unidata_version == "14.0.0":
+            found = KERNELS[kernel].compute(texts).to_pylist()
+            assert found[: len(CHARACTERS)] == [mapping(one) for one in CHARACTERS]
+            assert found[len(CHARACTERS) :] == [None, "", "".join(map(mapping, "aB\U00010428Ç"))]
+
+
+def test_white_space_is_trimmed_and_no_other_character_is() -> None:
+    database = open_database()
+    database.register("texts", pa.table({"t": [f"{one}a{one}" for one in CHARACTERS]}))
+    call = function_sql.NATIVE[ScalarFunction.TRIM](["t"])
+
+    found = database.sql(f"SELECT {call} FROM texts").fetchall()  # noqa: S608 - what is tested
+
+    trimmed = {one for one, (text,) in zip(CHARACTERS, found, strict=True) if text == "a"}
+    assert trimmed == WHITE_SPACE == set(function_sql.TRIMMED)
+    assert all(len(text) == 3 for (text,) in found if text != "a")
+
+
+def test_the_kernels_of_a_database_outlive_the_connection_that_added_them() -> None:
+    database = open_database()
+    function_sql.add_kernels(database.cursor())
+    made = [[object() for _ in range(100)] for _ in range(100)]
+
+    call = function_sql.kernel_call(Kernel.LOWER, ["chr(65) || i"])
+    found = database.cursor().sql(f"SELECT {call} FROM range(3) AS t(i)").fetchall()  # noqa: S608
+
+    assert found == [("a0",), ("a1",), ("a2",)]
+    assert made
+
+
+# Patterns that are given
+
+
+@pytest.mark.parametrize(
+    ("call", "value", "reason"),
+    [
+        ("matches($p.name, $x)", "a(?=b)", "look-around"),
+        ("matches($p.name, $x)", "(", "not an RE2 regular expression"),
+        ("matches($p.name, $x)", "a" * (PATTERN_CHARACTERS_MAX + 1), "at most 1000 characters"),
+        ("like($p.name, $x)", "a\\b", "is followed by"),
+        ("like($p.name, $x)", "a\\", "is followed by"),
+        ("split($p.name, $x) is null", "", "cannot be empty"),
+    ],
+)
+def test_a_pattern_that_is_given_is_checked_before_anything_is_read(
+    people: Graph, call: str, value: str, reason: str
+) -> None:
+    texts = [
+        f"query q($x: String) {{ match {{ $p: Person {call} }} return {{ $p.id }} }}",
+        f"query q($x: String) {{ match {{ $p: Person }} return {{ {call} as c }} }}",
+    ]
+    for text in texts:
+        with pytest.raises(InvalidInputError, match=reason):
+            people.query(text, {"x": value})
+
+
+def test_a_deep_call_stays_small(people: Graph) -> None:
+    deep = "$p.name"
+    for _ in range(20):
+        deep = f"substring($p.name, 0, length({deep}))"
+    text = f"query q() {{ match {{ {ONE_PERSON} }} return {{ {deep} as c }} }}"
+
+    assert people.query(text).to_pylist() == [{"c": "Ann"}]
+
+
+def test_a_nested_divisor_is_computed_once(people: Graph) -> None:
+    deep = "$p.age"
+    for _ in range(24):
+        deep = f"(1 / {deep})"
+    text = f"query q() {{ match {{ {ONE_PERSON} }} return {{ {deep} as c }} }}"
+
+    assert people.query(text).to_pylist() == [{"c": 30.0}]
+
+
+def test_a_mutation_computes_with_functions(tmp_path: Path) -> None:
+    graph = people_on_disk(tmp_path)
+    graph.mutate(
+        'query m() { update Person set { name: concat(upper(name), "!") }'
+        ' where like(name, "%a%") or length(name) > 4 }'
+    )
+    graph.mutate(
+        "query m($n: String)"
+        ' { insert Person { email: lower($n), name: trim($n), status: "left" } }',
+        {"n": " ZOE "},
+    )
+
+    found = {row["id"]: row["name"] for row in graph.query(
+        "query q() { match { $p: Person } return { $p.id as id, $p.name as name } }"
+    ).to_pylist()}  # fmt: skip
+    assert found == {
+        "ann": "Ann",
+        "bob": "Bob",
+        "cat": "CAT!",
+        "dan": "DAN!",
+        "eve": "EVE_100%!",
+        " zoe ": "ZOE",
+    }
