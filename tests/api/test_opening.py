@@ -4,21 +4,31 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import omnigraph
 from omnigraph import names
+from omnigraph.api.options import LoadOptions
+from omnigraph.api.system_clock import SYSTEM_CLOCK, new_id
+from omnigraph.creation.initialise import apply_initialise, plan_initialise
 from omnigraph.errors import (
     DamagedGraphError,
     InvalidInputError,
     NotFoundError,
+    SchemaInvalidError,
     UnsafeStoreError,
 )
 from omnigraph.graph import Graph
+from omnigraph.schema.compile import compile_schema
+from omnigraph.storage.objects.location import parse_root
 from omnigraph.storage.objects.store import Put, StoredObjects
+from omnigraph.validation.schema_contract import contract_for
+from tests.forking.programs import run_command
 from tests.stores import folder_of
 
 pytestmark = pytest.mark.unit
+WIDENING = LoadOptions(merge_schema=True)
 
 
 def test_opening_a_root_without_a_graph_says_how_to_create_one(graph_root: str) -> None:
@@ -143,3 +153,37 @@ def test_the_notebook_view_is_escaped_and_complete(graph_root: str) -> None:
     assert "&lt;b&gt;" in html
     assert ">A → E → A</td>" in html
     assert repr(graph) == f"<Graph {graph.root} (branch main, 1 node types, 1 edge types)>"
+
+
+def init_with_unknown_annotations(root: str) -> str:
+    """A graph whose schema was accepted when unknown annotations were stored."""
+    text = 'node Person @audit {\n  name: String @key @unit("m")\n}\n'
+    catalog = compile_schema(
+        text, filename="people.pg", identity_domain=new_id(), was_accepted=True
+    )
+    plan = plan_initialise(
+        contract_for(text, catalog), actor=None, now=SYSTEM_CLOCK.timestamp(), new_id=new_id
+    )
+    apply_initialise(plan, StoredObjects(parse_root(root), create=True), force=False)
+    return text
+
+
+@pytest.mark.local_disk("its schema file is edited")
+def test_a_graph_with_unknown_annotations_in_its_schema_opens_and_is_written(
+    graph_root: str,
+) -> None:
+    text = init_with_unknown_annotations(graph_root)
+    (folder_of(graph_root) / names.SCHEMA_SOURCE).write_text(f"// a comment\n{text}")
+    graph = omnigraph.open(graph_root)
+
+    graph.load({"Person": pa.table({"name": ["ann"], "age": [5]})}, options=WIDENING)
+
+    assert graph.scan("Person").read_all().column("age").to_pylist() == [5]
+    assert not graph.schema.apply(graph.schema.text).applied
+    with pytest.raises(SchemaInvalidError, match="`@unit` is not an annotation"):
+        graph.schema.apply(graph.schema.text.replace("age: I64?", "years: I64?"))
+    shown = run_command("schema", "show", graph_root)
+    assert "warning[unknown-annotation]: `@audit` is unknown" in shown.stderr
+    corrected = graph.schema.text.replace("@audit", "@meta(audit=true)").replace('@unit("m")', "")
+    assert graph.schema.apply(corrected).applied
+    assert "unknown-annotation" not in run_command("schema", "show", graph_root).stderr

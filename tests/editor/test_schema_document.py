@@ -14,7 +14,7 @@ from omnigraph.editor.content import (
 )
 from omnigraph.editor.schema_document import SchemaDocument
 from omnigraph.errors import InvalidInputError
-from omnigraph.schema.checks.annotations import INTERPRETED
+from omnigraph.schema.checks.annotations import INTERPRETED, META
 from omnigraph.schema.compile import lint_schema
 from omnigraph.schema.parser import BASE_TYPE_NAMES, CONSTRAINT_WORDS
 from tests.drawing import seeds
@@ -61,7 +61,7 @@ def test_nothing_is_offered_in_comments_texts_and_new_names(marked: str) -> None
 
 @pytest.mark.unit
 def test_every_annotation_and_every_type_is_explained() -> None:
-    assert ANNOTATIONS_EXPLAINED.keys() == {*INTERPRETED, *CONSTRAINT_WORDS}
+    assert ANNOTATIONS_EXPLAINED.keys() == {*INTERPRETED, META, *CONSTRAINT_WORDS}
     assert list(TYPES_EXPLAINED) == [*BASE_TYPE_NAMES, "Vector"]
 
 

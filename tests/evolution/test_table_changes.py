@@ -67,7 +67,7 @@ STEPS = {
     "nothing": ("node A { x: I32 }", "node A { x: I32 }", None, ()),
     "description": (
         "node A { x: I32 }",
-        'node A @description("d") { x: I32 @description("e") @unit(1) }',
+        'node A @description("d") { x: I32 @description("e") @meta(unit=1) }',
         None,
         (),
     ),

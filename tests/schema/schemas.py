@@ -96,7 +96,7 @@ def notes(draw: st.DrawFn, *, header: bool) -> list[str]:
     if header and draw(st.booleans()):
         tokens += ["@instruction", "(", draw(strings), ")"]
     if draw(st.integers(0, 3)) == 0:
-        tokens += ["@zz_note", "(", draw(literals), ",", "zz", "=", draw(literals), ")"]
+        tokens += ["@meta", "(", "unit", "=", draw(literals), ",", "zz", "=", draw(literals), ")"]
     return tokens
 
 

@@ -8,6 +8,7 @@ from decimal import Decimal
 import pytest
 
 from omnigraph.errors import SchemaInvalidError
+from omnigraph.language.diagnostics import Severity
 from omnigraph.schema.catalog import (
     ByName,
     Cardinality,
@@ -27,6 +28,7 @@ from omnigraph.schema.catalog import (
     Unique,
     VectorType,
 )
+from omnigraph.schema.compile import compile_schema, lint_schema
 from tests.schema.compiling import DOMAIN, compiled, rules
 
 pytestmark = pytest.mark.unit
@@ -76,7 +78,7 @@ def test_numbers_count_up_in_source_order_a_type_before_its_properties() -> None
 def test_missing_interface_properties_come_last_with_their_constraints() -> None:
     node = compiled("""
         node A implements Named, Dated { own: I32 }
-        interface Named { name: String @key @description("d") @note("n") }
+        interface Named { name: String @key @description("d") @meta(note="n") }
         interface Dated { at: DateTime? @index  name: String }
     """).nodes["A"]
 
@@ -85,7 +87,8 @@ def test_missing_interface_properties_come_last_with_their_constraints() -> None
     assert node.indexes == (Index(properties=("at",), spelling=Spelling.PROPERTY),)
     name = node.properties["name"]
     assert (name.declared, name.interfaces) == (False, ("Named", "Dated"))
-    assert (name.description, name.metadata) == ("d", (Metadata(name="note", value="n"),))
+    note = MetadataKeyword(name="note", value="n")
+    assert (name.description, name.metadata) == ("d", (Metadata(name="meta", keywords=(note,)),))
     assert (node.properties["own"].declared, node.properties["own"].interfaces) == (True, ())
 
 
@@ -177,23 +180,25 @@ def test_edges_may_constrain_their_endpoints() -> None:
 
 def test_interpreted_annotations_are_resolved_and_others_stored() -> None:
     node = compiled("""
-        node A @description("d") @instruction("i") @rename_from("Old") @zz(5) @aa {
+        node A @description("d") @instruction("i") @rename_from("Old") @meta(zz=-5) {
             t: String @rename_from("old")
-            v: Vector(3) @embed("t", model="m") @unit(metre, scale=0.50, signed=true)
+            v: Vector(3) @embed("t", model="m") @meta(unit="metre", scale=0.50, signed=true)
             w: Vector(3) @embed(t)
         }
     """).nodes["A"]
 
     assert (node.description, node.instruction) == ("d", "i")
-    assert node.metadata == (Metadata(name="aa"), Metadata(name="zz", value=5))
+    assert node.metadata == (
+        Metadata(name="meta", keywords=(MetadataKeyword(name="zz", value=-5),)),
+    )
     assert node.properties["t"].metadata == ()
     assert node.properties["v"].embed == Embed(source="t", model="m")
     assert node.properties["w"].embed == Embed(source="t", model=None)
     assert node.properties["v"].metadata == (
         Metadata(
-            name="unit",
-            value="metre",
+            name="meta",
             keywords=(
+                MetadataKeyword(name="unit", value="metre"),
                 MetadataKeyword(name="scale", value=Decimal("0.5")),
                 MetadataKeyword(name="signed", value=True),
             ),
@@ -214,9 +219,43 @@ def test_a_key_member_may_be_redundantly_unique() -> None:
     assert rules("node A { x: String @key @unique y: I32 @unique(x, y) }") == []
 
 
-def test_a_warning_does_not_stop_a_schema() -> None:
-    assert rules("node A @descripton(5) {}") == ["similar-annotation"]
-    assert compiled("node A @descripton(5) {}").nodes["A"].metadata
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("node A { x: String @uniqe }", "did you mean `@unique`?"),
+        ("node A { x: String @indx }", "did you mean `@index`?"),
+        ('node A { x: String @default("a") }', "there are no default values"),
+        ("node A { x: String? @required }", "remove `@required`"),
+        ('node A {} edge E: A -> A @cardinality("0..1")', "write `@card(0..1)`"),
+        ('node A { x: I32 @unit("m") }', '`@meta(unit="m")`'),
+        ("interface I { x: I32 @pii }", "`@meta(pii=true)`"),
+    ],
+)
+def test_an_unknown_annotation_is_an_error_that_says_what_to_write(text: str, hint: str) -> None:
+    with pytest.raises(SchemaInvalidError) as caught:
+        compiled(text)
+
+    (finding,) = caught.value.diagnostics
+    assert (finding.rule, finding.severity) == ("unknown-annotation", Severity.ERROR)
+    assert hint in finding.hint
+
+
+def test_unknown_annotations_of_an_accepted_text_are_warnings_and_stay_stored() -> None:
+    text = "node A @descripton(5) { x: I32 @unit(metre, scale=0.50) }"
+
+    (first, second) = lint_schema(text, was_accepted=True)
+    assert {first.severity, second.severity} == {Severity.WARNING}
+    node = compile_schema(
+        text, filename="test.pg", identity_domain=DOMAIN, was_accepted=True
+    ).nodes["A"]
+    assert node.metadata == (Metadata(name="descripton", value=5),)
+    assert node.properties["x"].metadata == (
+        Metadata(
+            name="unit",
+            value="metre",
+            keywords=(MetadataKeyword(name="scale", value=Decimal("0.5")),),
+        ),
+    )
 
 
 def test_an_invalid_schema_raises_all_findings_at_once() -> None:

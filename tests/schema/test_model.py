@@ -19,7 +19,7 @@ pytestmark = pytest.mark.unit
 
 TEXT = """
 interface Named { name: String @index }
-node A @description("d") @zz(1.5) implements Named {
+node A @description("d") @meta(zz=1.5) implements Named {
     k: String @key
     n: I64?
     s: enum(a, b)
@@ -90,8 +90,8 @@ def test_the_shape_ignores_what_means_nothing(other: str) -> None:
         ('"x"', '"y"'),
         ("1..2)", "1..3)"),
         ('@description("d")', '@description("e")'),
-        ("@zz(1.5)", "@zz(1.6)"),
-        ("@zz(1.5)", '@zz("1.5")'),
+        ("@meta(zz=1.5)", "@meta(zz=1.6)"),
+        ("@meta(zz=1.5)", '@meta(zz="1.5")'),
         ("k: String @key", "k: String @key(k)"),
         ("implements Named", ""),
         ('model="m"', 'model="n"'),

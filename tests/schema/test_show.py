@@ -15,7 +15,7 @@ def test_a_catalog_reads_like_a_summary_of_its_schema() -> None:
         interface Named { name: String @index }
         node Person @description("A human\\nbeing") @instruction("ask") implements Named {
             email: String @key @description("where to write")
-            age: I32? @unit("year")
+            age: I32? @meta(unit="year", round=true)
             v: Vector(2)? @embed("email", model="m") @index
             w: Vector(2)? @index(metric=dot)
             @range(age, 0..1.5) @range(age, ..7) @check(email, "@") @unique(email, age)
@@ -34,7 +34,7 @@ def test_a_catalog_reads_like_a_summary_of_its_schema() -> None:
         "    A human being\n"
         "    instruction: ask\n"
         '    email  String      key, matches "@", "where to write"\n'
-        "    age    I32?        range 0..1.5, range ..7, @unit\n"
+        '    age    I32?        range 0..1.5, range ..7, @meta(unit="year", round=true)\n'
         "    v      Vector(2)?  index by cosine, embeds email by m\n"
         "    w      Vector(2)?  index by dot\n"
         "    name   String      index, from Named\n"

@@ -55,7 +55,7 @@ def test_schemas_that_differ_only_in_the_kind_of_a_value_have_their_own_hashes()
     """Python's equality takes 1 and true for one value, so catalogs cannot be the keys."""
     texts = ("1", "true", "1.0")
     catalogs = [
-        compiled(f"node Person {{ name: String @key @weight({value}) }}") for value in texts
+        compiled(f"node Person {{ name: String @key @meta(weight={value}) }}") for value in texts
     ]
     models: Mapping[str, str] = {encode_model(catalog): model_hash(catalog) for catalog in catalogs}
 

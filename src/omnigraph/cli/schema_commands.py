@@ -39,6 +39,7 @@ def schema_show(
         output.text(opened.schema.text)
     else:
         schema_output.catalog(opened.schema.catalog, as_json=as_json)
+    schema_output.warn_about(opened.schema.text, f"the schema of {graph}")
 
 
 @schema_app.command("plan")

@@ -48,6 +48,13 @@ def lint(filename: str, text: str, *, as_json: bool) -> bool:
     return not errors
 
 
+def warn_about(accepted_text: str, filename: str) -> None:
+    """Print what a graph has in its schema that a new text must not have."""
+    findings = lint_schema(accepted_text, was_accepted=True)
+    if findings:
+        output.note(render_all(findings, text=accepted_text, filename=filename))
+
+
 def catalog(accepted: Catalog, *, as_json: bool) -> None:
     if as_json:
         output.json_object(json.loads(encode_model(accepted)))

@@ -232,6 +232,7 @@ ANNOTATIONS_EXPLAINED: Final[Mapping[str, tuple[str, str]]] = {
     "description": ('@description("...")', "What it is, for people and tools."),
     "instruction": ('@instruction("...")', "How tools should use it."),
     "embed": ('@embed("source", model="...")', "The String property that the vector was made of."),
+    "meta": ('@meta(unit="words", rounded=true)', "Metadata of your own; it has no effect."),
     "rename_from": ('@rename_from("Old")', "The former name, when the schema is applied."),
     "backfill": (
         '@backfill(value), @backfill(from="property")',

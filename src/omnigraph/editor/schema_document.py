@@ -34,10 +34,10 @@ _DECLARATION_START: Final = re.compile(r"^[ \t]*(?:interface|node|edge)\b", re.M
 _DECLARED_NAME: Final = re.compile(r"\b(interface|node|edge)\s+([A-Z]\w*)")
 _DECLARED_PROPERTY: Final = re.compile(r"\b([a-z_]\w*)\s*:")
 _KEYWORDS: Final = ("interface", "node", "edge", "implements", "enum")
-_HEADER_ANNOTATIONS: Final = ("description", "instruction", "rename_from")
+_HEADER_ANNOTATIONS: Final = ("description", "instruction", "meta", "rename_from")
 _PROPERTY_ANNOTATIONS: Final = (
     *("key", "unique", "index", "range", "check"),
-    *("description", "embed", "rename_from", "backfill", "rename_value"),
+    *("description", "embed", "meta", "rename_from", "backfill", "rename_value"),
 )
 
 

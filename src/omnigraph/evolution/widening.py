@@ -55,7 +55,7 @@ def widen(accepted: SchemaContract, columns: Mapping[str, pa.Schema]) -> Widenin
     for key, properties in added.items():
         text = _with_properties(text, tables[key], properties)
     try:
-        evolution = evolve(accepted.catalog, text)
+        evolution = evolve(accepted.catalog, text, extends_accepted=True)
     except SchemaInvalidError as error:
         raise InvalidInputError(
             "the columns of the frame cannot become properties: "

@@ -766,7 +766,7 @@ class _Merger:
     def check(self, catalog: ct.Catalog) -> None:
         """Refuse what the compiler would refuse, or would read differently."""
         try:
-            schema, _ = checked_schema(print_schema(catalog), filename="merged")
+            schema, _ = checked_schema(print_schema(catalog), filename="merged", was_accepted=True)
         except SchemaInvalidError as error:
             for finding in error.diagnostics:
                 self._refuse(SchemaConflictKind.NOT_A_SCHEMA, "", f"merged, {finding.message}")

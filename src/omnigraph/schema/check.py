@@ -27,8 +27,12 @@ from omnigraph.schema.diagnostics import Rule, error
 from omnigraph.schema.parser import INDEX_WORD, belongs_to_body
 
 
-def check_schema(schema: ast.Schema) -> tuple[Diagnostic, ...]:
-    """All findings in source order."""
+def check_schema(schema: ast.Schema, *, was_accepted: bool = False) -> tuple[Diagnostic, ...]:
+    """All findings in source order.
+
+    `was_accepted` says that a graph has this text already: what was allowed then, such as unknown
+    annotations, is a warning.
+    """
     interfaces = interfaces_by_name(schema)
     nodes = {
         declaration.name.text
@@ -43,6 +47,9 @@ def check_schema(schema: ast.Schema) -> tuple[Diagnostic, ...]:
     for declaration in schema.declarations:
         findings.update(dict.fromkeys(check_properties(declaration, nodes)))
         findings.update(dict.fromkeys(_check_declaration(declaration, interfaces, suggestions)))
+        findings.update(
+            dict.fromkeys(_check_all_annotations(declaration, was_accepted=was_accepted))
+        )
     return tuple(sorted(findings, key=lambda finding: (finding.span.offset, finding.rule)))
 
 
@@ -62,16 +69,11 @@ def _check_declaration(
 ) -> Iterator[Diagnostic]:
     match declaration:
         case ast.InterfaceDeclaration():
-            yield from _check_members(declaration, AnnotationTarget.INTERFACE_PROPERTY)
             yield from _check_held(declaration, _own(declaration), suggestions)
         case ast.NodeDeclaration():
-            yield from check_annotations(declaration.annotations, AnnotationTarget.NODE)
-            yield from _check_members(declaration, AnnotationTarget.NODE_PROPERTY)
             held_properties = resolve.held_properties(declaration, interfaces)
             yield from _check_held(declaration, held_properties, suggestions)
         case ast.EdgeDeclaration():
-            yield from check_annotations(declaration.annotations, AnnotationTarget.EDGE)
-            yield from _check_members(declaration, AnnotationTarget.EDGE_PROPERTY)
             yield from _check_held(declaration, _own(declaration), suggestions)
         case _:
             assert_never(declaration)
@@ -84,10 +86,31 @@ def _own(declaration: ast.Declaration) -> tuple[resolve.HeldProperty, ...]:
     )
 
 
-def _check_members(declaration: ast.Declaration, place: AnnotationTarget) -> Iterator[Diagnostic]:
+def _check_all_annotations(
+    declaration: ast.Declaration, *, was_accepted: bool
+) -> Iterator[Diagnostic]:
+    match declaration:
+        case ast.InterfaceDeclaration():
+            header, place = None, AnnotationTarget.INTERFACE_PROPERTY
+        case ast.NodeDeclaration():
+            header, place = AnnotationTarget.NODE, AnnotationTarget.NODE_PROPERTY
+        case ast.EdgeDeclaration():
+            header, place = AnnotationTarget.EDGE, AnnotationTarget.EDGE_PROPERTY
+        case _:
+            assert_never(declaration)
+    if header is not None and not isinstance(declaration, ast.InterfaceDeclaration):
+        yield from check_annotations(declaration.annotations, header, was_accepted=was_accepted)
+    yield from _check_members(declaration, place, was_accepted=was_accepted)
+
+
+def _check_members(
+    declaration: ast.Declaration, place: AnnotationTarget, *, was_accepted: bool
+) -> Iterator[Diagnostic]:
     for property_declaration in ast.properties_of(declaration):
         if property_declaration.annotations:
-            yield from check_annotations(property_declaration.annotations, place)
+            yield from check_annotations(
+                property_declaration.annotations, place, was_accepted=was_accepted
+            )
     for index, member in enumerate(declaration.body or ()):
         if not isinstance(member, ast.Annotation):
             continue

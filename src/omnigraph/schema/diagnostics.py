@@ -72,7 +72,7 @@ class Rule(enum.StrEnum):
     EMBED_PLACE = "embed-place"
     EMBED_SOURCE = "embed-source"
     EMBED_KEYWORD = "embed-keyword"
-    SIMILAR_ANNOTATION = "similar-annotation"
+    UNKNOWN_ANNOTATION = "unknown-annotation"
 
 
 def error(rule: Rule, span: Span, message: str, hint: str = "") -> Diagnostic:

@@ -7,12 +7,17 @@ changes and the order of annotations are not in a catalog, so they are not in th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final, TypeAlias, assert_never
+from typing import TypeAlias, assert_never
 
 from omnigraph.schema import catalog as ct
-from omnigraph.schema.show import show_bounds, show_cardinality, show_type
+from omnigraph.schema.show import (
+    quote,
+    show_annotation,
+    show_bounds,
+    show_cardinality,
+    show_type,
+)
 
-_ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 _Declared: TypeAlias = ct.InterfaceType | ct.NodeType | ct.EdgeType
 
 
@@ -54,10 +59,10 @@ def _header(declared_type: _Declared) -> str:
 
 def _notes(declared_type: ct.NodeType | ct.EdgeType) -> Iterator[str]:
     if declared_type.description is not None:
-        yield f"@description({_quote(declared_type.description)})"
+        yield f"@description({quote(declared_type.description)})"
     if declared_type.instruction is not None:
-        yield f"@instruction({_quote(declared_type.instruction)})"
-    yield from map(_annotation, declared_type.metadata)
+        yield f"@instruction({quote(declared_type.instruction)})"
+    yield from map(show_annotation, declared_type.metadata)
 
 
 def _properties(declared_type: _Declared) -> Iterator[str]:
@@ -67,11 +72,11 @@ def _properties(declared_type: _Declared) -> Iterator[str]:
             continue
         notes: list[str] = []
         if prop.embed is not None:
-            model = "" if prop.embed.model is None else f", model={_quote(prop.embed.model)}"
+            model = "" if prop.embed.model is None else f", model={quote(prop.embed.model)}"
             notes.append(f"@embed({prop.embed.source}{model})")
         if prop.description is not None:
-            notes.append(f"@description({_quote(prop.description)})")
-        notes += map(_annotation, prop.metadata)
+            notes.append(f"@description({quote(prop.description)})")
+        notes += map(show_annotation, prop.metadata)
         spelling = f"{prop.name}: {show_type(prop.type)}{'?' if prop.nullable else ''}"
         yield " ".join([spelling, *words.get(prop.name, ()), *notes])
 
@@ -92,7 +97,7 @@ def _body_constraints(declared_type: _Declared) -> Iterator[str]:
         for range_constraint in declared_type.ranges:
             yield f"@range({range_constraint.property}, {show_bounds(range_constraint)})"
         for check in declared_type.checks:
-            yield f"@check({check.property}, {_quote(check.pattern)})"
+            yield f"@check({check.property}, {quote(check.pattern)})"
 
 
 def _groups(declared_type: _Declared) -> Iterable[ct.Key | ct.Unique | ct.Index]:
@@ -116,23 +121,3 @@ def _word(constraint: ct.Key | ct.Unique | ct.Index, members: Iterable[str]) -> 
         case _:
             assert_never(constraint)
     return f"@{word}({', '.join(arguments)})" if arguments else f"@{word}"
-
-
-def _annotation(metadata: ct.Metadata) -> str:
-    arguments = [] if metadata.value is None else [_literal(metadata.value)]
-    arguments += [f"{keyword.name}={_literal(keyword.value)}" for keyword in metadata.keywords]
-    return f"@{metadata.name}({', '.join(arguments)})" if arguments else f"@{metadata.name}"
-
-
-def _literal(value: ct.Literal) -> str:
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case str():
-            return _quote(value)
-        case _:
-            return f"{value:f}" if not isinstance(value, int) else str(value)
-
-
-def _quote(text: str) -> str:
-    return f'"{text.translate(_ESCAPES)}"'

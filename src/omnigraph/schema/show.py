@@ -7,9 +7,11 @@ parsed again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import assert_never
+from typing import Final, assert_never
 
 from omnigraph.schema import catalog as ct
+
+_ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
 
 def show_catalog(catalog: ct.Catalog) -> str:
@@ -63,6 +65,29 @@ def show_type(property_type: ct.PropertyType) -> str:
             assert_never(property_type)
 
 
+def show_annotation(metadata: ct.Metadata) -> str:
+    """Metadata in schema spelling."""
+    arguments = [] if metadata.value is None else [show_literal(metadata.value)]
+    arguments += [f"{keyword.name}={show_literal(keyword.value)}" for keyword in metadata.keywords]
+    return f"@{metadata.name}({', '.join(arguments)})" if arguments else f"@{metadata.name}"
+
+
+def show_literal(value: ct.Literal) -> str:
+    """A value in schema spelling."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return quote(value)
+        case _:
+            return _bound(value)
+
+
+def quote(text: str) -> str:
+    """A string in schema spelling."""
+    return f'"{text.translate(_ESCAPES)}"'
+
+
 def show_cardinality(cardinality: ct.Cardinality) -> str:
     maximum = "" if cardinality.maximum is None else str(cardinality.maximum)
     return f"{cardinality.minimum}..{maximum}"
@@ -107,6 +132,8 @@ def _notes(declared_type: ct.NodeType | ct.EdgeType) -> Iterator[str]:
         yield f"    {_one_line(declared_type.description)}"
     if declared_type.instruction is not None:
         yield f"    instruction: {_one_line(declared_type.instruction)}"
+    for metadata in declared_type.metadata:
+        yield f"    {show_annotation(metadata)}"
 
 
 def _groups(
@@ -175,8 +202,7 @@ def _facts(prop: ct.Property) -> Iterator[str]:
         yield f"embeds {prop.embed.source}{model}"
     if not prop.declared:
         yield f"from {prop.interfaces[0]}"
-    for metadata in prop.metadata:
-        yield f"@{metadata.name}"
+    yield from map(show_annotation, prop.metadata)
     if prop.description is not None:
         yield _quote(prop.description)
 

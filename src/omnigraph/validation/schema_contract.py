@@ -146,7 +146,10 @@ def _check_meaning(objects: Objects, text: str, catalog: Catalog) -> None:
 
     try:
         edited = compile_schema(
-            text, filename=names.SCHEMA_SOURCE, identity_domain=catalog.identity_domain
+            text,
+            filename=names.SCHEMA_SOURCE,
+            identity_domain=catalog.identity_domain,
+            was_accepted=True,
         )
     except SchemaInvalidError as error:
         raise _torn(objects, f"{names.SCHEMA_SOURCE} was edited and is no longer valid") from error

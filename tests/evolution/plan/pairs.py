@@ -20,7 +20,14 @@ NAMES = ["p", "q", "r", "s", "t"]
 ANY_TEXT = "*"
 RANGES = ["0..10", "0..", "..0.1", "-5..7", "1..10", "0.0..10", "..9"]
 PATTERNS = ["a", "^a", "b|x", "x$"]
-METADATA = ["", "", "@unit(1)", "@unit(true)", "@unit(1.0)", '@unit("x", a=1, b=2)']
+METADATA = [
+    "",
+    "",
+    "@meta(unit=1)",
+    "@meta(unit=true)",
+    "@meta(unit=1.0)",
+    '@meta(unit="x", a=1, b=2)',
+]
 ENUMS = ["enum(a, b)", "enum(b, c)", "enum(a, b, c)"]
 LIKELY = {
     "I32": ["I64", "F64"],

@@ -57,8 +57,8 @@ TYPES = [
     ),
     case(
         "update-type-metadata",
-        'node A @description("old") {} node B @unit(1) {} edge E: A -> B @instruction("x")',
-        'node A @description("new") {} node B @unit(true) {} edge E: A -> B',
+        'node A @description("old") {} node B @meta(unit=1) {} edge E: A -> B @instruction("x")',
+        'node A @description("new") {} node B @meta(unit=true) {} edge E: A -> B',
     ),
     case("drop-type", "interface I {} node A {} node B {} edge E: A -> B", "node A {}"),
     case("drop-type-hard", "node A {} node B {} edge E: A -> B", "node A {}", hard=True),
@@ -216,8 +216,8 @@ PROPERTIES = [
     ),
     case(
         "update-property-metadata",
-        'node A { x: I32 @description("old") @unit("m") }',
-        'node A { x: I32 @description("new") @unit("km") }',
+        'node A { x: I32 @description("old") @meta(unit="m") }',
+        'node A { x: I32 @description("new") @meta(unit="km") }',
     ),
     case(
         "drop-property",
@@ -302,12 +302,12 @@ NOTHING = [
         "no-change",
         """
         interface I { x: I32 } interface J { x: I32 }
-        node A @b(1, p=1, q=2) @c implements I, J { s: enum(a, b) @unique @index @range(x, 0..) }
+        node A @meta(p=1, q=2) implements I, J { s: enum(a, b) @unique @index @range(x, 0..) }
         node B {}
         """,
         """
         node B {} interface J { x: I32 } /* moved */ interface I { x: I32 }
-        node A @c @b(1, q=2, p=1) implements J, I { s: enum(b, a) @index @unique @range(x, 0..) }
+        node A @meta(q=2, p=1) implements J, I { s: enum(b, a) @index @unique @range(x, 0..) }
         """,
     ),
     case(

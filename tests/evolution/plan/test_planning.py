@@ -22,8 +22,10 @@ from omnigraph.evolution.plan.plan import (
 )
 from omnigraph.evolution.plan.plan_text import plan_json, plan_text
 from omnigraph.evolution.plan.planning import evolve
+from omnigraph.schema.catalog import Catalog
+from omnigraph.schema.compile import compile_schema
 from omnigraph.schema.model import model_hash
-from tests.schema.compiling import compiled, rules
+from tests.schema.compiling import DOMAIN, compiled, rules
 
 pytestmark = pytest.mark.unit
 
@@ -232,9 +234,9 @@ def test_a_hard_drop_is_asked_for_and_a_soft_one_is_not() -> None:
 
 
 def test_values_that_python_takes_for_equal_are_told_apart() -> None:
-    accepted = compiled("node A @u(1) { x: I32 @v(1.0) @range(x, 1..) }")
+    accepted = compiled("node A @meta(u=1) { x: I32 @meta(v=1.0) @range(x, 1..) }")
 
-    evolution = evolve(accepted, "node A @u(true) { x: I32 @v(1) @range(x, 1.0..) }")
+    evolution = evolve(accepted, "node A @meta(u=true) { x: I32 @meta(v=1) @range(x, 1.0..) }")
 
     assert [each.kind for each in evolution.plan.steps] == [
         StepKind.UPDATE_TYPE_METADATA,
@@ -304,7 +306,7 @@ def test_a_difference_without_a_step_is_never_handed_out(monkeypatch: pytest.Mon
         ("@backfill(from=1)", ["annotation-arguments"]),
         ("@backfill(1, from=y)", ["annotation-arguments"]),
         ("@backfill(1) @backfill(2)", ["duplicate-annotation"]),
-        ("@backfil(1)", ["similar-annotation"]),
+        ("@backfil(1)", ["unknown-annotation"]),
         ('@rename_value(a="b")', []),
         ("@rename_value(a=b)", []),
         ('@rename_value(a="b", "B-1=c")', []),
@@ -336,3 +338,33 @@ def test_hints_are_never_stored() -> None:
     """)
 
     assert hinted == plain
+
+
+LEGACY = 'node A @audit { x: I32 @unit("m") }'
+
+
+def accepted_earlier() -> Catalog:
+    return compile_schema(LEGACY, filename="a.pg", identity_domain=DOMAIN, was_accepted=True)
+
+
+def test_unknown_annotations_of_the_accepted_schema_are_warnings_until_it_is_changed() -> None:
+    again = evolve(accepted_earlier(), f"// as it was\n{LEGACY}").plan
+
+    assert again.steps == ()
+    assert [each.code for each in again.warnings] == ["unknown-annotation"] * 2
+    with pytest.raises(SchemaInvalidError, match="`@unit` is not an annotation"):
+        evolve(accepted_earlier(), LEGACY.replace("I32", "I64"))
+    with pytest.raises(SchemaInvalidError, match="`@indx` is not an annotation"):
+        evolve(accepted_earlier(), LEGACY.replace("@unit", "@indx"))
+
+
+def test_unknown_annotations_become_metadata_without_touching_rows() -> None:
+    new = 'node A @meta(audit=true) { x: I32 @meta(unit="m") }'
+
+    steps = evolve(accepted_earlier(), new).plan.steps
+
+    assert [each.kind for each in steps] == [
+        StepKind.UPDATE_TYPE_METADATA,
+        StepKind.UPDATE_PROPERTY_METADATA,
+    ]
+    assert {each.cost for each in steps} == {CostClass.METADATA}

@@ -45,6 +45,7 @@ from omnigraph.language.diagnostics import Diagnostic, Severity
 from omnigraph.schema import catalog as ct
 from omnigraph.schema.build import build_catalog
 from omnigraph.schema.compile import checked_schema, require_single_ends
+from omnigraph.schema.diagnostics import Rule
 
 _GROUPS: Final = {
     TypeKind.INTERFACE: "interfaces",
@@ -317,14 +318,22 @@ class Evolution(Displayed):
 
 
 def evolve(
-    accepted: ct.Catalog, text: str, *, filename: str = "schema.pg", hard: bool = False
+    accepted: ct.Catalog,
+    text: str,
+    *,
+    filename: str = "schema.pg",
+    hard: bool = False,
+    extends_accepted: bool = False,
 ) -> Evolution:
     """The change from an accepted catalog to what a new text says.
+
+    Unknown annotations that the accepted schema holds are warnings as long as the text changes
+    nothing, or only extends the accepted text.
 
     Raises:
         SchemaInvalidError: with every finding, if the text or one of its hints is wrong.
     """
-    schema, warnings = checked_schema(text, filename=filename)
+    schema, warnings = checked_schema(text, filename=filename, was_accepted=True)
     findings = Findings()
     matches = match_schema(accepted, schema, findings)
     fresh = build_catalog(schema, identity_domain=accepted.identity_domain)
@@ -343,12 +352,19 @@ def evolve(
         ep.DropMode.HARD if hard else ep.DropMode.SOFT,
         diagnostics,
     )
+    if not extends_accepted and (plan.steps or plan.refusals):
+        _refuse_unknown_annotations(text, filename, warnings)
     if plan.supported and differ(apply_to(accepted, plan.steps), target):
         raise NothingWrittenError(
             f"the plan for {filename} does not produce its schema",
             next_step="This is a bug in Omnigraph; please report it with both schemas.",
         )
     return Evolution(accepted=accepted, target=target, plan=plan, findings=tuple(diagnostics))
+
+
+def _refuse_unknown_annotations(text: str, filename: str, warnings: Iterable[Diagnostic]) -> None:
+    if any(warning.rule == Rule.UNKNOWN_ANNOTATION for warning in warnings):
+        checked_schema(text, filename=filename)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

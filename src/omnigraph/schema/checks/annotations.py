@@ -1,7 +1,8 @@
 """Annotations: where each is allowed, how often, and with which arguments.
 
-Invariant: an annotation Omnigraph interprets is used correctly; any other is stored untouched,
-with a warning if its name looks like a typing error.
+Invariant: every annotation is one that Omnigraph knows, and is used correctly. Texts that were
+accepted before unknown ones became errors may hold them: there they are warnings, and are stored
+as they are.
 """
 
 from __future__ import annotations
@@ -18,13 +19,35 @@ from omnigraph.schema.diagnostics import Rule, error, warning
 from omnigraph.schema.parser import CONSTRAINT_WORDS, INDEX_WORD
 
 CARDINALITY_MAX: Final = 2**63 - 1
-# With a lower value, valid names such as `@unit` would be taken for mistakes.
-_SLIP_SIMILARITY_MIN: Final = 0.85
+_SHOWN_MAX: Final = 60
+# With a lower value, names of metadata such as `@unit` would be taken for mistakes.
+_SLIP_SIMILARITY_MIN: Final = 0.75
+META: Final = "meta"
 INTERPRETED: Final = (
     *("description", "instruction", "embed", "card", "cluster"),
     *("rename_from", "backfill", "rename_value"),
 )
-_FAMILIAR: Final = frozenset(INTERPRETED) | CONSTRAINT_WORDS
+_FAMILIAR: Final = frozenset({*INTERPRETED, META}) | CONSTRAINT_WORDS
+_SPELLINGS: Final = tuple(f"@{word}" for word in sorted(_FAMILIAR))
+_CARDINALITY_FORM: Final = "write `@card(0..1)` in the header of an edge"
+_KEY_FORM: Final = "write `@key` after the property, or `@key(first, second)` in the body"
+_RANGE_FORM: Final = "write `@range(property, 0..150)` in the body of a node"
+_CHECK_FORM: Final = 'write `@check(property, "^[a-z]+$")` in the body of a node'
+_DESCRIPTION_FORM: Final = 'write `@description("...")`'
+_NULLABLE_FORM: Final = "write `?` after the type, such as `String?`"
+_OTHER_WORDS: Final = {
+    "default": "there are no default values; `@backfill(value)` fills the rows that exist",
+    "required": "a property without `?` after its type is required: remove `@required`",
+    **dict.fromkeys(("notnull", "not_null", "nonnull"), "a property without `?` is never null"),
+    **dict.fromkeys(("nullable", "optional"), _NULLABLE_FORM),
+    **dict.fromkeys(("cardinality", "multiplicity"), _CARDINALITY_FORM),
+    **dict.fromkeys(("id", "pk", "primary", "primary_key", "primarykey"), _KEY_FORM),
+    **dict.fromkeys(("min", "max", "minimum", "maximum", "between"), _RANGE_FORM),
+    **dict.fromkeys(("regex", "pattern", "matches"), _CHECK_FORM),
+    **dict.fromkeys(("desc", "doc", "comment"), _DESCRIPTION_FORM),
+    **dict.fromkeys(("renamed_from", "was"), 'write `@rename_from("Old")`'),
+}
+"""What other languages call it, and how it is written here."""
 
 
 class AnnotationTarget(enum.Enum):
@@ -41,9 +64,12 @@ _HEADERS: Final = frozenset({AnnotationTarget.NODE, AnnotationTarget.EDGE})
 
 
 def check_annotations(
-    annotations: tuple[ast.Annotation, ...], place: AnnotationTarget
+    annotations: tuple[ast.Annotation, ...], place: AnnotationTarget, *, was_accepted: bool
 ) -> Iterator[Diagnostic]:
-    """All findings about the annotations of one element, except the target of `@embed`."""
+    """All findings about the annotations of one element, except the target of `@embed`.
+
+    `was_accepted` says that a graph has this text already.
+    """
     seen: set[str] = set()
     for annotation in annotations:
         if annotation.name in seen:
@@ -55,7 +81,10 @@ def check_annotations(
             )
         seen.add(annotation.name)
         yield from check_literals(annotation)
-        yield from _check_one(annotation, place)
+        if annotation.name in _FAMILIAR:
+            yield from _check_one(annotation, place)
+        else:
+            yield _unknown(annotation, was_accepted=was_accepted)
 
 
 def check_literals(annotation: ast.Annotation) -> Iterator[Diagnostic]:
@@ -111,7 +140,8 @@ def _check_one(annotation: ast.Annotation, place: AnnotationTarget) -> Iterator[
         case word if word in CONSTRAINT_WORDS:
             yield from _constraint_word(annotation, place)
         case _:
-            yield from _stored_form(annotation)
+            assert annotation.name == META
+            yield from _meta_form(annotation)
 
 
 def _constraint_word(annotation: ast.Annotation, place: AnnotationTarget) -> Iterator[Diagnostic]:
@@ -356,45 +386,61 @@ def _embed_source(
         )
 
 
-def _stored_form(annotation: ast.Annotation) -> Iterator[Diagnostic]:
-    hint = did_you_mean(annotation.name, _FAMILIAR, similarity_min=_SLIP_SIMILARITY_MIN)
-    if hint:
-        yield warning(
-            Rule.SIMILAR_ANNOTATION,
-            annotation.span,
-            f"`@{annotation.name}` is unknown; it is stored but has no effect",
-            hint,
-        )
+def _meta_form(annotation: ast.Annotation) -> Iterator[Diagnostic]:
     seen: set[str] = set()
-    for position, argument in enumerate(annotation.arguments or ()):
-        problem = _stored_argument(argument, position, seen)
+    for argument in annotation.arguments or (annotation,):
+        problem = _meta_problem(argument, seen)
         if problem:
             yield error(
                 Rule.ANNOTATION_ARGUMENTS,
                 argument.span,
                 problem,
-                f'the form is `@{annotation.name}("value", name="value")`',
+                'the form is `@meta(unit="words", rounded=true)`',
             )
 
 
-def _stored_argument(argument: ast.Argument, position: int, seen: set[str]) -> str:
-    if isinstance(argument, ast.RangeLiteral):
-        return "a range is only an argument of `@range` and `@card`"
-    value = argument.value if isinstance(argument, ast.Keyword) else argument
-    if isinstance(value, ast.NumberLiteral) and value.raw.startswith("-"):
-        return "a sign is only allowed inside a range"
-    if isinstance(argument, ast.Keyword):
-        return _stored_keyword(argument, position, seen)
-    return "" if position == 0 else "every argument after the first is `name=value`"
-
-
-def _stored_keyword(keyword: ast.Keyword, position: int, seen: set[str]) -> str:
-    name = keyword.name.text
-    if position == 0:
-        return "the first argument is a value without a name"
-    if isinstance(keyword.value, ast.Word) and keyword.value.text not in ("true", "false"):
-        return f"`{name}` takes a string, a number, `true` or `false`"
+def _meta_problem(argument: ast.Argument | ast.Annotation, seen: set[str]) -> str:
+    if not isinstance(argument, ast.Keyword):
+        return "`@meta` takes one or more `name=value`"
+    name = argument.name.text
+    if isinstance(argument.value, ast.Word) and argument.value.text not in ("true", "false"):
+        return f"`{name[:80]}` takes a string, a number, `true` or `false`"
     if name in seen:
-        return f"`{name}` is given twice"
+        return f"`{name[:80]}` is given twice"
     seen.add(name)
     return ""
+
+
+def _unknown(annotation: ast.Annotation, *, was_accepted: bool) -> Diagnostic:
+    name = annotation.name
+    hint = (
+        _OTHER_WORDS.get(name)
+        or did_you_mean(f"@{name}", _SPELLINGS, similarity_min=_SLIP_SIMILARITY_MIN)
+        or f"metadata of your own is written `{_as_meta(annotation)}`"
+    )
+    if was_accepted:
+        return warning(
+            Rule.UNKNOWN_ANNOTATION,
+            annotation.span,
+            f"`@{name[:80]}` is unknown and has no effect; a changed schema cannot have it",
+            hint,
+        )
+    message = f"`@{name[:80]}` is not an annotation"
+    return error(Rule.UNKNOWN_ANNOTATION, annotation.span, message, hint)
+
+
+def _as_meta(annotation: ast.Annotation) -> str:
+    """The same values as an argument of `@meta`, or an example if it cannot hold them."""
+    name, arguments = annotation.name, annotation.arguments
+    match arguments:
+        case None:
+            value = "true"
+        case (ast.StringLiteral() | ast.NumberLiteral() as literal,):
+            value = literal.raw
+        case (ast.Word(text="true" | "false") as word,):
+            value = word.text
+        case (ast.Word() as word,):
+            value = f'"{word.text}"'
+        case _:
+            value = '"..."'
+    return f"@meta({name}={value})" if len(name) + len(value) <= _SHOWN_MAX else "@meta(name=value)"
