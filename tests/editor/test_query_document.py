@@ -85,6 +85,21 @@ COMPLETIONS = {
         {"$p"},
         {"$x"},
     ),
+    "those of a sub-pattern and those around it": (
+        "query q() { match { $p: Person  exists { $p knows $x  $x.age > 3  $¦",
+        {"$p", "$x"},
+        set(),
+    ),
+    "properties in a sub-pattern of a result": (
+        "query q() { match { $p: Person } return { count { $p worksAt $c  $c.¦ } as jobs } }",
+        {"code"},
+        {"email"},
+    ),
+    "sub-patterns as conditions": (
+        "query q() { match { $p: Person  ¦ } return { $p } }",
+        {"exists", "count"},
+        set(),
+    ),
     "properties to match": ("query q() { match { $p: Person { ¦", {"email", "status"}, {"now"}),
     "properties to insert": (
         'query q() { insert WorksAt { from: "a", ¦',

@@ -152,7 +152,12 @@ def _always_computed(body: TypedRead) -> bool:
     results = [each.expression for each in body.projections]
     keys = [each.expression for each in body.order]
     risky = [each for each in (*results, *keys) if any(map(_can_overflow, walk(each)))]
-    if any(_can_overflow(part) for each in _conditions(body.block) for part in walk(each)):
+    if any(
+        _can_overflow(part)
+        for block in body.blocks
+        for each in _conditions(block)
+        for part in walk(each)
+    ):
         return False
     return not (cut and risky) and all(map(_is_plain, risky))
 
@@ -174,5 +179,5 @@ def _conditions(block: Block) -> Iterator[Expression]:
     for binding in block.bindings:
         yield from binding.conditions
     yield from block.filters
-    for inner in (*block.optionals, *block.negations):
+    for inner in block.inner_blocks:
         yield from _conditions(inner)

@@ -19,6 +19,7 @@ from omnigraph.query.typed import (
     OrderKey,
     TypedQuery,
     TypedRead,
+    TypedSubPattern,
     TypedTraversal,
 )
 from omnigraph.schema.catalog import Catalog
@@ -72,8 +73,9 @@ def evaluate(
         now=now,
         choices_most=choices_most,
     )
-    matches = list(block_rows(query.body.block, {}, run))
-    return answer(query.body, matches, run)
+    body = query.body
+    matches = [with_matches(body.sub_patterns, row, run) for row in block_rows(body.block, {}, run)]
+    return answer(body, matches, run)
 
 
 # Patterns
@@ -86,10 +88,17 @@ def block_rows(block: Block, outside: Row, run: Run) -> Iterator[Row]:
         for inner in block.optionals:
             rows = [wide for row in rows for wide in _with_optional(inner, row, run)]
         for row in rows:
-            if all(value_of(each, row, run) is True for each in block.filters) and not any(
+            wide = with_matches(block.sub_patterns, row, run)
+            if all(value_of(each, wide, run) is True for each in block.filters) and not any(
                 _has_match(inner, row, run) for inner in block.negations
             ):
                 yield row
+
+
+def with_matches(sub_patterns: Sequence[TypedSubPattern], row: Row, run: Run) -> Row:
+    """The row with how often each sub-pattern matches, started from it."""
+    counts = {each.variable: len(list(block_rows(each.block, row, run))) for each in sub_patterns}
+    return {**row, **counts}
 
 
 def _with_optional(inner: Block, row: Row, run: Run) -> list[Row]:
@@ -358,7 +367,7 @@ def _identities(row: Row) -> Iterator[Any]:
     """The ids, then types, of all named nodes and edges, by the names of their variables."""
     for name in sorted(row):
         held = row[name]
-        if "." in name or isinstance(held, HeldPath):
+        if "." in name or isinstance(held, HeldPath | int):
             continue
         yield (0,) if held is None else (1, held.id, held.type)
 

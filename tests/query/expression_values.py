@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
-from omnigraph.query.ast import BinaryOperator
+from omnigraph.query.ast import BinaryOperator, SubPatternKind
 from omnigraph.query.columns import struct_properties
 from omnigraph.query.expressions import (
     Aggregate,
@@ -27,6 +27,7 @@ from omnigraph.query.expressions import (
     FunctionCall,
     Fusion,
     IsNull,
+    MatchesOf,
     Membership,
     Negation,
     Not,
@@ -69,7 +70,8 @@ class HeldPath:
 
 Graph = Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]
 """`{"nodes": {type: [row]}, "edges": {type: [row]}}`; rows have `id`, edges `src` and `dst`."""
-Row = Mapping[str, Held | HeldPath | None]
+Row = Mapping[str, Held | HeldPath | int | None]
+"""What variables hold; those of sub-patterns the number of matches."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,10 @@ def value_of(  # noqa: C901, PLR0911, PLR0912 - one case per kind
             return run.now
         case PropertyOf() | TypeName() | Entity() | PartOfPath():
             return _of_row(each, row, run)
+        case MatchesOf():
+            matches = row[each.variable]
+            assert isinstance(matches, int)
+            return matches > 0 if each.kind is SubPatternKind.EXISTS else matches
         case Arithmetic() | Negation():
             return _number(each, row, run)
         case Comparison() | StringTest() | Membership() | IsNull() | TextSearch():

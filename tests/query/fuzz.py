@@ -40,14 +40,14 @@ query everything($s: String, $l: [String]?, $v: Vector(2), $n: I32, $d: Date, $b
         $l contains $p.name   "x" in $p.tags   $p.born >= date("2020-01-31")
         $p.joined < now() and $p.joined != datetime("2020-01-31T10:00:00Z")
         $p.age * 2 - 1 + $q.age / 3 >= -($r.age % 4)
-        not { $p wrote $_ }
+        not { $p wrote $_ }   not exists { $p wrote $_ }   count { $p knows $_  $p.age > 3 } < 4
         optional { $p wrote $m  search($m.title, $s) or match_text($m.body, "a b") }
         fuzzy($p.name, "x", 1)   $b = true   type($x) = "Person"
         $note: Note
     }
     return distinct {
         $p.name as name, $e, length($way) nodes($way) edges($way), $p.age + 1, $c.name ends_with "x"
-        nearest($note.vector, $v) as far
+        nearest($note.vector, $v) as far, exists { $p worksAt $c } as employed
     }
     order { far asc, name desc } limit $n offset 10
 }

@@ -13,6 +13,7 @@ from omnigraph.query.expressions import Distance, Expression
 from omnigraph.query.plan import (
     Aggregate,
     Anti,
+    Apply,
     Cross,
     Distinct,
     Empty,
@@ -26,6 +27,7 @@ from omnigraph.query.plan import (
     Project,
     Rank,
     Scan,
+    Semi,
     vector_arm_depth,
 )
 from omnigraph.query.typed import EdgeDirection
@@ -84,6 +86,17 @@ class _Interpreter:
                     row
                     for row in self.rows(plan.input, outside)
                     if not self.rows(plan.inner, {**outside, **row})
+                ]
+            case Semi():
+                return [
+                    row
+                    for row in self.rows(plan.input, outside)
+                    if self.rows(plan.inner, {**outside, **row})
+                ]
+            case Apply():
+                return [
+                    {**row, plan.variable: len(self.rows(plan.inner, {**outside, **row}))}
+                    for row in self.rows(plan.input, outside)
                 ]
             case Optional():
                 return [

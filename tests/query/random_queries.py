@@ -38,6 +38,13 @@ EDGES = [
     *(("p", "knows{1,}", "r"), ("q", "<knows>{0,}", "p"), ("c", "contains{0,2}", "d")),
     *(("p", "knows", "_"), ("_", "worksAt", "c"), ("p", "worksAt{2,3}", "c")),
 ]
+BLOCKS = [
+    "exists BLOCK",
+    "not exists BLOCK",
+    "(exists BLOCK or OTHER)",
+    "count BLOCK > 1",
+    "not (OTHER and count BLOCK = 0)",
+]
 CONDITIONS = {
     "Person": [
         *(
@@ -137,10 +144,13 @@ def _clauses(generator: random.Random, known: set[str], *, depth: int) -> list[s
     lines += [_joined(generator, variable, known) for variable in filtered]
     if depth < 2 and known:
         for _ in range(generator.randrange(2)):
-            word = generator.choice(["not", "optional"])
+            word = generator.choice(["not", "optional", *BLOCKS])
             seen = set(known)
             inner = "\n".join(_clauses(generator, seen, depth=depth + 1))
-            if inner:
+            if inner and word in BLOCKS:
+                other = _condition(generator, generator.choice(sorted(known)))
+                lines.append(word.replace("BLOCK", f"{{ {inner} }}").replace("OTHER", other))
+            elif inner:
                 lines.append(f"{word} {{ {inner} }}")
                 known |= seen if word == "optional" else set()
     if known and generator.random() < 0.3:
@@ -162,6 +172,9 @@ def random_query(generator: random.Random) -> str:
     names = sorted(known)
     columns = [f"${each}.id" for each in names[:3]] or ["1"]
     ways = [line.split(" as $")[1] for line in lines if line[0] == "$" and " as $" in line]
+    if names and generator.random() < 0.3:
+        inner = " ".join(_clauses(generator, set(known), depth=1))
+        columns += [f"count {{ {inner} }} as many", f"exists {{ {inner} }} as any"] if inner else []
     columns += [f"{part}(${way})" for way in ways for part in ("length", "nodes", "edges")]
     style = generator.randrange(5)
     tail = ""

@@ -6,6 +6,7 @@ do not are thrown away by whoever asks for compiled ones.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -61,7 +62,7 @@ def random_query(
         if query is None:
             continue
         assert isinstance(query.typed.body, TypedRead)
-        if _work(query.typed.body.block, sizes) <= WORK_MAX:
+        if _work_of(query.typed.body, sizes) <= WORK_MAX:
             return query
 
 
@@ -72,6 +73,10 @@ def compiled(text: str, given: Mapping[str, Any], catalog: Catalog) -> RandomQue
     except QueryInvalidError:
         return None
     return RandomQuery(text=text, given=given, typed=typed)
+
+
+def _work_of(body: TypedRead, sizes: Mapping[str, int]) -> int:
+    return math.prod(_work(block, sizes) for block in body.blocks)
 
 
 def _work(block: Block, sizes: Mapping[str, int]) -> int:
@@ -86,7 +91,7 @@ def _work(block: Block, sizes: Mapping[str, int]) -> int:
     for variable, names in types.items():
         if variable in block.introduced:
             product *= max(1, sum(sizes[name] for name in names))
-    for inner in (*block.optionals, *block.negations):
+    for inner in block.inner_blocks:
         product *= _work(inner, sizes)
     return product
 
@@ -138,11 +143,11 @@ class _Writer:
         walkable = dict(scope)
         for _ in range(wanted):
             clauses += self._traversal(scope, walkable)
-        clauses += self._conditions(scope)
+        clauses += self._conditions(scope, depth=depth)
         if depth < 2:
             clauses += self._blocks(scope, depth=depth)
             if self._chance(0.3):
-                clauses += self._conditions(scope)
+                clauses += self._conditions(scope, depth=depth)
         if depth > 0 and not any(f"${name}" in each for name in outside for each in clauses):
             clauses.append(f"${self.generator.choice(sorted(outside))} is not null")
         if self._chance(0.3):
@@ -259,10 +264,33 @@ class _Writer:
             return self.generator.choice(others)
         return "_" if choice > 0.92 else self._name("n")
 
-    def _conditions(self, scope: Mapping[str, Seen]) -> list[str]:
+    def _conditions(self, scope: Mapping[str, Seen], *, depth: int) -> list[str]:
         count = self.generator.choice([0, 0, 0, 1, 1, 2])
         seen = list(scope.values())
-        return [self.expressions.condition(seen) for _ in range(count)] if seen else []
+        return [self._condition(scope, depth=depth) for _ in range(count)] if seen else []
+
+    def _condition(self, scope: Mapping[str, Seen], *, depth: int) -> str:
+        condition = self.expressions.condition(list(scope.values()))
+        if depth > 1 or not self._chance(0.2):
+            return condition
+        exists = f"exists {self._sub_pattern(scope, depth=depth)}"
+        return self.generator.choice(
+            [
+                exists,
+                f"not {exists}",
+                f"({exists} or {condition})",
+                f"not ({exists} and {condition})",
+                f"{self._count(scope, depth=depth)} {self.generator.choice(['>', '=', '<'])} 1",
+            ]
+        )
+
+    def _count(self, scope: Mapping[str, Seen], *, depth: int) -> str:
+        return f"count {self._sub_pattern(scope, depth=depth)}"
+
+    def _sub_pattern(self, scope: Mapping[str, Seen], *, depth: int) -> str:
+        """A block on one line; what it binds stays inside."""
+        clauses = self._pattern(dict(scope), depth=depth + 1)
+        return f"{{ {'  '.join(clauses)} }}".replace("\n", " ")
 
     # Results
 
@@ -302,17 +330,25 @@ class _Writer:
         if ways and choice < 0.4:
             part = self.generator.choice(["length", "nodes", "edges"])
             return f"{part}(${self.generator.choice(ways)})"
-        if choice < 0.65:
+        if choice < 0.6:
             return self.generator.choice(self.expressions.fields(scope)).text
-        if choice < 0.75:
-            return f"({self.expressions.condition(scope, depth=1)})"
         if choice < 0.85:
-            return self.expressions.arithmetic(scope, depth=1)
+            return self._computed_column(scope)
         if choice < 0.9:
             entities = [f"${each.name}" for each in scope if not each.is_path]
             return self.generator.choice(entities)
         scalar = self.generator.choice([each for each in Scalar if each is not Scalar.BLOB])
         return self.expressions.value(scalar, scope)
+
+    def _computed_column(self, scope: list[Seen]) -> str:
+        choice = self.generator.random()
+        if choice < 0.2:
+            seen = {each.name: each for each in scope}
+            word = self.generator.choice(["exists", "count"])
+            return f"{word} {self._sub_pattern(seen, depth=1)}"
+        if choice < 0.6:
+            return f"({self.expressions.condition(scope, depth=1)})"
+        return self.expressions.arithmetic(scope, depth=1)
 
     def _has_order(self, text: str) -> bool:
         """Whether a column can be ordered by: no whole entity, no list."""

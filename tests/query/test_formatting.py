@@ -96,6 +96,17 @@ CASES = {
         "query a() { match { $p: /* why */ P } return { $p.x /* c */ } }",
         "query a() {\n    match { $p: /* why */ P }\n    return { $p.x /* c */ }\n}\n",
     ),
+    "a sub-pattern is a block": (
+        "query q() { match { $p: P  not exists{$p x $y} and count{ $p x $y  $y.z=1 }-1>2 } "
+        f"return {{ count {{ $p x $y  $y.{LONG} = 1 and exists {{ $y x $p  $p.{LONG} = 2 }} }} "
+        "as n } }",
+        "query q() {\n    match {\n        $p: P\n"
+        "        not exists { $p x $y } and count { $p x $y  $y.z = 1 } - 1 > 2\n    }\n"
+        "    return {\n        count {\n            $p x $y\n"
+        f"            $y.{LONG} = 1\n"
+        f"                and exists {{ $y x $p  $p.{LONG} = 2 }}\n"
+        "        } as n\n    }\n}\n",
+    ),
     "a file of comments only": ("/* a */ // b\n\n\n// c", "/* a */ // b\n\n// c\n"),
     "faults that are not about syntax do not matter": (
         "query a() { update Nothing set { x: $y } where z }",

@@ -219,6 +219,36 @@ def test_filters_inside_not_belong_to_it_and_blocks_nest() -> None:
     assert found == ["dan", "eve"]
 
 
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("exists { $p knows $q }", ["ann", "bob", "cat", "dan"]),
+        ("not exists { $p knows $q }", ["eve"]),
+        ("exists { $p knows $q  $q knows $p }", ["cat"]),
+        ("exists { $p knows $q  not exists { $q worksAt $c } }", ["ann", "bob", "cat"]),
+        ('exists { $p worksAt $c } or $p.id = "dan"', ["ann", "bob", "dan", "eve"]),
+        ('not (exists { $p worksAt $c } and $p.id != "ann")', ["ann", "cat", "dan"]),
+        ("exists { $p worksAt $c } = exists { $p wrote $n }", ["ann", "bob", "dan"]),
+        ("count { $p knows $q } > 1", ["ann", "cat"]),
+        ("count { $p $e: knows $q } > count { $p knows $q }", ["ann"]),
+        ("count { $p knows $q  count { $q knows $_ } > 1 } = 1", ["ann", "bob", "cat", "dan"]),
+    ],
+)
+def test_sub_patterns_are_asked_for_each_row(condition: str, expected: list[str]) -> None:
+    assert values(f"$p: Person {condition}", "$p.id") == expected
+
+
+def test_sub_patterns_are_values_of_a_result() -> None:
+    found = values(
+        "$p: Person", "$p.id, exists { $p worksAt $c } as employed, count { $p knows $q } as n"
+    )
+    grouped = values("$p: Person", "exists { $p worksAt $c } as e, sum(count { $p knows $q }) as n")
+
+    assert found[0] == ("ann", True, 2)
+    assert found[-1] == ("eve", True, 0)
+    assert grouped == [(False, 3), (True, 3)]
+
+
 def test_optional_keeps_rows_without_a_match_with_nulls() -> None:
     found = values("$p: Person optional { $p worksAt $c }", "$p.id, $c.name")
 

@@ -51,6 +51,11 @@ def clauses(text: str, parameters: str = "") -> list[str]:
         ("$a.limit = 3 $a.in is null $a.order = $a.match", ["Filter"] * 3),
         ("$a: T { limit: 3, match: 4, null: 5 }", ["Binding"]),
         ("$given $a: Person", ["Filter", "Binding"]),
+        ("exists { $a knows $b } count { $a knows $b } > 1", ["Filter"] * 2),
+        ("$a.x = $given exists { $a knows $b }", ["Filter"] * 2),
+        ("not exists { $a knows $b } not { $a knows $b }", ["Filter", "NotBlock"]),
+        ("$a exists $b $b count{1,2} $c $c <exists> $d", ["Traversal"] * 3),
+        ("$given = count { 1 < $a.x } $a.count = 1 $a.exists", ["Filter"] * 3),
     ],
 )
 def test_neighbours_decide_what_a_word_is(text: str, expected: list[str]) -> None:
@@ -65,6 +70,8 @@ def test_neighbours_decide_what_a_word_is(text: str, expected: list[str]) -> Non
         "query q() { update T set { order: limit, where: 3 } where limit = 3 and order > 2 }",
         "query q() { insert T { a: 1 b: -2, c: x - 1 d: [] } delete T where a delete T where b }",
         "query q() { match { $p: T } return { $p.a $p.b, count(*) count(distinct $p.a) } }",
+        "query q() { match { $p: T } return { 1 as count 2 as exists } order { count, exists } }",
+        "query exists() { insert T { exists: 1 count: 2 } delete T where count = 1 or exists }",
     ],
 )
 def test_keywords_can_be_names(text: str) -> None:
@@ -88,6 +95,12 @@ def test_keywords_can_be_names(text: str) -> None:
         ("a + 1 is not null", "a + 1 is not null"),
         ("((a))", "a"),
         ("a and (b and c)", "a and (b and c)"),
+        ("not (exists { $a b $c })", "not exists { $a b $c }"),
+        (
+            "count{$a: T {x: 1} $a $e: <b>{1,} $_ as $w not{$a c $d} $e.y=1 optional{$a f $g}}+1",
+            "count { $a: T { x: 1 }  $a $e: <b>{1,} $_ as $w  not { $a c $d }  ($e.y = 1)  "
+            "optional { $a f $g } } + 1",
+        ),
     ],
 )
 def test_an_expression_prints_with_the_parentheses_it_needs(text: str, expected: str) -> None:

@@ -187,17 +187,21 @@ def _scope_at(declaration: ast.QueryDeclaration, offset: int, catalog: Catalog) 
     if isinstance(declaration.body, ast.WriteBody):
         return scope
     clauses: tuple[ast.Clause, ...] = declaration.body.clauses
+    outside: tuple[object, ...] = (declaration.body.projections, declaration.body.orderings)
     while True:
         scope = check_block(clauses, scope).scope
+        blocks = [
+            clause for clause in clauses if isinstance(clause, ast.NotBlock | ast.OptionalBlock)
+        ]
+        conditions = [clause.condition for clause in clauses if isinstance(clause, ast.Filter)]
         inner = [
-            clause
-            for clause in clauses
-            if isinstance(clause, ast.NotBlock | ast.OptionalBlock)
-            and clause.span.offset <= offset <= clause.span.end
+            block
+            for block in (*blocks, *ast.sub_patterns_of((*conditions, *outside)))
+            if block.span.offset <= offset <= block.span.end
         ]
         if not inner:
             return scope
-        clauses = inner[0].clauses
+        clauses, outside = inner[0].clauses, ()
 
 
 def _declaration_of(variable: Lexeme, tokens: Sequence[Lexeme]) -> content.TextRange:

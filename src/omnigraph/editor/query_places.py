@@ -23,7 +23,7 @@ from omnigraph.query.checks.scope import (
     node_bound,
 )
 from omnigraph.query.checks.writes import assignable_names
-from omnigraph.query.tokens import KEYWORDS
+from omnigraph.query.tokens import KEYWORDS, SUB_PATTERNS
 from omnigraph.query.types import EdgeOf, NodeOf, PathOf, show, show_with_null
 from omnigraph.schema.catalog import Catalog, EdgeType, EnumType, InterfaceType, NodeType
 from omnigraph.schema.show import property_facts, show_declaration
@@ -88,8 +88,9 @@ class QueryPlace:
             for name in _ANNOTATIONS:
                 yield content.complete_annotation(name)
         for kind in sorted(expected):
-            if kind.lower() in KEYWORDS:
-                yield content.Completion(text=kind.lower(), kind=content.CompletionKind.KEYWORD)
+            word = kind.lower()
+            if word in KEYWORDS or word in self._sub_patterns():
+                yield content.Completion(text=word, kind=content.CompletionKind.KEYWORD)
 
     def values(self) -> Iterator[content.Completion]:
         """The values of the enum that is compared with, or assigned, here."""
@@ -137,6 +138,13 @@ class QueryPlace:
     def _part(self) -> str:
         """The keyword of the part of the query that the place is in."""
         return next((token.kind for token in reversed(self.before) if token.kind in _PARTS), "")
+
+    def _sub_patterns(self) -> frozenset[str]:
+        """The words of sub-patterns, without those that are functions of the part, too."""
+        part = self._part()
+        if part == "MATCH":
+            return SUB_PATTERNS
+        return SUB_PATTERNS - FUNCTIONS.keys() if part in ("RETURN", "ORDER") else frozenset()
 
     def _variables(self) -> Iterator[content.Completion]:
         if not self._in_body():

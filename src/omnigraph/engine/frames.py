@@ -4,7 +4,8 @@
 
 Invariants:
 - Frames are immutable.
-- A position of -1 is the null of an optional part.
+- A position of -1 is the null of an optional part. The positions of a variable of a sub-pattern are
+  the numbers of its matches.
 - A variable that can be of several types says for each row which one.
 - A row with a weight represents that many equal rows; a weight is at least one.
 """
@@ -34,6 +35,8 @@ ABSENT: Final = -1
 _COUNTABLE: Final = 2.0**62
 _DENSE_FACTOR: Final = 64
 """Counting into an array of all positions is faster than sorting up to this ratio."""
+_DENSE_ALWAYS: Final = 1 << 26
+"""Marking this many positions takes little memory, whatever the ratio."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,17 +254,15 @@ def merged_equal(frame: Frame, *, weighed: bool = True) -> Frame:
     shifted = column.positions - ABSENT
     size = int(shifted.max(initial=0)) + 1
     if not weighed:
-        there = np.zeros(size, dtype=np.bool_)
-        there[shifted] = True
-        slots = np.flatnonzero(there)
+        slots = _each_once(shifted, size, frame.rows)
         return Frame(rows=len(slots), entities={name: replace(column, positions=slots + ABSENT)})
     if size <= _DENSE_FACTOR * max(frame.rows, 1):
-        counted = _count(shifted, frame.weights, size)
+        counted = count_slots(shifted, frame.weights, size)
         slots = np.flatnonzero(counted)
         totals = counted[slots]
     else:
         slots, inverse = np.unique(shifted, return_inverse=True)
-        totals = _count(inverse, frame.weights, len(slots))
+        totals = count_slots(inverse, frame.weights, len(slots))
     return Frame(
         rows=len(slots),
         entities={name: replace(column, positions=slots + ABSENT)},
@@ -269,7 +270,16 @@ def merged_equal(frame: Frame, *, weighed: bool = True) -> Frame:
     )
 
 
-def _count(slots: Positions, weights: Positions | None, size: int) -> Positions:
+def _each_once(shifted: Positions, size: int, rows: int) -> Positions:
+    # Numbers of matches can be far apart, unlike positions in a table.
+    if size > _DENSE_FACTOR * max(rows, 1) and size > _DENSE_ALWAYS:
+        return different(shifted)
+    there = np.zeros(size, dtype=np.bool_)
+    there[shifted] = True
+    return np.flatnonzero(there)
+
+
+def count_slots(slots: Positions, weights: Positions | None, size: int) -> Positions:
     """How often each slot occurs, exactly: a float carries 53 bits of a weight, no more."""
     if weights is None:
         return np.bincount(slots, minlength=size)

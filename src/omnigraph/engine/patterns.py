@@ -26,9 +26,12 @@ from omnigraph.engine.frames import (
     PathColumn,
     Positions,
     RequiredColumns,
+    count_slots,
     prune,
+    require_countable,
 )
 from omnigraph.query import plan as lp
+from omnigraph.query.ast import SubPatternKind
 from omnigraph.query.expressions import variables_of
 from omnigraph.query.rewrites import inputs_of
 
@@ -40,7 +43,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntityOf:
-    """A variable that holds entities of these tables; of none if it is always null."""
+    """A variable that holds entities of these tables; of none if it is always null.
+
+    That of a sub-pattern, which holds numbers of matches, has a table that nothing reads.
+    """
 
     tables: tuple[str, ...]
 
@@ -73,19 +79,25 @@ def origins(plan: lp.Plan) -> dict[str, Origin]:
             tables = tuple(names.node_table_key(type_name) for type_name in plan.types)
             variable_origins[plan.variable] = EntityOf(tables=tables)
         case lp.Expand():
-            node, edge = names.node_table_key(plan.end_type), names.edge_table_key(plan.edge)
-            if not plan.end_bound:
-                variable_origins[plan.end] = EntityOf(tables=(node,))
-            if plan.edge_variable is not None:
-                variable_origins[plan.edge_variable] = EntityOf(tables=(edge,))
-            if plan.path_variable is not None:
-                start = names.node_table_key(plan.start_type)
-                first, rest = (node, start) if plan.turned else (start, node)
-                path = PathOver(first_table=first, node_table=rest, edge_table=edge)
-                variable_origins[plan.path_variable] = path
+            variable_origins.update(_origins_of_hop(plan))
+        case lp.Apply():
+            variable_origins[plan.variable] = EntityOf(tables=(plan.variable,))
         case _:
             pass
     return variable_origins
+
+
+def _origins_of_hop(plan: lp.Expand) -> Iterator[tuple[str, Origin]]:
+    node, edge = names.node_table_key(plan.end_type), names.edge_table_key(plan.edge)
+    if not plan.end_bound:
+        yield plan.end, EntityOf(tables=(node,))
+    if plan.edge_variable is not None:
+        yield plan.edge_variable, EntityOf(tables=(edge,))
+    if plan.path_variable is not None:
+        start = names.node_table_key(plan.start_type)
+        first, rest = (node, start) if plan.turned else (start, node)
+        path = PathOver(first_table=first, node_table=rest, edge_table=edge)
+        yield plan.path_variable, path
 
 
 def free_variables(plan: lp.Plan) -> frozenset[str]:
@@ -93,7 +105,7 @@ def free_variables(plan: lp.Plan) -> frozenset[str]:
     match plan:
         case lp.Outer():
             return frozenset(plan.variables)
-        case lp.Anti() | lp.Optional():
+        case lp.Anti() | lp.Semi() | lp.Apply() | lp.Optional():
             inner = free_variables(plan.inner) - lp.variables_bound(plan.input)
             return free_variables(plan.input) | inner
         case _:
@@ -218,8 +230,10 @@ class Patterns:
                 yield from self._cross(plan, wanted, outer)
             case lp.Filter():
                 yield from self._filter(plan, wanted, outer)
-            case lp.Anti():
-                yield from self._anti(plan, wanted, outer)
+            case lp.Anti() | lp.Semi():
+                yield from self._tested(plan, wanted, outer)
+            case lp.Apply():
+                yield from self._apply(plan, wanted, outer)
             case lp.Optional():
                 yield from self._optional(plan, wanted, outer)
             case lp.Rank():
@@ -312,15 +326,41 @@ class Patterns:
             kept = frame.take(self.values.holds(plan.predicate, frame))
             yield prune(kept, wanted)
 
-    def _anti(self, plan: lp.Anti, wanted: RequiredColumns, outer: Frame | None) -> Iterator[Frame]:
-        read = free_variables(plan.inner)
-        for frame in self.frames(plan.input, wanted.below(read), outer):
-            numbered, number = _number(frame.only(read), plan.inner)
-            has_match = np.zeros(frame.rows, dtype=np.bool_)
-            inner = RequiredColumns(variables=frozenset({number}), counted=True, weighed=False)
-            for match_frame in self.frames(plan.inner, inner, numbered):
-                has_match[match_frame.entities[number].positions] = True
-            yield prune(frame.take(~has_match), wanted)
+    def _tested(
+        self, plan: lp.Anti | lp.Semi, wanted: RequiredColumns, outer: Frame | None
+    ) -> Iterator[Frame]:
+        """The rows that have a match, or those that have none."""
+        for frame in self.frames(plan.input, wanted.below(free_variables(plan.inner)), outer):
+            has_match = self._matches(plan.inner, frame, SubPatternKind.EXISTS) > 0
+            kept = has_match if isinstance(plan, lp.Semi) else ~has_match
+            yield prune(frame.take(kept), wanted)
+
+    def _apply(
+        self, plan: lp.Apply, wanted: RequiredColumns, outer: Frame | None
+    ) -> Iterator[Frame]:
+        below = wanted.below(free_variables(plan.inner), (plan.variable,))
+        for frame in self.frames(plan.input, below, outer):
+            if plan.variable not in wanted.variables:
+                yield prune(frame, wanted)
+                continue
+            matches = self._matches(plan.inner, frame, plan.kind)
+            column = EntityColumn(tables=(plan.variable,), positions=matches)
+            yield prune(frame.with_entity(plan.variable, column), wanted)
+
+    def _matches(self, inner: lp.Plan, frame: Frame, kind: SubPatternKind) -> Positions:
+        """How many matches a block has for each row; 0 or 1 if only asked whether."""
+        numbered, number = _number(frame.only(free_variables(inner)), inner)
+        counting = kind is SubPatternKind.COUNT
+        required = RequiredColumns(variables=frozenset({number}), counted=True, weighed=counting)
+        matches = np.zeros(frame.rows, dtype=np.int64)
+        for match_frame in self.frames(inner, required, numbered):
+            rows = match_frame.entities[number].positions
+            if counting:
+                matches += count_slots(rows, match_frame.weights, frame.rows)
+                require_countable(float(matches.max(initial=0)))
+            else:
+                matches[rows] = 1
+        return matches
 
     def _optional(
         self, plan: lp.Optional, wanted: RequiredColumns, outer: Frame | None

@@ -6,7 +6,8 @@ Invariant: nodes hold the source text only. Nothing is resolved, checked or defa
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass
 from typing import TypeAlias
 
 from omnigraph.language.diagnostics import Span
@@ -174,6 +175,22 @@ class NullTest:
     span: Span
 
 
+class SubPatternKind(enum.StrEnum):
+    """What a sub-pattern is asked for."""
+
+    EXISTS = "exists"
+    COUNT = "count"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubPattern:
+    """`exists { ... }`, `count { ... }`."""
+
+    kind: SubPatternKind
+    clauses: tuple[Clause, ...]
+    span: Span
+
+
 Expression: TypeAlias = (
     StringLiteral
     | NumberLiteral
@@ -190,7 +207,20 @@ Expression: TypeAlias = (
     | ComparisonChain
     | Joined
     | NullTest
+    | SubPattern
 )
+
+
+def sub_patterns_of(node: object) -> Iterator[SubPattern]:
+    """The sub-patterns in an expression, in source order, but not those inside of them."""
+    if isinstance(node, SubPattern):
+        yield node
+    elif isinstance(node, tuple):
+        for item in node:
+            yield from sub_patterns_of(item)
+    elif is_dataclass(node):
+        for part in fields(node):
+            yield from sub_patterns_of(getattr(node, part.name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -351,12 +351,12 @@ def _expressions(body: tq.TypedRead | tq.TypedWrite) -> list[ex.Expression]:
     expressions = [projection.expression for projection in body.projections]
     expressions += [key.expression for key in body.order]
     expressions += [] if body.ranking is None else [body.ranking]
-    pending: list[tq.Block] = [body.block]
+    pending: list[tq.Block] = [*body.blocks]
     while pending:
         block = pending.pop()
         expressions += block.filters
         expressions += [condition for binding in block.bindings for condition in binding.conditions]
-        pending += [*block.optionals, *block.negations]
+        pending += block.inner_blocks
     return expressions
 
 

@@ -10,8 +10,9 @@ Invariants:
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from omnigraph.errors import QueryInvalidError
@@ -20,7 +21,7 @@ from omnigraph.names import edge_table_key, node_table_key
 from omnigraph.query import ast
 from omnigraph.query import typed as tq
 from omnigraph.query.checks.literals import number_constant, string_constant
-from omnigraph.query.checks.pattern import check_block
+from omnigraph.query.checks.pattern import SubPatternChecks, check_block
 from omnigraph.query.checks.results import check_count, check_order, check_projections
 from omnigraph.query.checks.scope import Findings, Scope
 from omnigraph.query.checks.writes import check_statement
@@ -201,7 +202,8 @@ def _parameter_type(
 
 
 def _check_read(body: ast.ReadBody, scope: Scope) -> tq.TypedRead | None:
-    checked = check_block(body.clauses, scope)
+    numbers = itertools.count(1)
+    checked = check_block(body.clauses, scope, numbers)
     if not checked.scope.variables:
         scope.findings.error(
             Rule.DISCONNECTED_BLOCK,
@@ -209,8 +211,10 @@ def _check_read(body: ast.ReadBody, scope: Scope) -> tq.TypedRead | None:
             "this `match` binds no variables",
             "bind a node: `$p: Person`",
         )
-    projections, grouped = check_projections(body, checked.scope)
-    order = check_order(body, projections, checked.scope, grouped=grouped)
+    sub_patterns = SubPatternChecks(numbers)
+    result_scope = replace(checked.scope, sub_patterns=sub_patterns)
+    projections, grouped = check_projections(body, result_scope)
+    order = check_order(body, projections, result_scope, grouped=grouped)
     limit = check_count(body.limit, "limit", scope)
     offset = check_count(body.offset, "offset", scope)
     return tq.TypedRead(
@@ -222,6 +226,7 @@ def _check_read(body: ast.ReadBody, scope: Scope) -> tq.TypedRead | None:
         order=order.keys,
         limit=limit,
         offset=offset,
+        sub_patterns=sub_patterns.checked,
     )
 
 
@@ -244,7 +249,8 @@ def _writes(body: tq.TypedRead | tq.TypedWrite) -> Iterator[str]:
 
 def _reads(body: tq.TypedRead | tq.TypedWrite, catalog: ct.Catalog) -> Iterator[str]:
     if isinstance(body, tq.TypedRead):
-        yield from _block_reads(body.block)
+        for block in body.blocks:
+            yield from _block_reads(block)
         return
     for statement in body.statements:
         edge = catalog.edges.get(statement.type)
@@ -259,7 +265,7 @@ def _block_reads(block: tq.Block) -> Iterator[str]:
         yield edge_table_key(traversal.edge)
         yield from map(node_table_key, traversal.left_type.types)
         yield from map(node_table_key, traversal.right_type.types)
-    for inner in (*block.optionals, *block.negations):
+    for inner in block.inner_blocks:
         yield from _block_reads(inner)
 
 

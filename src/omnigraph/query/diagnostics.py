@@ -49,6 +49,7 @@ class Rule(enum.StrEnum):
     EDGE_VARIABLE = "edge-variable"
     PATH_VARIABLE = "path-variable"
     DISCONNECTED_BLOCK = "disconnected-block"
+    SUB_PATTERN_PLACE = "sub-pattern-place"
 
     VALUE_TYPE = "value-type"
     VALUE_RANGE = "value-range"

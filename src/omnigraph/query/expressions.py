@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias, assert_never
 
-from omnigraph.query.ast import BinaryOperator
+from omnigraph.query.ast import BinaryOperator, SubPatternKind
 from omnigraph.query.functions import ScalarFunction
-from omnigraph.query.types import BOOL, DATETIME, F64, STRING, EntityType, ExpressionType
+from omnigraph.query.types import BOOL, DATETIME, F64, I64, STRING, EntityType, ExpressionType
 from omnigraph.schema.catalog import VectorMetric
 
 Value: TypeAlias = str | int | float | bool | dt.date | dt.datetime | tuple["Value", ...] | None
@@ -96,6 +96,22 @@ class PartOfPath:
     variable: str
     type: ExpressionType
     nullable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatchesOf:
+    """Whether a sub-pattern has a match for the row, or how many; never null.
+
+    The block or the result around it says which pattern has this variable.
+    """
+
+    kind: SubPatternKind
+    variable: str
+    nullable: bool = False
+
+    @property
+    def type(self) -> ExpressionType:
+        return BOOL if self.kind is SubPatternKind.EXISTS else I64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,6 +302,7 @@ Expression: TypeAlias = (
     | TypeName
     | Entity
     | PartOfPath
+    | MatchesOf
     | Arithmetic
     | Negation
     | Comparison
@@ -307,7 +324,9 @@ Expression: TypeAlias = (
 def operands(expression: Expression) -> tuple[Expression, ...]:  # noqa: C901, PLR0911, PLR0912
     """The expressions directly inside another."""
     match expression:
-        case Constant() | Parameter() | Now() | PropertyOf() | TypeName() | Entity() | PartOfPath():
+        case Constant() | Parameter() | Now():
+            return ()
+        case PropertyOf() | TypeName() | Entity() | PartOfPath() | MatchesOf():
             return ()
         case Arithmetic() | Comparison():
             return expression.left, expression.right
@@ -349,7 +368,7 @@ def variables_of(expression: Expression) -> frozenset[str]:
     return frozenset(
         inner.variable
         for inner in walk(expression)
-        if isinstance(inner, PropertyOf | TypeName | Entity | PartOfPath)
+        if isinstance(inner, PropertyOf | TypeName | Entity | PartOfPath | MatchesOf)
     )
 
 

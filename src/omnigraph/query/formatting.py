@@ -35,7 +35,7 @@ _TIGHT_AFTER: Final = frozenset({"DOT", "LPAR", "LSQB", "OPEN_UNDIRECTED"})
 _CALLED: Final = frozenset({"NAME", "TYPE_NAME", "ANNOTATION"})
 _EDGE_ENDS: Final = frozenset({"EDGE_NAME", "CLOSE_UNDIRECTED"})
 _OPERAND_ENDS: Final = frozenset(
-    {"NAME", "VARIABLE", "NUMBER", "STRING", "TRUE", "FALSE", "NULL", "RPAR", "RSQB"}
+    {"NAME", "VARIABLE", "NUMBER", "STRING", "TRUE", "FALSE", "NULL", "RPAR", "RSQB", "RBRACE"}
 )
 
 
@@ -113,8 +113,12 @@ def _item_starts(parsed: ast.QueryFile, tokens: Sequence[Lexeme]) -> frozenset[i
 def _item_offsets(body: ast.ReadBody | ast.WriteBody) -> Iterator[int]:
     if isinstance(body, ast.ReadBody):
         yield from _clause_offsets(body.clauses)
-        yield from (projection.expression.span.offset for projection in body.projections)
-        yield from (ordering.span.offset for ordering in body.orderings)
+        for projection in body.projections:
+            yield projection.expression.span.offset
+            yield from _offsets_within(projection.expression)
+        for ordering in body.orderings:
+            yield ordering.span.offset
+            yield from _offsets_within(ordering.expression)
         return
     for statement in body.statements:
         yield statement.span.offset
@@ -129,6 +133,14 @@ def _clause_offsets(clauses: Sequence[ast.Clause]) -> Iterator[int]:
             yield from (match.name.span.offset for match in clause.matches)
         elif isinstance(clause, ast.NotBlock | ast.OptionalBlock):
             yield from _clause_offsets(clause.clauses)
+        elif isinstance(clause, ast.Filter):
+            yield from _offsets_within(clause.condition)
+
+
+def _offsets_within(expression: ast.Expression) -> Iterator[int]:
+    """The clauses of the sub-patterns of an expression."""
+    for sub_pattern in ast.sub_patterns_of(expression):
+        yield from _clause_offsets(sub_pattern.clauses)
 
 
 class _Shape(enum.Enum):

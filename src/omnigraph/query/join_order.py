@@ -12,9 +12,26 @@ from typing import Final, TypeAlias
 
 from omnigraph.names import ID_COLUMN
 from omnigraph.query import expressions as ex
-from omnigraph.query.ast import BinaryOperator
-from omnigraph.query.plan import Anti, Cross, Expand, Filter, Optional, Outer, Plan, Scan
-from omnigraph.query.typed import Block, EdgeDirection, TypedBinding, TypedTraversal
+from omnigraph.query.ast import BinaryOperator, SubPatternKind
+from omnigraph.query.plan import (
+    Anti,
+    Apply,
+    Cross,
+    Expand,
+    Filter,
+    Optional,
+    Outer,
+    Plan,
+    Scan,
+    Semi,
+)
+from omnigraph.query.typed import (
+    Block,
+    EdgeDirection,
+    TypedBinding,
+    TypedSubPattern,
+    TypedTraversal,
+)
 from omnigraph.schema.catalog import Catalog
 
 ChooseStart: TypeAlias = Callable[[Sequence[str], Block, Catalog], str]
@@ -49,6 +66,16 @@ def merge_bindings(block: Block) -> Block:
         filters=tuple(dict.fromkeys(block.filters)),
         optionals=tuple(merge_bindings(optional) for optional in block.optionals),
         negations=tuple(merge_bindings(negation) for negation in block.negations),
+        sub_patterns=merge_in_sub_patterns(block.sub_patterns),
+    )
+
+
+def merge_in_sub_patterns(
+    sub_patterns: tuple[TypedSubPattern, ...],
+) -> tuple[TypedSubPattern, ...]:
+    return tuple(
+        replace(sub_pattern, block=merge_bindings(sub_pattern.block))
+        for sub_pattern in sub_patterns
     )
 
 
@@ -113,10 +140,58 @@ def order_joins(block: Block, catalog: Catalog, choose_start: ChooseStart) -> Pl
             inner=order_joins(inner, catalog, choose_start),
             introduced=inner.introduced,
         )
-    plan = _filter(plan, block.filters)
+    asked = {sub_pattern.variable for sub_pattern in block.sub_patterns}
+    plain = [condition for condition in block.filters if not ex.variables_of(condition) & asked]
+    plan = _filter(plan, plain)
     for inner in block.negations:
         plan = Anti(input=plan, inner=order_joins(inner, catalog, choose_start))
-    return plan
+    conditions = [
+        conjunct
+        for condition in block.filters
+        if ex.variables_of(condition) & asked
+        for conjunct in ex.conjuncts(condition)
+    ]
+    for sub_pattern in block.sub_patterns:
+        plan, conditions = _join_sub_pattern(plan, sub_pattern, conditions, catalog, choose_start)
+    return _filter(plan, conditions)
+
+
+def _join_sub_pattern(
+    plan: Plan,
+    sub_pattern: TypedSubPattern,
+    conditions: list[ex.Expression],
+    catalog: Catalog,
+    choose_start: ChooseStart,
+) -> tuple[Plan, list[ex.Expression]]:
+    """The rows that meet the conditions about a sub-pattern, and the conditions that are left.
+
+    Whether there is a match, as a whole condition, needs no value.
+    """
+    matches = ex.MatchesOf(kind=sub_pattern.kind, variable=sub_pattern.variable)
+    reading = [
+        condition for condition in conditions if sub_pattern.variable in ex.variables_of(condition)
+    ]
+    if sub_pattern.kind is SubPatternKind.EXISTS and len(reading) == 1:
+        remaining = [condition for condition in conditions if condition not in reading]
+        if reading[0] == matches:
+            inner = order_joins(sub_pattern.block, catalog, choose_start)
+            return Semi(input=plan, inner=inner), remaining
+        if isinstance(reading[0], ex.Not) and reading[0].operand == matches:
+            inner = order_joins(sub_pattern.block, catalog, choose_start)
+            return Anti(input=plan, inner=inner), remaining
+    return count_matches(plan, sub_pattern, catalog, choose_start), conditions
+
+
+def count_matches(
+    plan: Plan, sub_pattern: TypedSubPattern, catalog: Catalog, choose_start: ChooseStart
+) -> Apply:
+    """The rows with what expressions ask about a sub-pattern."""
+    return Apply(
+        input=plan,
+        inner=order_joins(sub_pattern.block, catalog, choose_start),
+        kind=sub_pattern.kind,
+        variable=sub_pattern.variable,
+    )
 
 
 def _follow(plan: Plan, known: set[str], traversals: Sequence[TypedTraversal]) -> Plan:

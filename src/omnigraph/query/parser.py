@@ -140,6 +140,13 @@ class _Expressions(Transformer[Token, Any]):
     def null(self, items: list[Any]) -> ast.NullLiteral:
         return ast.NullLiteral(span=_between(items[0], items[0]))
 
+    def sub_pattern(self, items: list[Any]) -> ast.SubPattern:
+        return ast.SubPattern(
+            kind=ast.SubPatternKind(items[0].value),
+            clauses=tuple(items[2:-1]),
+            span=_between(items[0], items[-1]),
+        )
+
     def list(self, items: list[Any]) -> ast.ListLiteral:
         inner = tuple(item for item in items[1:-1] if item is not None)
         return ast.ListLiteral(items=inner, span=_between(items[0], items[-1]))

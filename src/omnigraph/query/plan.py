@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias, assert_never
 
 from omnigraph.query import typed as tq
+from omnigraph.query.ast import SubPatternKind
 from omnigraph.query.expressions import Expression, Ranking
 
 PLANS_KNOWN: Final = 512
@@ -38,7 +39,7 @@ class Scan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outer:
-    """The rows around a block; the leaf of the plan inside `Anti` and `Optional`."""
+    """The rows around a block; the leaf of the plan inside a `BlockJoin`."""
 
     variables: tuple[str, ...]
 
@@ -121,6 +122,24 @@ class Anti:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Semi:
+    """The rows for which `inner`, started from that row, gives one or more."""
+
+    input: Plan
+    inner: Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Apply:
+    """Each row with how many rows `inner` gives for it, or whether it gives one, as `variable`."""
+
+    input: Plan
+    inner: Plan
+    kind: SubPatternKind
+    variable: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Optional:
     """Each row with every row that `inner` gives for it, or once with `introduced` null."""
 
@@ -193,6 +212,8 @@ class Limit:
     offset: Expression | None
 
 
+BlockJoin: TypeAlias = Anti | Semi | Apply | Optional
+"""The plans that join a block to the rows around it."""
 Plan: TypeAlias = (
     Scan
     | Outer
@@ -200,8 +221,7 @@ Plan: TypeAlias = (
     | Expand
     | Cross
     | Filter
-    | Anti
-    | Optional
+    | BlockJoin
     | Rank
     | Project
     | Aggregate
@@ -234,7 +254,9 @@ def variables_bound(plan: Plan) -> frozenset[str]:  # noqa: PLR0911 - one per ki
             return variables_bound(plan.left) | variables_bound(plan.right)
         case Optional():
             return variables_bound(plan.input) | frozenset(plan.introduced)
-        case Filter() | Anti() | Rank() | Order() | Limit():
+        case Apply():
+            return variables_bound(plan.input) | {plan.variable}
+        case Filter() | Anti() | Semi() | Rank() | Order() | Limit():
             return variables_bound(plan.input)
         case Project() | Aggregate() | Distinct():
             return frozenset()

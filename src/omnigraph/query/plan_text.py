@@ -33,7 +33,7 @@ def explain(plan: lp.Plan | lp.Mutation, *, note: Note = lambda _: "") -> str:
 def _lines(plan: lp.Plan, note: Note, *, depth: int) -> Iterator[str]:
     said = note(plan)
     yield _INDENT * depth + _node(plan) + (f"  -- {said}" if said else "")
-    labels = ("input", "inner") if isinstance(plan, lp.Anti | lp.Optional) else ()
+    labels = ("input", "inner") if isinstance(plan, lp.BlockJoin) else ()
     for position, below in enumerate(inputs_of(plan)):
         if labels and labels[position] == "inner":
             yield f"{_INDENT * (depth + 1)}for each row"
@@ -61,6 +61,10 @@ def _node(plan: lp.Plan) -> str:  # noqa: C901, PLR0911, PLR0912 - one case per 
             return f"filter {text_of(plan.predicate)}"
         case lp.Anti():
             return "anti"
+        case lp.Semi():
+            return "semi"
+        case lp.Apply():
+            return f"apply {plan.kind.value} as {_variable(plan.variable)}"
         case lp.Optional():
             names = ", ".join(_variable(variable) for variable in plan.introduced)
             return f"optional {names}".rstrip()
@@ -184,6 +188,8 @@ def text_of(node: ex.Expression) -> str:  # noqa: C901, PLR0911, PLR0912 - one c
             return f"${node.variable}"
         case ex.PartOfPath():
             return f"{node.part.value}(${node.variable})"
+        case ex.MatchesOf():
+            return f"{node.kind.value}({_variable(node.variable)})"
         case ex.Arithmetic() | ex.Comparison():
             return f"{_inner(node.left)} {node.operator.value} {_inner(node.right)}"
         case ex.Negation():
@@ -231,6 +237,7 @@ def _inner(expression: ex.Expression) -> str:
         | ex.Entity
         | ex.PartOfPath
         | ex.FunctionCall
+        | ex.MatchesOf
         | ex.TextSearch
     )
     if isinstance(expression, simple):

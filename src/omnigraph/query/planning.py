@@ -22,9 +22,11 @@ from omnigraph.query.ast import BinaryOperator
 from omnigraph.query.checks.scope import ANONYMOUS
 from omnigraph.query.join_order import (
     ChooseStart,
+    count_matches,
     fewest_rows,
     first_declared,
     merge_bindings,
+    merge_in_sub_patterns,
     most_selective,
     order_joins,
 )
@@ -64,6 +66,7 @@ def fold(expression: ex.Expression) -> ex.Expression:  # noqa: C901, PLR0911, PL
             | ex.TypeName()
             | ex.Entity()
             | ex.PartOfPath()
+            | ex.MatchesOf()
         ):
             return expression
         case ex.Arithmetic():
@@ -257,6 +260,15 @@ def fold_block(block: tq.Block) -> tq.Block:
         filters=_fold(block.filters),
         optionals=tuple(fold_block(optional) for optional in block.optionals),
         negations=tuple(fold_block(negation) for negation in block.negations),
+        sub_patterns=_fold_sub_patterns(block.sub_patterns),
+    )
+
+
+def _fold_sub_patterns(
+    sub_patterns: tuple[tq.TypedSubPattern, ...],
+) -> tuple[tq.TypedSubPattern, ...]:
+    return tuple(
+        replace(sub_pattern, block=fold_block(sub_pattern.block)) for sub_pattern in sub_patterns
     )
 
 
@@ -326,11 +338,19 @@ def plan_query(
             statements=tuple(map(fold_statement, statements)) if steps.folding else statements
         )
     body = _fold_body(query.body) if steps.folding else query.body
-    block = merge_bindings(body.block) if steps.merging else body.block
+    if steps.merging:
+        body = replace(
+            body,
+            block=merge_bindings(body.block),
+            sub_patterns=merge_in_sub_patterns(body.sub_patterns),
+        )
     start: ChooseStart = first_declared
     if steps.selective_start:
         start = most_selective if sizes is None else fewest_rows(sizes)
-    plan = _result(body, order_joins(block, catalog, start))
+    pattern = order_joins(body.block, catalog, start)
+    for sub_pattern in body.sub_patterns:
+        pattern = count_matches(pattern, sub_pattern, catalog, start)
+    plan = _result(body, pattern)
     if steps.pushing:
         plan = push_filters(plan)
     if steps.dropping_empty:
@@ -344,6 +364,7 @@ def _fold_body(body: tq.TypedRead) -> tq.TypedRead:
         block=fold_block(body.block),
         projections=tuple(map(fold_projection, body.projections)),
         order=tuple(replace(key, expression=fold(key.expression)) for key in body.order),
+        sub_patterns=_fold_sub_patterns(body.sub_patterns),
     )
 
 

@@ -23,7 +23,10 @@ def drop_empty(plan: lp.Plan) -> lp.Plan:
         case lp.Anti():
             nothing = isinstance(plan.input, lp.Empty) or isinstance(plan.inner, lp.Empty)
             return plan.input if nothing else plan
-        case lp.Optional():
+        case lp.Semi():
+            nothing = isinstance(plan.input, lp.Empty) or isinstance(plan.inner, lp.Empty)
+            return _empty(plan) if nothing else plan
+        case lp.Apply() | lp.Optional():
             return _empty(plan) if isinstance(plan.input, lp.Empty) else plan
         case lp.Rank() | lp.Order() | lp.Distinct() | lp.Limit():
             return plan.input if _has_no_rows(plan.input) else plan

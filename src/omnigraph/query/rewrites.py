@@ -42,7 +42,7 @@ def _push(plan: lp.Plan, condition: ex.Expression) -> lp.Plan | None:  # noqa: P
             return _pushed_to_expand(plan, condition, names)
         case lp.Cross():
             return _pushed_to_cross(plan, condition, names)
-        case lp.Filter() | lp.Anti() | lp.Optional():
+        case lp.Filter() | lp.Anti() | lp.Semi() | lp.Apply() | lp.Optional():
             if not names or not names <= lp.variables_bound(plan.input):
                 return None
             moved = _push(plan.input, condition)
@@ -98,7 +98,7 @@ def map_inputs(plan: lp.Plan, change: Callable[[lp.Plan], lp.Plan]) -> lp.Plan:
             return plan
         case lp.Cross():
             return replace(plan, left=change(plan.left), right=change(plan.right))
-        case lp.Anti() | lp.Optional():
+        case lp.Anti() | lp.Semi() | lp.Apply() | lp.Optional():
             return replace(plan, input=change(plan.input), inner=change(plan.inner))
         case (
             lp.Expand()
@@ -136,7 +136,7 @@ def _prune(plan: lp.Plan, needs: _Needs) -> lp.Plan:
             )
         case lp.Cross():
             return replace(plan, left=_prune(plan.left, needs), right=_prune(plan.right, needs))
-        case lp.Anti() | lp.Optional():
+        case lp.Anti() | lp.Semi() | lp.Apply() | lp.Optional():
             known = lp.variables_bound(plan.input)
             inside = {
                 name: properties
@@ -207,7 +207,7 @@ def inputs_of(plan: lp.Plan) -> tuple[lp.Plan, ...]:
             return ()
         case lp.Cross():
             return plan.left, plan.right
-        case lp.Anti() | lp.Optional():
+        case lp.Anti() | lp.Semi() | lp.Apply() | lp.Optional():
             return plan.input, plan.inner
         case (
             lp.Expand()
@@ -243,6 +243,8 @@ def expressions_of(plan: lp.Plan) -> tuple[ex.Expression, ...]:
             | lp.Empty()
             | lp.Cross()
             | lp.Anti()
+            | lp.Semi()
+            | lp.Apply()
             | lp.Optional()
             | lp.Distinct()
             | lp.Limit()

@@ -28,6 +28,8 @@ KEYWORDS: Final = frozenset(
         *("insert", "upsert", "update", "delete", "set", "where"),
     }
 )
+SUB_PATTERNS: Final = frozenset({"exists", "count"})
+"""Keywords in front of a brace, names everywhere else."""
 _NEVER_EDGES: Final = frozenset({"and", "or", "in", "is", "as", "not"})
 _OPERATOR_WORDS: Final = frozenset({"contains", "starts_with", "ends_with"})
 _NEVER_OPERANDS: Final = frozenset(
@@ -80,7 +82,9 @@ def _sort_word(
         kinds[index - 1 : index + 2] = ["OPEN_UNDIRECTED", "EDGE_NAME", "CLOSE_UNDIRECTED"]
     elif named or _stands_between_ends(tokens, index, parameters):
         kinds[index] = "EDGE_NAME"
-    elif tokens[index].value in KEYWORDS and not _is_plain_name(tokens, index):
+    elif (
+        tokens[index].value in KEYWORDS and not _is_plain_name(tokens, index)
+    ) or _opens_sub_pattern(tokens, index):
         kinds[index] = tokens[index].value.upper()
 
 
@@ -128,8 +132,17 @@ def _stands_between_ends(tokens: Sequence[Token], index: int, parameters: frozen
     if _kind(tokens, index + 1) == _VARIABLE:
         return True
     # A block may begin with a number: `optional { 1 < $x.age }` has no bounds.
-    certain = word not in KEYWORDS or _kind(tokens, index + 3) == "COMMA"
+    certain = word not in {*KEYWORDS, *SUB_PATTERNS} or _kind(tokens, index + 3) == "COMMA"
     return certain and _opens_bounds(tokens, index + 1)
+
+
+def _opens_sub_pattern(tokens: Sequence[Token], index: int) -> bool:
+    return (
+        tokens[index].value in SUB_PATTERNS
+        and _kind(tokens, index + 1) == "LBRACE"
+        and _kind(tokens, index - 1) != "DOT"
+        and _value(tokens, index - 1) != "as"
+    )
 
 
 def _is_plain_name(tokens: Sequence[Token], index: int) -> bool:
@@ -175,7 +188,9 @@ _OPERATORS: Final = frozenset(
     }
 )
 _VALUE_STARTS: Final = frozenset({"STRING", "NUMBER", "VARIABLE", "LSQB", "LPAR", "TRUE", "NULL"})
-_VALUE_WORDS: Final = frozenset({*_VALUE_STARTS, "FALSE", "MINUS", "NAME", "NOT"})
+_VALUE_WORDS: Final = frozenset(
+    {*_VALUE_STARTS, "FALSE", "MINUS", "NAME", "NOT", "EXISTS", "COUNT"}
+)
 _CLAUSE_STARTS: Final = frozenset({"OPTIONAL", "VARIABLE"})
 _WORD: Final = re.compile(r"[$@]?\w+|[<>!]=|\.\.|==|&&|\|\|")
 _BARE_NAME: Final = re.compile(r"(?<![$.@\w])[a-z_]\w*\s*$")

@@ -9,6 +9,7 @@ import enum
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from omnigraph.query.ast import SubPatternKind
 from omnigraph.query.expressions import Expression, Ranking
 from omnigraph.query.types import ColumnType, NodeOf
 from omnigraph.schema.catalog import PropertyType
@@ -61,11 +62,20 @@ class TypedTraversal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TypedSubPattern:
+    """A pattern that expressions ask about: `variable` says whether, or how often, it matches."""
+
+    variable: str
+    kind: SubPatternKind
+    block: Block
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
     """A pattern.
 
     Bindings and traversals must hold together; then what is optional joins; then filters and
-    `not` blocks remove rows.
+    `not` blocks remove rows. Filters can read the matches of `sub_patterns`.
     `introduced` lists the variables that are new here, `outer` those that it reads from outside.
     """
 
@@ -76,6 +86,13 @@ class Block:
     negations: tuple[Block, ...]
     introduced: tuple[str, ...]
     outer: tuple[str, ...]
+    sub_patterns: tuple[TypedSubPattern, ...] = ()
+
+    @property
+    def inner_blocks(self) -> tuple[Block, ...]:
+        """The blocks directly inside."""
+        asked = tuple(sub_pattern.block for sub_pattern in self.sub_patterns)
+        return *self.optionals, *self.negations, *asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +126,8 @@ class TypedRead:
     """The meaning of `match ... return ...`.
 
     With `ranking`, only rows that have a rank stay, best first, in front of every key of `order`.
-    `grouped` means that projections without an aggregate are the keys of groups.
+    `grouped` means that projections without an aggregate are the keys of groups. Projections and
+    keys of the order can read the matches of `sub_patterns`.
     """
 
     block: Block
@@ -120,6 +138,12 @@ class TypedRead:
     order: tuple[OrderKey, ...]
     limit: Expression | None
     offset: Expression | None
+    sub_patterns: tuple[TypedSubPattern, ...] = ()
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The pattern, and those that the result asks about."""
+        return self.block, *(sub_pattern.block for sub_pattern in self.sub_patterns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,8 +67,10 @@ class Estimates:
                 return self.of(plan.left, outer) * self.of(plan.right, outer)
             case lp.Filter():
                 return self.of(plan.input, outer) * _share(plan.predicate)
-            case lp.Anti():
+            case lp.Anti() | lp.Semi():
                 return self.of(plan.input, outer) / 2
+            case lp.Apply():
+                return self.of(plan.input, outer)
             case lp.Optional():
                 return self.of(plan.input, outer) * max(1.0, self.of(plan.inner))
             case lp.Aggregate() if not plan.keys:

@@ -194,7 +194,7 @@ class _Sql:
                 return literal(self._parameters.now, qt.DATETIME)
             case ex.PropertyOf() | ex.TypeName() | ex.Entity() | ex.PartOfPath():
                 return self._column(expression)
-            case ex.TextSearch() | ex.Distance() | ex.TextScore() | ex.Fusion():
+            case ex.MatchesOf() | ex.TextSearch() | ex.Distance() | ex.TextScore() | ex.Fusion():
                 return self._column(expression)
             case ex.Arithmetic():
                 return self._arithmetic(expression)

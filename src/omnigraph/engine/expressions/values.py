@@ -24,6 +24,7 @@ from omnigraph.engine.expressions.sql import sql_of
 from omnigraph.engine.expressions.statements import Statements
 from omnigraph.engine.frames import ABSENT, Column, EntityColumn, Frame, Mask, PathColumn, whole
 from omnigraph.query import expressions as ex
+from omnigraph.query.ast import SubPatternKind
 from omnigraph.query.columns import entity_struct, struct_properties
 from omnigraph.query.types import EdgeOf, NodeOf
 from omnigraph.schema.arrow import arrow_type
@@ -37,6 +38,7 @@ LEAVES = (
     ex.PropertyOf,
     ex.TypeName,
     ex.PartOfPath,
+    ex.MatchesOf,
     ex.TextSearch,
     ex.Distance,
     ex.TextScore,
@@ -107,7 +109,9 @@ class Values:
             for expression in expressions
         ]
 
-    def leaf(self, expression: ex.Expression, frame: Frame) -> Column:  # noqa: PLR0911 - one per kind
+    def leaf(  # noqa: C901, PLR0911, PLR0912 - one case per kind
+        self, expression: ex.Expression, frame: Frame
+    ) -> Column:
         """What an expression reads directly off the entities of a frame."""
         match expression:
             case ex.PropertyOf():
@@ -121,6 +125,11 @@ class Values:
                 if expression.variable not in frame.paths:
                     return pa.nulls(frame.rows, arrow_type(expression.type))  # type: ignore[arg-type]
                 return self._part_of_path(expression, frame.paths[expression.variable])
+            case ex.MatchesOf():
+                matches = frame.entities[expression.variable].positions
+                return pa.array(
+                    matches > 0 if expression.kind is SubPatternKind.EXISTS else matches
+                )
             case ex.Entity():
                 return self._struct(expression, frame.entities[expression.variable])
             case ex.TextSearch():

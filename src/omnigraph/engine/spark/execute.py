@@ -38,8 +38,9 @@ from omnigraph.engine.spark.patterns import (
     outer_variables,
     searches_levels,
     source_of,
+    tested,
     with_matches,
-    without_match,
+    with_matches_counted,
 )
 from omnigraph.errors import InvalidInputError
 from omnigraph.names import ID_COLUMN
@@ -556,7 +557,7 @@ class _Executor:
                 rows = self._rows(plan.input, below, outer)
                 condition = self._expressions.column(plan.predicate, rows)
                 return replace(rows, frame=rows.frame.where(condition))
-            case lp.Anti() | lp.Optional():
+            case lp.Anti() | lp.Semi() | lp.Apply() | lp.Optional():
                 return self._block(plan, wanted, outer)
             case lp.Rank():
                 again = isinstance(plan.by, ex.Fusion)
@@ -582,7 +583,7 @@ class _Executor:
 
     def _block(
         self,
-        plan: lp.Anti | lp.Optional,
+        plan: lp.BlockJoin,
         wanted: RequiredColumns,
         outer: spark_rows.Rows | None,
     ) -> spark_rows.Rows:
@@ -591,9 +592,15 @@ class _Executor:
         start = spark_rows.copied(around, outer_variables(plan.inner), self._run.names)
         self._starts.append(start)
         inner = self._rows(plan.inner, inside_block(plan, wanted), start)
-        if isinstance(plan, lp.Anti):
-            return without_match(rows, start, inner)
-        return with_matches(rows, start, inner, plan.introduced, self._run.names)
+        match plan:
+            case lp.Anti() | lp.Semi():
+                return tested(rows, start, inner, kept=isinstance(plan, lp.Semi))
+            case lp.Apply():
+                return with_matches_counted(plan, rows, start, inner, self._run.names)
+            case lp.Optional():
+                return with_matches(rows, start, inner, plan.introduced, self._run.names)
+            case _:
+                assert_never(plan)
 
     def _settle(
         self, plan: lp.Plan, wanted: RequiredColumns, outer: spark_rows.Rows | None
@@ -611,7 +618,5 @@ class _Executor:
 
 
 def _repeats(plan: lp.Plan) -> bool:
-    own = isinstance(plan, lp.Anti | lp.Optional) or (
-        isinstance(plan, lp.Expand) and searches_levels(plan)
-    )
+    own = isinstance(plan, lp.BlockJoin) or (isinstance(plan, lp.Expand) and searches_levels(plan))
     return own or any(_repeats(input_plan) for input_plan in inputs_of(plan))

@@ -43,7 +43,7 @@ from omnigraph.errors import InvalidInputError
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph.query import expressions as ex
 from omnigraph.query import types as qt
-from omnigraph.query.ast import BinaryOperator
+from omnigraph.query.ast import BinaryOperator, SubPatternKind
 from omnigraph.query.binding import known_value
 from omnigraph.query.columns import PROPERTIES_FIELD, TYPE_FIELD, struct_properties
 from omnigraph.runner.session import without_noise
@@ -321,7 +321,7 @@ class Expressions:
         match expression:
             case ex.Constant() | ex.Parameter() | ex.Now():
                 return known_column(expression, self._run.parameters)
-            case ex.PropertyOf() | ex.TypeName() | ex.Entity() | ex.PartOfPath():
+            case ex.PropertyOf() | ex.TypeName() | ex.Entity() | ex.PartOfPath() | ex.MatchesOf():
                 return self._of_row(expression, rows)
             case ex.Arithmetic() | ex.Negation():
                 compute = integer_column if is_integer_operation(expression) else float_column
@@ -361,7 +361,7 @@ class Expressions:
 
     def _of_row(
         self,
-        expression: ex.PropertyOf | ex.TypeName | ex.Entity | ex.PartOfPath,
+        expression: ex.PropertyOf | ex.TypeName | ex.Entity | ex.PartOfPath | ex.MatchesOf,
         rows: spark_rows.Rows,
     ) -> Column:
         held_variable = rows.held[expression.variable]
@@ -380,6 +380,10 @@ class Expressions:
             case ex.PartOfPath():
                 assert isinstance(held_variable, spark_rows.HeldPath)
                 return _part(expression.part, held_variable)
+            case ex.MatchesOf():
+                assert isinstance(held_variable, spark_rows.HeldMatches)
+                matches = sql.col(held_variable.matches)
+                return matches > 0 if expression.kind is SubPatternKind.EXISTS else matches
             case _:
                 assert_never(expression)
 
@@ -439,12 +443,8 @@ class Expressions:
         held_variable = rows.held[operand.variable]
         if isinstance(held_variable, spark_rows.Absent):
             return sql.lit(True)  # noqa: FBT003 - a value, not a switch
-        name = (
-            held_variable.nodes
-            if isinstance(held_variable, spark_rows.HeldPath)
-            else held_variable.id_column
-        )
-        return sql.col(name).isNull()
+        assert isinstance(held_variable, spark_rows.HeldEntity)
+        return sql.col(held_variable.id_column).isNull()
 
 
 def _part(part: ex.PathPart, held_path: spark_rows.HeldPath) -> Column:

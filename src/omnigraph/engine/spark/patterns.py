@@ -32,7 +32,7 @@ from omnigraph.errors import QueryBudgetError
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN, edge_table_key, node_table_key
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan as lp
-from omnigraph.query.ast import BinaryOperator
+from omnigraph.query.ast import BinaryOperator, SubPatternKind
 from omnigraph.query.binding import BoundParameters
 from omnigraph.query.typed import EdgeDirection
 from omnigraph.query.types import BLOB
@@ -368,7 +368,7 @@ def outer_variables(inner: lp.Plan) -> tuple[str, ...]:
     match inner:
         case lp.Outer():
             return inner.variables
-        case lp.Expand() | lp.Filter() | lp.Anti() | lp.Optional():
+        case lp.Expand() | lp.Filter() | lp.Anti() | lp.Semi() | lp.Apply() | lp.Optional():
             return outer_variables(inner.input)
         case lp.Cross():
             return tuple(
@@ -378,9 +378,7 @@ def outer_variables(inner: lp.Plan) -> tuple[str, ...]:
             return ()
 
 
-def source_of(
-    plan: lp.Anti | lp.Optional, wanted: RequiredColumns
-) -> tuple[lp.Plan, RequiredColumns]:
+def source_of(plan: lp.BlockJoin, wanted: RequiredColumns) -> tuple[lp.Plan, RequiredColumns]:
     """The lowest plan that has every variable the block reads, and what its rows are asked for.
 
     It may have more rows than the input of the block, but other blocks between the two are not
@@ -389,36 +387,75 @@ def source_of(
     needed = frozenset(outer_variables(plan.inner))
     source: lp.Plan = plan.input
     below = below_block(plan, wanted)
-    while isinstance(source, lp.Anti | lp.Optional) and needed <= lp.variables_bound(source.input):
+    while isinstance(source, lp.BlockJoin) and needed <= lp.variables_bound(source.input):
         below = below_block(source, below)
         source = source.input
     return source, below
 
 
-def below_block(plan: lp.Anti | lp.Optional, wanted: RequiredColumns) -> RequiredColumns:
+def below_block(plan: lp.BlockJoin, wanted: RequiredColumns) -> RequiredColumns:
     """What the rows around a block must have."""
-    introduced = plan.introduced if isinstance(plan, lp.Optional) else ()
+    introduced: tuple[str, ...] = ()
+    match plan:
+        case lp.Optional():
+            introduced = plan.introduced
+        case lp.Apply():
+            introduced = (plan.variable,)
+        case lp.Anti() | lp.Semi():
+            pass
+        case _:
+            assert_never(plan)
     return wanted.below(outer_variables(plan.inner), introduced)
 
 
-def inside_block(plan: lp.Anti | lp.Optional, wanted: RequiredColumns) -> RequiredColumns:
+def inside_block(plan: lp.BlockJoin, wanted: RequiredColumns) -> RequiredColumns:
     """What the rows of a block must have: the variables around it, and those it introduces."""
     around = frozenset(outer_variables(plan.inner))
-    if isinstance(plan, lp.Anti):
-        return RequiredColumns(variables=around, counted=True, weighed=False)
+    if not isinstance(plan, lp.Optional):
+        counts = isinstance(plan, lp.Apply) and plan.kind is SubPatternKind.COUNT
+        return RequiredColumns(variables=around, counted=True, weighed=counts)
     return replace(wanted, variables=around | (wanted.variables & frozenset(plan.introduced)))
 
 
-def without_match(
-    rows: spark_rows.Rows, outer: spark_rows.Rows, inner: spark_rows.Rows
+def tested(
+    rows: spark_rows.Rows, outer: spark_rows.Rows, inner: spark_rows.Rows, *, kept: bool
 ) -> spark_rows.Rows:
-    """The rows for which the block, started from `outer`, found nothing."""
+    """The rows for which the block, started from `outer`, found something, or those without."""
     if not _can_match(outer, inner):
-        return rows
-    matches = inner.frame.select(*(other for _, other in _keys(rows, outer)))
-    return replace(
-        rows, frame=spark_rows.block_join(rows.frame, matches, _keys(rows, outer), "left_anti")
-    )
+        return replace(rows, frame=rows.frame.limit(0)) if kept else rows
+    keys = _keys(rows, outer)
+    matches = inner.frame.select(*(other for _, other in keys))
+    how = "left_semi" if kept else "left_anti"
+    return replace(rows, frame=spark_rows.block_join(rows.frame, matches, keys, how))
+
+
+def with_matches_counted(
+    plan: lp.Apply,
+    rows: spark_rows.Rows,
+    outer: spark_rows.Rows,
+    inner: spark_rows.Rows,
+    names: spark_rows.Names,
+) -> spark_rows.Rows:
+    """Each row with how often the block found something for it, or whether it did."""
+    matches = names.fresh()
+    held = {**rows.held, plan.variable: spark_rows.HeldMatches(matches=matches)}
+    none = sql.lit(0).cast("bigint")
+    if not _can_match(outer, inner):
+        return replace(rows, frame=rows.frame.select("*", none.alias(matches)), held=held)
+    keys = _keys(rows, outer)
+    others = list(dict.fromkeys(other for _, other in keys))
+    number = names.fresh()
+    if plan.kind is SubPatternKind.EXISTS:
+        counted = inner.frame.select(*others).distinct().select("*", sql.lit(1).alias(number))
+    else:
+        total = names.fresh()
+        summand = sql.lit(1) if inner.weight is None else sql.col(inner.weight)
+        sums = inner.frame.groupBy(*others).agg(sql.try_sum(summand).alias(total))
+        lost = sql.when(sql.col(total).isNull(), spark_rows.out_of_range())
+        counted = sums.select(*others, lost.otherwise(sql.col(total)).alias(number))
+    joined = spark_rows.block_join(rows.frame, counted, keys, "left")
+    value = sql.coalesce(sql.col(number).cast("bigint"), none)
+    return replace(rows, frame=joined.select(*rows.frame.columns, value.alias(matches)), held=held)
 
 
 def with_matches(

@@ -67,7 +67,14 @@ class Absent:
     """A variable that is null in every row; it has no columns."""
 
 
-Held: TypeAlias = HeldEntity | HeldPath | Absent
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldMatches:
+    """The column of the number of matches of a sub-pattern; 0 or 1 if only asked whether."""
+
+    matches: str
+
+
+Held: TypeAlias = HeldEntity | HeldPath | HeldMatches | Absent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +120,7 @@ def columns_of(held_variable: Held) -> tuple[str, ...]:
             return tuple(
                 dict.fromkeys((*identity_of(held_variable), *held_variable.properties.values()))
             )
-        case HeldPath() | Absent():
+        case HeldPath() | HeldMatches() | Absent():
             return identity_of(held_variable)
         case _:
             assert_never(held_variable)
@@ -127,6 +134,8 @@ def identity_of(held_variable: Held) -> tuple[str, ...]:
             return held_variable.id_column, *typed
         case HeldPath():
             return held_variable.nodes, held_variable.edges
+        case HeldMatches():
+            return (held_variable.matches,)
         case Absent():
             return ()
         case _:
@@ -192,6 +201,8 @@ def _moved(held_variable: Held, renamed: Mapping[str, str]) -> Held:
             )
         case HeldPath():
             return HeldPath(nodes=renamed[held_variable.nodes], edges=renamed[held_variable.edges])
+        case HeldMatches():
+            return HeldMatches(matches=renamed[held_variable.matches])
         case Absent():
             return held_variable
         case _:

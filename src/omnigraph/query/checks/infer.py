@@ -187,6 +187,8 @@ def infer(  # noqa: C901, PLR0911, PLR0912 - one case per kind of expression
             return None
         case ast.Binary():
             return _binary(expression, scope)
+        case ast.SubPattern():
+            return _sub_pattern(expression, scope)
         case _:
             assert_never(expression)
 
@@ -406,6 +408,18 @@ def _logic(expression: ast.Not | ast.Joined, scope: Scope) -> ex.Expression | No
     nullable = any(operand.nullable for operand in operands)
     kind = ex.And if expression.junction is ast.Junction.AND else ex.Or
     return kind(operands=operands, nullable=nullable)
+
+
+def _sub_pattern(expression: ast.SubPattern, scope: Scope) -> ex.MatchesOf | None:
+    if scope.sub_patterns is None:
+        scope.findings.error(
+            Rule.SUB_PATTERN_PLACE,
+            expression.span,
+            f"`{expression.kind.value} {{ ... }}` is not available here",
+            "use it in conditions of `match`, in `return` or in `order`",
+        )
+        return None
+    return scope.sub_patterns.matches_of(expression, scope)
 
 
 def _null_test(expression: ast.NullTest, scope: Scope) -> ex.IsNull | None:

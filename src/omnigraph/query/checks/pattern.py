@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, assert_never
 
 from omnigraph.query import ast
 from omnigraph.query.checks.infer import (
@@ -39,8 +39,21 @@ from omnigraph.query.checks.scope import (
     path_bound,
 )
 from omnigraph.query.diagnostics import Rule
-from omnigraph.query.expressions import Entity, Expression, IsNull, PropertyOf, variables_of
-from omnigraph.query.typed import Block, EdgeDirection, TypedBinding, TypedTraversal
+from omnigraph.query.expressions import (
+    Entity,
+    Expression,
+    IsNull,
+    MatchesOf,
+    PropertyOf,
+    variables_of,
+)
+from omnigraph.query.typed import (
+    Block,
+    EdgeDirection,
+    TypedBinding,
+    TypedSubPattern,
+    TypedTraversal,
+)
 from omnigraph.query.types import BLOB, NodeOf
 from omnigraph.schema.catalog import EdgeEnd, EdgeType, ListType
 
@@ -290,13 +303,44 @@ class _Draft:
         self.introduced[name] = None
 
 
+class SubPatternChecks:
+    """The sub-patterns of the expressions of one block, or of one result.
+
+    `numbers` are those of the whole query, so that every sub-pattern has a variable of its own.
+    """
+
+    def __init__(self, numbers: Iterator[int]) -> None:
+        self._numbers = numbers
+        self._checked: list[TypedSubPattern] = []
+
+    @property
+    def checked(self) -> tuple[TypedSubPattern, ...]:
+        return tuple(self._checked)
+
+    def matches_of(self, sub_pattern: ast.SubPattern, scope: Scope) -> MatchesOf | None:
+        block = check_block(sub_pattern.clauses, scope, self._numbers).block
+        _must_touch_outside(sub_pattern, block, scope)
+        same = (
+            known.variable
+            for known in self._checked
+            if (known.kind, known.block) == (sub_pattern.kind, block)
+        )
+        variable = next(same, None)
+        if variable is None:
+            variable = f"{ANONYMOUS}.{next(self._numbers)}"
+            typed = TypedSubPattern(variable=variable, kind=sub_pattern.kind, block=block)
+            self._checked.append(typed)
+        return MatchesOf(kind=sub_pattern.kind, variable=variable)
+
+
 def check_block(
     clauses: tuple[ast.Clause, ...], outer: Scope, fresh: Iterator[int] | None = None
 ) -> CheckedBlock:
     """The typed form of a list of clauses; parts with findings are left out of it."""
     numbers = itertools.count(1) if fresh is None else fresh
     clauses = tuple(_with_fresh_names(clause, numbers) for clause in clauses)
-    draft = _Draft(scope=outer)
+    sub_patterns = SubPatternChecks(numbers)
+    draft = _Draft(scope=replace(outer, sub_patterns=sub_patterns))
     for clause in clauses:
         if isinstance(clause, ast.Binding):
             _binding(clause, draft)
@@ -330,6 +374,7 @@ def check_block(
         negations=tuple(negations),
         introduced=tuple(draft.introduced),
         outer=(),
+        sub_patterns=sub_patterns.checked,
     )
     mentioned_variables = _mentioned(block)
     outer_variables = tuple(
@@ -524,19 +569,27 @@ def _mentioned(block: Block) -> frozenset[str]:
         names |= {traversal.left, traversal.right}
     for condition in block.filters:
         names |= variables_of(condition)
-    for inner in (*block.optionals, *block.negations):
+    for inner in block.inner_blocks:
         names |= set(inner.outer)
-    return frozenset(names)
+    return frozenset(names - {sub_pattern.variable for sub_pattern in block.sub_patterns})
 
 
 def _must_touch_outside(
-    clause: ast.NotBlock | ast.OptionalBlock, block: Block, outside: Scope
+    clause: ast.NotBlock | ast.OptionalBlock | ast.SubPattern, block: Block, outside: Scope
 ) -> None:
     if any(variable in outside.variables for variable in block.outer):
         return
     if any(bound is None for bound in outside.variables.values()):
         return
-    word = "not" if isinstance(clause, ast.NotBlock) else "optional"
+    match clause:
+        case ast.NotBlock():
+            word = "not"
+        case ast.OptionalBlock():
+            word = "optional"
+        case ast.SubPattern():
+            word = clause.kind.value
+        case _:
+            assert_never(clause)
     outside.findings.error(
         Rule.DISCONNECTED_BLOCK,
         replace(clause.span, end=clause.span.offset + len(word)),

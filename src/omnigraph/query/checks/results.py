@@ -83,6 +83,8 @@ def _leveled(  # noqa: C901, PLR0911, PLR0912 - one case per kind of expression
             return level, f" {expression.junction.value} ".join(parts)
         case ast.ComparisonChain():
             return _COMPARE, expression.second.text
+        case ast.SubPattern():
+            return _PRIMARY, f"{expression.kind.value} {_block_text(expression.clauses, sigil)}"
         case _:
             assert_never(expression)
 
@@ -92,6 +94,45 @@ def _binary(binary: ast.Binary, sigil: str) -> tuple[int, str]:
     left = _text(binary.left, level if level > _COMPARE else _SUM, sigil=sigil)
     right = _text(binary.right, level + 1, sigil=sigil)
     return level, f"{left} {binary.operator.value} {right}"
+
+
+def _clause_text(clause: ast.Clause, sigil: str) -> str:
+    match clause:
+        case ast.Binding():
+            values = ", ".join(
+                f"{match.name.text}: {_text(match.value, _OR, sigil=sigil)}"
+                for match in clause.matches
+            )
+            braces = f" {{ {values} }}" if values else ""
+            return f"{sigil}{clause.variable.text}: {clause.type.text}{braces}"
+        case ast.Traversal():
+            return _traversal_text(clause, sigil)
+        case ast.Filter():
+            # In parentheses, because what follows could continue it.
+            return f"({_text(clause.condition, _OR, sigil=sigil)})"
+        case ast.NotBlock():
+            return f"not {_block_text(clause.clauses, sigil)}"
+        case ast.OptionalBlock():
+            return f"optional {_block_text(clause.clauses, sigil)}"
+        case _:
+            assert_never(clause)
+
+
+def _block_text(clauses: tuple[ast.Clause, ...], sigil: str) -> str:
+    return f"{{ {'  '.join(_clause_text(clause, sigil) for clause in clauses)} }}"
+
+
+def _traversal_text(traversal: ast.Traversal, sigil: str) -> str:
+    variable = traversal.edge_variable
+    edge = f"<{traversal.edge.text}>" if traversal.undirected else traversal.edge.text
+    bounds = ""
+    if traversal.bounds is not None:
+        maximum = traversal.bounds.maximum
+        bounds = f"{{{traversal.bounds.minimum.raw},{'' if maximum is None else maximum.raw}}}"
+    left, right = f"{sigil}{traversal.left.text}", f"{sigil}{traversal.right.text}"
+    named = "" if variable is None else f"{sigil}{variable.text}: "
+    path = "" if traversal.path is None else f" as {sigil}{traversal.path.text}"
+    return f"{left} {named}{edge}{bounds} {right}{path}"
 
 
 def _listed(items: tuple[SyntaxExpression, ...], sigil: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from omnigraph.language.diagnostics import Diagnostic, Span, Suggestions
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
@@ -16,6 +16,10 @@ from omnigraph.query.diagnostics import Rule, error, warning
 from omnigraph.query.typed import TypedParameter
 from omnigraph.query.types import STRING, EdgeOf, NodeOf, PathOf
 from omnigraph.schema import catalog as ct
+
+if TYPE_CHECKING:
+    from omnigraph.query import ast
+    from omnigraph.query import expressions as ex
 
 ANONYMOUS: Final = "_"
 
@@ -65,12 +69,21 @@ class ExpressionContext(enum.Enum):
     INSIDE = "another expression"
 
 
+class SubPatterns(Protocol):
+    """Collects the patterns that the expressions of one block or result ask about."""
+
+    def matches_of(self, sub_pattern: ast.SubPattern, scope: Scope) -> ex.MatchesOf | None:
+        """What an expression reads of a sub-pattern."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
     """Everything an expression can refer to.
 
     A variable that is None was reported already. `own` is the type a mutation statement is
-    about; `row_readable` says whether a row of it exists yet.
+    about; `row_readable` says whether a row of it exists yet. Without `sub_patterns` an expression
+    cannot ask about one.
     """
 
     catalog: ct.Catalog
@@ -79,6 +92,7 @@ class Scope:
     variables: Mapping[str, Bound | None] = field(default_factory=dict)
     own: ct.NodeType | ct.EdgeType | None = None
     row_readable: bool = False
+    sub_patterns: SubPatterns | None = None
 
     def with_variables(self, more: Mapping[str, Bound | None]) -> Scope:
         return replace(self, variables={**self.variables, **more})
