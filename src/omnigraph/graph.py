@@ -25,6 +25,7 @@ from omnigraph.arguments import (
 )
 from omnigraph.errors import InvalidInputError, NotFoundError
 from omnigraph.language.diagnostics import shown
+from omnigraph.notes import commit_note
 from omnigraph.storage.manifest.time_travel import list_commits
 from omnigraph.storage.objects.processes import use_storage
 from omnigraph.storage.refs.references import Reference, branch_ref
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     from omnigraph.load.write import WriteResult
     from omnigraph.merge.merge import MergeRequest, MergeResult
     from omnigraph.mutate.mutate import MutationRequest, MutationResult
-    from omnigraph.runner.progress import Progress
+    from omnigraph.notes import CommitNote
     from omnigraph.storage.manifest.state import BranchRef
     from omnigraph.storage.manifest_rows import GraphCommit, GraphHead
     from omnigraph.storage.objects.store import Objects
@@ -172,13 +173,15 @@ class Graph(Reads):
 
         return newest_kept(pin)
 
-    def write(
+    def write(  # noqa: PLR0913 - every word of a write is one
         self,
         tables: Mapping[str, Rows],
         *,
         mode: Mode = "append",
         dry_run: bool = False,
         actor: str | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
         operation_id: str | None = None,
     ) -> WriteResult:
         """Write rows of any number of types as one commit.
@@ -190,6 +193,8 @@ class Graph(Reads):
                 `overwrite` the whole content of the types named.
             dry_run: Validate and count what would change; nothing is written.
             actor: Author of the commit; the user of this process by default.
+            message: Message of the commit.
+            metadata: Further texts by name to store with the commit.
             operation_id: Any text that makes the call idempotent: the same one writes only once.
 
         Raises:
@@ -202,7 +207,13 @@ class Graph(Reads):
 
         checked = one_of(WriteMode, mode, argument="mode")
         return self._commit(
-            WriterKind.WRITE, actor, operation_id, tables=tables, mode=checked, dry_run=dry_run
+            WriterKind.WRITE,
+            actor,
+            commit_note(message, metadata),
+            operation_id,
+            tables=tables,
+            mode=checked,
+            dry_run=dry_run,
         )
 
     def delete(
@@ -211,6 +222,8 @@ class Graph(Reads):
         *,
         dry_run: bool = False,
         actor: str | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
         operation_id: str | None = None,
     ) -> WriteResult:
         """Delete nodes and edges by id as one commit. The edges of a node are deleted with it.
@@ -219,6 +232,8 @@ class Graph(Reads):
             ids: Ids by type name, as lists or Arrow arrays.
             dry_run: Count what would be deleted; nothing is written.
             actor: Author of the commit; the user of this process by default.
+            message: Message of the commit.
+            metadata: Further texts by name to store with the commit.
             operation_id: Any text that makes the call idempotent: the same one deletes only once.
         """
         # Readers need none.
@@ -228,6 +243,7 @@ class Graph(Reads):
         return self._commit(
             WriterKind.DELETE,
             actor,
+            commit_note(message, metadata),
             operation_id,
             deleted=ids,
             mode=WriteMode.APPEND,
@@ -244,6 +260,8 @@ class Graph(Reads):
         spark: Spark | None = None,
         dry_run: bool = False,
         actor: str | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
         operation_id: str | None = None,
         options: LoadOptions | None = None,
     ) -> LoadReport:
@@ -261,6 +279,8 @@ class Graph(Reads):
                 fit into memory on Spark where it is installed.
             dry_run: Validate only; nothing is written.
             actor: Author of the commit; the user of this process by default.
+            message: Message of the commit.
+            metadata: Further texts by name to store with the commit.
             operation_id: Any text that makes the call idempotent: the same one loads only once.
             options: Rarer options: names of columns, limits, a branch to load through, audits.
 
@@ -268,30 +288,20 @@ class Graph(Reads):
             LoadRefusedError: more records are invalid than allowed; nothing was written.
             OutcomeUnknownError: call `outcome(error.operation_id)` later.
         """
-        from omnigraph.load.load import LoadRequest  # parsers and Parquet: 150 ms
-
-        if not flag(dry_run, argument="dry_run"):
-            self._handle.require_writable("load")
-        chosen, progress = _load_options(options)
+        self._require_writable("load", dry_run=dry_run)
+        chosen, request_for = _load_options(options)
         branch = self._handle.branch if chosen.branch is None else chosen.branch
-        request = LoadRequest(
+        request = request_for(
             source=source,
             type_name=type,
-            columns=chosen.columns,
             mode=mode,
-            order_by=chosen.order_by,
             on_error=on_error,
-            max_bad=chosen.max_rejected,
-            engine=chosen.engine,
             spark=spark,
             dry_run=dry_run,
             branch=branch,
             actor=acting(actor),
+            note=commit_note(message, metadata),
             operation_id=self._load_operation(operation_id, branch),
-            quarantine=chosen.quarantine,
-            progress=progress,
-            source_options=chosen.storage_options,
-            widen=_widen(merges=flag(chosen.merge_schema, argument="merge_schema")),
         )
         return self._load(request, chosen)
 
@@ -304,7 +314,7 @@ class Graph(Reads):
         return self._handle.operation(operation_id, branch=ref)
 
     def _load(self, request: LoadRequest, options: LoadOptions) -> LoadReport:
-        from omnigraph.api.audited_load import Route, load_through_branch  # as in `load`
+        from omnigraph.api.audited_load import Route, load_through_branch  # parsers and Parquet
 
         def load(contract: SchemaContract) -> LoadReport:
             checks = _checks(options.audit, contract)
@@ -330,6 +340,8 @@ class Graph(Reads):
         expect_head: str | None = None,
         dry_run: bool = False,
         actor: str | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
         operation_id: str | None = None,
         **parameters: object,
     ) -> MutationResult:
@@ -342,6 +354,8 @@ class Graph(Reads):
             expect_head: The expected head of the branch, as in `snapshot().commit_id`.
             dry_run: Run the statements and count what would change; nothing is written.
             actor: Author of the commit; the user of this process by default.
+            message: Message of the commit.
+            metadata: Further texts by name to store with the commit.
             operation_id: Any text that makes the call idempotent: the same one writes only once.
             parameters: Parameters as keyword arguments.
 
@@ -354,9 +368,9 @@ class Graph(Reads):
         from omnigraph.engine.query_text import all_parameters, choose_query, query_text
         from omnigraph.mutate.mutate import MutationRequest, mutate_graph  # DuckDB
 
-        if not flag(dry_run, argument="dry_run"):
-            self._handle.require_writable("mutate")
+        self._require_writable("mutate", dry_run=dry_run)
         parameter_values = all_parameters(params, parameters)
+        note = commit_note(message, metadata)
         ref = self._handle.ref()
         operation = self._handle.operation(operation_id, branch=ref)
 
@@ -365,6 +379,7 @@ class Graph(Reads):
                 chosen=choose_query(query_text(text, contract), parameter_values, name=name),
                 expect_head=expect_head,
                 actor=acting(actor),
+                note=note,
                 branch=ref,
                 operation_id=operation,
             )
@@ -397,6 +412,8 @@ class Graph(Reads):
         spark: Spark | None = None,
         dry_run: bool = False,
         actor: str | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
         operation_id: str | None = None,
     ) -> MergeResult:
         """Merge a branch, tag or commit into a branch, this one by default, as one commit.
@@ -411,18 +428,19 @@ class Graph(Reads):
                 of this process do. The result is the same.
             dry_run: Only show the result or raise the conflicts.
             actor: Author of the commit; the user of this process by default.
+            message: Message of the commit.
+            metadata: Further texts by name to store with the commit.
             operation_id: Any text that makes the call idempotent: the same one merges only once.
 
         Raises:
-            MergeConflictError: `conflicts` has every unresolved conflict and every violation;
-                nothing was written.
+            MergeConflictError: `conflicts` has all conflicts and violations; nothing was written.
         """
         from omnigraph.merge.conflicts import parse_resolution
-        from omnigraph.merge.merge import MergeRequest, merge_graph  # DuckDB
+        from omnigraph.merge.merge import MergeRequest  # DuckDB
         from omnigraph.runner.choose import chosen_runner
 
-        if not flag(dry_run, argument="dry_run"):
-            self._handle.require_writable("merge")
+        self._require_writable("merge", dry_run=dry_run)
+        note = commit_note(message, metadata)
         resolved = self._handle.resolve(source)
         target = branch_ref(self._objects, self._handle.branch if into is None else into)
         operation = self._handle.operation(operation_id, branch=target)
@@ -434,19 +452,25 @@ class Graph(Reads):
                 resolution=parse_resolution(resolve, contract.catalog),
                 column_level=column_level,
                 actor=acting(actor),
+                note=note,
                 operation_id=operation,
                 runner=lambda: chosen_runner(self._objects.root, spark),
             )
 
         if dry_run:
             return self._preview_merge(request, target)
-        snapshots = () if spark is None else (resolved.snapshot,)
-        with self._handle.held_while(*snapshots, purpose="merge"):
-            return self._handle.under_schema(
-                lambda contract: merge_graph(
-                    self._objects, contract.catalog, request(contract), SYSTEM_CLOCK
-                )
+        held_snapshots = () if spark is None else (resolved.snapshot,)
+        with self._handle.held_while(*held_snapshots, purpose="merge"):
+            return self._merge(request)
+
+    def _merge(self, request: Callable[[SchemaContract], MergeRequest]) -> MergeResult:
+        from omnigraph.merge.merge import merge_graph  # DuckDB
+
+        return self._handle.under_schema(
+            lambda contract: merge_graph(
+                self._objects, contract.catalog, request(contract), SYSTEM_CLOCK
             )
+        )
 
     def _preview_merge(
         self, request: Callable[[SchemaContract], MergeRequest], target: BranchRef | None
@@ -644,6 +668,10 @@ class Graph(Reads):
         finally:
             reading.release()
 
+    def _require_writable(self, verb: str, *, dry_run: bool) -> None:
+        if not flag(dry_run, argument="dry_run"):
+            self._handle.require_writable(verb)
+
     @property
     def _objects(self) -> Objects:
         return self._handle.objects
@@ -658,6 +686,7 @@ class Graph(Reads):
         self,
         kind: WriterKind,
         actor: str | None,
+        note: CommitNote,
         operation_id: str | None,
         *,
         tables: Mapping[str, object] | None = None,
@@ -667,8 +696,7 @@ class Graph(Reads):
     ) -> WriteResult:
         from omnigraph.load.write import Write, preview_write, write_graph  # DuckDB
 
-        if not flag(dry_run, argument="dry_run"):
-            self._handle.require_writable(kind.value)
+        self._require_writable(kind.value, dry_run=dry_run)
         ref = self._handle.ref()
         write = Write(
             inputs={} if tables is None else tables,
@@ -676,6 +704,7 @@ class Graph(Reads):
             mode=mode,
             kind=kind,
             actor=acting(actor),
+            note=note,
             branch=ref,
             operation_id=self._handle.operation(operation_id, branch=ref),
         )
@@ -812,14 +841,26 @@ class GraphView(Reads):
         return f"<GraphView {self.root} at {self._name!r}{expiry}>"
 
 
-def _load_options(options: LoadOptions | None) -> tuple[LoadOptions, Progress]:
-    from omnigraph.runner.progress import require_progress  # as in `load`
+def _load_options(options: LoadOptions | None) -> tuple[LoadOptions, partial[LoadRequest]]:
+    """The rarer options of a load, and the request that has them."""
+    from omnigraph.load.load import LoadRequest  # parsers and Parquet: 150 ms
+    from omnigraph.runner.progress import require_progress
 
     value: object = options
     if value is not None and not isinstance(value, LoadOptions):
         raise InvalidInputError(f"options is {shown(value)}, expected LoadOptions")
     chosen = options or LoadOptions()
-    return chosen, require_progress(chosen.progress)
+    return chosen, partial(
+        LoadRequest,
+        columns=chosen.columns,
+        order_by=chosen.order_by,
+        max_bad=chosen.max_rejected,
+        engine=chosen.engine,
+        quarantine=chosen.quarantine,
+        progress=require_progress(chosen.progress),
+        source_options=chosen.storage_options,
+        widen=_widen(merges=flag(chosen.merge_schema, argument="merge_schema")),
+    )
 
 
 def _widen(*, merges: bool) -> Widen | None:

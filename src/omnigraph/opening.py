@@ -27,6 +27,7 @@ from omnigraph.display.pages import Displayed, Page
 from omnigraph.errors import InvalidInputError
 from omnigraph.graph import Graph
 from omnigraph.language.diagnostics import shown
+from omnigraph.notes import commit_note
 from omnigraph.storage.manifest.history import Recovery, record_recovery
 from omnigraph.storage.manifest.state import BranchRef, ManifestState
 from omnigraph.storage.manifest.swap import is_whole
@@ -58,6 +59,8 @@ def init(  # noqa: PLR0913 - each is a question of the caller's own
     *,
     schema: str | PathLike[str],
     actor: str | None = None,
+    message: str | None = None,
+    metadata: Mapping[str, str] | None = None,
     force: bool = False,
     storage_options: Mapping[str, str] | None = None,
     durability: Durability | None = None,
@@ -69,6 +72,8 @@ def init(  # noqa: PLR0913 - each is a question of the caller's own
         root: A local path, `file://` or `s3://` URL.
         schema: The schema as `.pg` text, or the path of a file with it.
         actor: Author of the first commit.
+        message: Message of the first commit.
+        metadata: Further texts by name to store with it.
         force: Take over a root where an earlier initialisation did not finish.
         storage_options: Options of the object store.
         durability: Whether acknowledged writes on a local disk survive a power failure
@@ -87,10 +92,13 @@ def init(  # noqa: PLR0913 - each is a question of the caller's own
         root, storage_options=storage_options, durability=durability, verify=verify
     )
     by = None if actor is None else checked_actor(actor)
+    note = commit_note(message, metadata)
     catalog = compile_schema(text, filename=filename, identity_domain=new_id())
     require_single_ends(catalog)
     contract = contract_for(text, catalog)
-    plan = plan_initialise(contract, actor=by, now=SYSTEM_CLOCK.timestamp(), new_id=new_id)
+    plan = plan_initialise(
+        contract, actor=by, note=note, now=SYSTEM_CLOCK.timestamp(), new_id=new_id
+    )
     objects = StoredObjects(location, create=True)
     apply_initialise(plan, objects, force=force)
     mark_boot(location)
@@ -174,6 +182,8 @@ def import_data(  # noqa: PLR0913 - every word of an import is one
     spark: Spark | None = None,
     dry_run: bool = False,
     actor: str | None = None,
+    message: str | None = None,
+    metadata: Mapping[str, str] | None = None,
     options: ImportOptions | None = None,
 ) -> ImportReport:
     """Create a graph from raw data, or import more of it, as one commit.
@@ -187,12 +197,13 @@ def import_data(  # noqa: PLR0913 - every word of an import is one
         sources: A path, a pattern, a directory or a list of these; frames by name: Arrow, pandas,
             polars, Spark, lists of dicts; or a networkx graph.
         mapping: The path of a mapping file (`.map.toml`), or its text.
-        schema: The schema of a new graph for a given mapping: its text, or the path of a file.
-            Without it, the file that the mapping names.
+        schema: The schema of a new graph, as text or path; by default what the mapping names.
         on_error: `quarantine` sets rejected records aside, `fail` writes nothing if there is one.
         spark: A Spark session or target, as for `Graph.load`.
         dry_run: Infer, and validate if the graph exists; nothing is written.
         actor: Author of the commit; the user of this process by default.
+        message: Message of the commit.
+        metadata: Further texts by name to store with the commit.
         options: Rarer options: formats, unknown columns, missing endpoints, output files.
 
     Raises:
@@ -215,6 +226,7 @@ def import_data(  # noqa: PLR0913 - every word of an import is one
         spark=spark,
         dry_run=dry_run,
         actor=actor,
+        note=commit_note(message, metadata),
         options=chosen,
         create=lambda text: init(root, schema=text, actor=actor, storage_options=stored),
         reopen=lambda: open(root, read_only=dry_run, storage_options=stored),

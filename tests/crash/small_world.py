@@ -58,6 +58,10 @@ class Job:
     mark: str = "victim"
     city: str = "c0"
 
+    @property
+    def message(self) -> str:
+        return f"{self.kind.value} for {self.mark}"
+
     def encoded(self) -> str:
         return json.dumps(asdict(self))
 
@@ -88,18 +92,24 @@ def carry_out(graph: Graph, job: Job) -> WriteResult:
     match job.kind:
         case Kind.APPEND:
             rows = {"Person": [{"name": new, "age": 50}], "City": [{"name": new, "size": 50}]}
-            return graph.write(rows, operation_id=job.operation_id)
+            return graph.write(rows, operation_id=job.operation_id, message=job.message)
         case Kind.MERGE:
             people = [{"name": "p0", "age": len(job.mark)}, {"name": f"{job.mark}-merged"}]
             rows = {"Person": people, "City": [{"name": "c1", "size": len(job.mark)}]}
-            return graph.write(rows, mode="merge", operation_id=job.operation_id)
+            return graph.write(
+                rows, mode="merge", operation_id=job.operation_id, message=job.message
+            )
         case Kind.OVERWRITE:
             people = [{"name": f"p{n}", "age": len(job.mark)} for n in range(4)]
             visits = [{"id": f"{job.mark}-visit", "src": "p0", "dst": "c1"}]
             rows = {"Person": people, "Visited": visits}
-            return graph.write(rows, mode="overwrite", operation_id=job.operation_id)
+            return graph.write(
+                rows, mode="overwrite", operation_id=job.operation_id, message=job.message
+            )
         case Kind.DELETE:
-            return graph.delete({"City": [job.city]}, operation_id=job.operation_id)
+            return graph.delete(
+                {"City": [job.city]}, operation_id=job.operation_id, message=job.message
+            )
         case Kind.APPEND_EVERYWHERE:
             edge = [{"id": new, "src": "p0", "dst": "c1"}]
             rows = {
@@ -108,10 +118,12 @@ def carry_out(graph: Graph, job: Job) -> WriteResult:
                 "LivesIn": edge,
                 "Visited": edge,
             }
-            return graph.write(rows, operation_id=job.operation_id)
+            return graph.write(rows, operation_id=job.operation_id, message=job.message)
         case Kind.LINK:
             link = [{"id": new, "src": "p0", "dst": job.city}]
-            return graph.write({"LivesIn": link}, operation_id=job.operation_id)
+            return graph.write(
+                {"LivesIn": link}, operation_id=job.operation_id, message=job.message
+            )
         case _:
             assert_never(job.kind)
 

@@ -57,6 +57,7 @@ def assert_all_or_nothing(
     content = content_of(graph)
     if outcome is OperationStatus.PUBLISHED:
         assert content == done
+        assert job.message in [commit.message for commit in graph.commits()]
     else:
         assert outcome in NOT_DONE
         assert content == before

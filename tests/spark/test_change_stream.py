@@ -133,7 +133,7 @@ def test_a_stream_from_the_beginning_that_is_started_again_has_every_change_once
     put(graph, "a", "c", age=1)
     run(stream(spark, graph, startingCommit="beginning", maxCommitsPerBatch="9"), tmp_path)
     graph.write({"Knows": [{"src": "a", "dst": "b"}]}, actor="ann")
-    graph.delete({"Person": ["b"]}, actor="bob")
+    graph.delete({"Person": ["b"]}, actor="bob", message="b left")
     put(graph, "d", age=4)
 
     again = run(stream(spark, graph, startingCommit="beginning", maxCommitsPerBatch="2"), tmp_path)
@@ -146,8 +146,9 @@ def test_a_stream_from_the_beginning_that_is_started_again_has_every_change_once
     rows = spark.read.parquet(str(tmp_path / "out"))
     gone = rows.where("_op = 'delete'").collect()
     second_newest = graph.commits()[1]
-    assert [(row["_actor"], row["id"], row["after"], row["changed"]) for row in gone] == [
-        ("bob", "b", None, None)
+    told = ("_actor", "_message", "id", "after", "changed")
+    assert [tuple(row[name] for name in told) for row in gone] == [
+        ("bob", "b left", "b", None, None)
     ]
     assert gone[0]["_committed_at"].isoformat() == second_newest.created_at.removesuffix("+00:00")
     assert gone[0]["before"].asDict() == {"id": "b", "name": "b", "age": 2**63, "place": [1, 2]}

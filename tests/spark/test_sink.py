@@ -164,15 +164,20 @@ def test_a_write_that_was_published_while_its_tasks_staged_is_not_repeated(graph
 def test_rejected_rows_are_set_aside_up_to_a_limit(graph: Graph) -> None:
     rows: Part = [{"name": f"n{n}", "age": n} for n in range(8)] + [{"name": "p1", "age": 1}]
     wish = {"type": "Person", "onError": "quarantine", "actor": "pipeline"}
+    note = {"message": "Nightly", "metadata": '{"run": "17"}'}
 
     with pytest.raises(LoadRefusedError, match="more than the limit of 0"):
         Write(graph, rows, maxBad="0", **wish).run()
     refused = people(graph)
-    Write(graph, rows, maxBad="50%", **wish).run()
+    Write(graph, rows, maxBad="50%", **wish, **note).run()
+    with pytest.raises(InvalidInputError, match="expected a JSON object"):
+        Write(graph, rows, type="Person", metadata="run=17")
 
     assert len(refused) == 4
     assert len(people(graph)) == 12
-    assert graph.commits()[0].actor == "pipeline"
+    newest = graph.commits()[0]
+    assert (newest.actor, newest.message) == ("pipeline", "Nightly")
+    assert newest.metadata == {"run": "17"}
     assert len(files(graph, names.QUARANTINE_DIR)) == 1
 
 

@@ -6,7 +6,7 @@ threads of this process or tasks of Spark give the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from omnigraph.display.cells import counted
 from omnigraph.display.pages import Displayed, Page
 from omnigraph.errors import InvalidInputError, ReadOnlyError
 from omnigraph.language.diagnostics import did_you_mean, shown
+from omnigraph.notes import CommitNote, commit_note
 from omnigraph.runner.choose import chosen_runner
 from omnigraph.runner.session import given_spark
 from omnigraph.runner.shuffle import Scratch, StoredScratch
@@ -225,6 +226,7 @@ class _Call:
     operation_id: str | None
     write_to: str | None
     actor: str | None
+    note: CommitNote
 
 
 def _rows_to_load(
@@ -249,7 +251,7 @@ class Algorithms:
       those with an id keep their files in the graph, until a day after they were last continued.
     - `write_to`: a property of the node type. The values are written there as one commit, as by
       `load(..., mode="merge")`.
-    - `actor`: the author of that commit.
+    - `actor`, `message` and `metadata`: the author of that commit, and what is stored with it.
     """
 
     def __init__(
@@ -276,6 +278,8 @@ class Algorithms:
         operation_id: str | None = None,
         write_to: str | None = None,
         actor: str | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> AlgorithmResult:
         """How much of a random walk is spent at each node: `id`, `rank`; ranks add up to one.
 
@@ -292,16 +296,19 @@ class Algorithms:
             operation_id: Of an earlier call, to resume it.
             write_to: A property to write the values to.
             actor: The author of the commit.
+            message: Message of the commit.
+            metadata: Further texts by name to store with the commit.
 
         Raises:
             ConflictError: ranks still changed by more after `rounds_max`.
             RunInterruptedError: a job failed; it can be resumed.
         """
         algorithm = PageRank(damping=damping, tolerance=tolerance, rounds_max=rounds_max)
-        call = _Call(node_type, edge_types, spark, operation_id, write_to, actor)
+        note = commit_note(message, metadata)
+        call = _Call(node_type, edge_types, spark, operation_id, write_to, actor, note)
         return self._run(algorithm, call)
 
-    def components(
+    def components(  # noqa: PLR0913 - every word of a run is one
         self,
         node_type: str,
         edge_types: Sequence[str],
@@ -310,12 +317,15 @@ class Algorithms:
         operation_id: str | None = None,
         write_to: str | None = None,
         actor: str | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> AlgorithmResult:
         """Weakly connected components: `id`, `component`, which is its smallest id.
 
         The number of rounds is about the logarithm of the longest path.
         """
-        call = _Call(node_type, edge_types, spark, operation_id, write_to, actor)
+        note = commit_note(message, metadata)
+        call = _Call(node_type, edge_types, spark, operation_id, write_to, actor, note)
         return self._run(Components(), call)
 
     def label_propagation(  # noqa: PLR0913 - every word of a run is one
@@ -328,6 +338,8 @@ class Algorithms:
         operation_id: str | None = None,
         write_to: str | None = None,
         actor: str | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> AlgorithmResult:
         """Communities: `id`, `label`, which is the id of a node of the community.
 
@@ -336,10 +348,11 @@ class Algorithms:
         changes.
         """
         algorithm = LabelPropagation(rounds=rounds)
-        call = _Call(node_type, edge_types, spark, operation_id, write_to, actor)
+        note = commit_note(message, metadata)
+        call = _Call(node_type, edge_types, spark, operation_id, write_to, actor, note)
         return self._run(algorithm, call)
 
-    def triangle_count(
+    def triangle_count(  # noqa: PLR0913 - every word of a run is one
         self,
         node_type: str,
         edge_types: Sequence[str],
@@ -348,12 +361,15 @@ class Algorithms:
         operation_id: str | None = None,
         write_to: str | None = None,
         actor: str | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> AlgorithmResult:
         """The triangles that each node is part of: `id`, `triangles`.
 
         Edges count without direction, parallel ones once, edges from a node to itself not at all.
         """
-        call = _Call(node_type, edge_types, spark, operation_id, write_to, actor)
+        note = commit_note(message, metadata)
+        call = _Call(node_type, edge_types, spark, operation_id, write_to, actor, note)
         return self._run(TriangleCount(), call)
 
     def distances(  # noqa: PLR0913 - every word of a run is one
@@ -368,6 +384,8 @@ class Algorithms:
         operation_id: str | None = None,
         write_to: str | None = None,
         actor: str | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> AlgorithmResult:
         """The smallest number of edges from the nearest landmark, along their direction.
 
@@ -379,7 +397,8 @@ class Algorithms:
             per_landmark=per_landmark,
             hops_max=hops_max,
         )
-        call = _Call(node_type, edge_types, spark, operation_id, write_to, actor)
+        note = commit_note(message, metadata)
+        call = _Call(node_type, edge_types, spark, operation_id, write_to, actor, note)
         return self._run(algorithm, call)
 
     def _run(self, algorithm: Algorithm, call: _Call) -> AlgorithmResult:
@@ -404,6 +423,8 @@ class Algorithms:
                 mode="merge",
                 spark=session,
                 actor=call.actor,
+                message=call.note.message,
+                metadata=call.note.metadata,
                 operation_id=record.write_id,
             )
         return replace(result, report=report)

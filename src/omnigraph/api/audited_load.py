@@ -135,6 +135,7 @@ def _merge(
         resolution=Resolution(),
         column_level=True,
         actor=request.actor,
+        note=request.note,
         operation_id=clock.new_id(),
         runner=lambda: chosen_runner(objects.root, request.spark),
     )

@@ -52,6 +52,7 @@ from omnigraph.runner.protocol import Stage
 from omnigraph.storage.objects.location import Root, Scheme
 
 if TYPE_CHECKING:
+    from omnigraph.notes import CommitNote
     from omnigraph.schema.catalog import Catalog, NodeType
 
 _LABELS: Final = frozenset({"name", "title", "label"})
@@ -83,6 +84,7 @@ class ImportRequest:
     spark: object
     dry_run: bool
     actor: str | None
+    note: CommitNote
     options: ImportOptions
     create: Callable[[str], ImportTarget]
     reopen: Callable[[], ImportTarget]
@@ -246,6 +248,8 @@ def _load(request: ImportRequest, target: ImportTarget, plan: _Plan) -> LoadRepo
             spark=request.spark,
             dry_run=request.dry_run,
             actor=request.actor,
+            message=request.note.message,
+            metadata=request.note.metadata,
             options=LoadOptions(
                 max_rejected=options.max_rejected,
                 engine=options.engine,

@@ -17,11 +17,12 @@ from omnigraph.commit.recovery import RecoveryReport, sweep
 from omnigraph.errors import InvalidInputError
 from omnigraph.language.diagnostics import shown
 from omnigraph.maintenance.status import GraphStatus, graph_status
+from omnigraph.notes import commit_note
 from omnigraph.storage.manifest.history import Recovery, recorded_recoveries
 from omnigraph.storage.manifest.time_travel import list_commits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from datetime import timedelta
 
     from pyspark.sql import SparkSession
@@ -194,7 +195,13 @@ class Maintenance:
         return clean(self._handle.objects, policy, SYSTEM_CLOCK)
 
     def repair(
-        self, *, dry_run: bool = True, force: bool = False, actor: str | None = None
+        self,
+        *,
+        dry_run: bool = True,
+        force: bool = False,
+        actor: str | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> RepairReport:
         """List table versions written by other tools, or adopt them.
 
@@ -203,6 +210,8 @@ class Maintenance:
             force: Also adopt versions that may have changed rows. Versions that do not have the
                 columns of the schema are refused in any case.
             actor: Author of the commit.
+            message: Message of the commit.
+            metadata: Further texts by name to store with the commit.
 
         Raises:
             RecoveryRequiredError: a write of a dead writer is unfinished; `recover` settles it.
@@ -213,7 +222,12 @@ class Maintenance:
         flag(force, argument="force")
         if not flag(dry_run, argument="dry_run"):
             self._handle.require_writable("repair")
-        request = RepairRequest(confirm=not dry_run, force=force, actor=acting(actor))
+        request = RepairRequest(
+            confirm=not dry_run,
+            force=force,
+            actor=acting(actor),
+            note=commit_note(message, metadata),
+        )
         return repair_graph(self._handle.objects, self._handle.manifest(), request, SYSTEM_CLOCK)
 
     def scrub(

@@ -10,9 +10,10 @@ from omnigraph.api.handle import Handle
 from omnigraph.api.system_clock import SYSTEM_CLOCK
 from omnigraph.arguments import acting, flag, plain_text
 from omnigraph.errors import OmnigraphError
+from omnigraph.notes import commit_note
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from omnigraph.api.options import Spark
     from omnigraph.evolution.apply_schema import SchemaResult
@@ -72,6 +73,8 @@ class Schema(SchemaView):
         allow_diverged: bool = False,
         spark: Spark | None = None,
         actor: str | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
         operation_id: str | None = None,
     ) -> SchemaResult:
         """Apply a schema to this branch as one commit, without blocking readers.
@@ -85,6 +88,8 @@ class Schema(SchemaView):
             spark: A Spark session or target that computes and checks rows. Without one, threads of
                 this process do, whatever the number of rows. The result is the same.
             actor: Author of the commit; the user of this process by default.
+            message: Message of the commit.
+            metadata: Further texts by name to store with the commit.
             operation_id: Any text that makes the call idempotent: the same one applies only once.
 
         Raises:
@@ -104,6 +109,7 @@ class Schema(SchemaView):
             allow_diverged=flag(allow_diverged, argument="allow_diverged"),
             branch=ref,
             actor=acting(actor),
+            note=commit_note(message, metadata),
             operation_id=handle.operation(operation_id, branch=ref),
             spark=spark,
         )

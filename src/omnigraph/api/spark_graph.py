@@ -87,6 +87,8 @@ class SparkGraph(SparkTables):
         on_error: Literal["fail", "quarantine"] = "fail",
         dry_run: bool = False,
         actor: str | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
         operation_id: str | None = None,
         options: LoadOptions | None = None,
     ) -> LoadReport:
@@ -111,6 +113,8 @@ class SparkGraph(SparkTables):
             spark=self.spark,
             dry_run=dry_run,
             actor=actor,
+            message=message,
+            metadata=metadata,
             operation_id=operation_id,
             options=replace(chosen, engine="spark") if chosen.engine == "auto" else chosen,
         )

@@ -13,7 +13,15 @@ import omnigraph
 from omnigraph import names
 from omnigraph.api.system_clock import SYSTEM_CLOCK
 from omnigraph.cli import output
-from omnigraph.cli.options import ActorOption, BranchOption, GraphArgument, JsonFlag
+from omnigraph.cli.options import (
+    ActorOption,
+    BranchOption,
+    GraphArgument,
+    JsonFlag,
+    MessageOption,
+    MetadataOption,
+    metadata_of,
+)
 from omnigraph.cli.output import YesFlag, conflict_rows, require_confirmation
 from omnigraph.display.cells import Moment, counted, cut, element, fold, printable, spellings, value
 from omnigraph.display.pages import Page
@@ -163,6 +171,8 @@ def merge(  # noqa: PLR0913 - one parameter per option
         bool, typer.Option("--dry-run", help="Show what a merge would do; write nothing.")
     ] = False,
     actor: ActorOption = None,
+    message: MessageOption = None,
+    metadata: MetadataOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Merge a branch into another, or list all conflicts. A merge is one commit."""
@@ -174,6 +184,8 @@ def merge(  # noqa: PLR0913 - one parameter per option
         column_level=not whole_rows,
         dry_run=dry_run,
         actor=actor,
+        message=message,
+        metadata=metadata_of(metadata),
     )
     show_merge(merged, as_json=as_json)
 
@@ -318,6 +330,8 @@ def _commit_json(commit: CommitChanges) -> dict[str, Any]:
         "commit_id": commit.commit_id,
         "actor": commit.actor,
         "created_at": commit.created_at,
+        "message": commit.message,
+        "metadata": commit.metadata,
         "tables": {table.table_key: asdict(table.counts) for table in commit.tables},
         "schema_hash": commit.schema_hash,
         "cursor": commit.cursor,
@@ -331,6 +345,7 @@ def _commit_page(commit: CommitChanges) -> Page:
     return Page(
         lines=[
             f"{commit.commit_id}  {commit.actor}  {when}",
+            *(f"  {printable(line)}" for _, line in commit.note.facts()),
             *changed,
             *(f"  {table}" for table in commit.tables),
         ]

@@ -151,6 +151,8 @@ def import_(  # noqa: PLR0913 - one parameter per option
     master: options.MasterOption = None,
     remote: options.RemoteOption = None,
     actor: options.ActorOption = None,
+    message: options.MessageOption = None,
+    metadata: options.MetadataOption = None,
     as_json: options.JsonFlag = False,
     quiet: options.QuietFlag = False,
 ) -> None:
@@ -164,6 +166,8 @@ def import_(  # noqa: PLR0913 - one parameter per option
         spark=options.spark_target(master, remote),
         dry_run=dry_run,
         actor=actor,
+        message=message,
+        metadata=options.metadata_of(metadata),
         options=ImportOptions(
             format=format_name,
             unknown_columns=cast("Literal['error', 'ignore', 'keep'] | None", unknown_columns),
@@ -208,6 +212,8 @@ def load(  # noqa: PLR0913 - one parameter per option
     master: options.MasterOption = None,
     remote: options.RemoteOption = None,
     actor: options.ActorOption = None,
+    message: options.MessageOption = None,
+    metadata: options.MetadataOption = None,
     yes: YesFlag = False,
     as_json: options.JsonFlag = False,
     quiet: options.QuietFlag = False,
@@ -224,6 +230,8 @@ def load(  # noqa: PLR0913 - one parameter per option
         spark=options.spark_target(master, remote),
         dry_run=dry_run,
         actor=actor,
+        message=message,
+        metadata=options.metadata_of(metadata),
         options=LoadOptions(
             columns=_columns(mapped),
             order_by=order_by,

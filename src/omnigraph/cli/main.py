@@ -43,7 +43,16 @@ from omnigraph.cli import (
     schema_commands,
     shell,
 )
-from omnigraph.cli.options import STDIN, BranchOption, GraphArgument, JsonFlag, text_of
+from omnigraph.cli.options import (
+    STDIN,
+    BranchOption,
+    GraphArgument,
+    JsonFlag,
+    MessageOption,
+    MetadataOption,
+    metadata_of,
+    text_of,
+)
 from omnigraph.cli.output import error_object
 from omnigraph.display.cells import counted
 from omnigraph.errors import DamagedGraphError, InvalidInputError, OmnigraphError
@@ -113,7 +122,7 @@ EXAMPLES: Final = {
         "query ./g people.gq --name friends --param name=Ann",
         "query ./g -e 'query all() { match { $p: Person } return { $p.name } }'",
     ),
-    "mutate": ("mutate ./g people.gq --name hire --param name=Ann --actor ann",),
+    "mutate": ('mutate ./g people.gq --name hire --param name=Ann -m "Hire Ann"',),
     "queries": ("queries ./g ./queries",),
     "shell": ("shell ./g", "shell ./g --branch dev --read-only"),
     "view": (
@@ -444,12 +453,15 @@ def _root(
 
 
 @app.command()
-def init(
+def init(  # noqa: PLR0913 - one parameter per option
     graph: GraphArgument,
     schema: Annotated[Path, typer.Option("--schema", help="Schema file (.pg).")],
+    *,
     actor: Annotated[
         str | None, typer.Option("--actor", help="Author of the first commit.")
     ] = None,
+    message: MessageOption = None,
+    metadata: MetadataOption = None,
     force: Annotated[
         bool,
         typer.Option("--force", help="Take over a root where an earlier init failed."),
@@ -469,6 +481,8 @@ def init(
         graph,
         schema=text_of(schema) if str(schema) == STDIN else schema,
         actor=actor,
+        message=message,
+        metadata=metadata_of(metadata),
         force=force,
         durability=cast("Durability | None", durability),  # `init` refuses other words
     )

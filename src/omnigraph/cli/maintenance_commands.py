@@ -372,6 +372,8 @@ def repair(  # noqa: PLR0913 - options of a command
         ),
     ] = False,
     actor: options.ActorOption = None,
+    message: options.MessageOption = None,
+    metadata: options.MetadataOption = None,
     yes: YesFlag = False,
     as_json: options.JsonFlag = False,
 ) -> None:
@@ -380,7 +382,7 @@ def repair(  # noqa: PLR0913 - options of a command
         act = "rebuild the manifest" if rebuild_manifest else "publish foreign versions"
         require_confirmation(graph, act, yes=yes)
     if rebuild_manifest:
-        if force or actor is not None or branch != MAIN:
+        if force or actor is not None or message or metadata or branch != MAIN:
             raise errors.InvalidInputError(
                 "--rebuild-manifest can only be combined with --confirm and --json",
                 next_step=f"Run `omnigraph repair {graph} --rebuild-manifest`.",
@@ -388,7 +390,13 @@ def repair(  # noqa: PLR0913 - options of a command
         rebuild(graph, confirm=confirm, as_json=as_json)
         return
     opened = omnigraph.open(graph, read_only=not confirm).checkout(branch)
-    report = opened.maintenance.repair(dry_run=not confirm, force=force, actor=actor)
+    report = opened.maintenance.repair(
+        dry_run=not confirm,
+        force=force,
+        actor=actor,
+        message=message,
+        metadata=options.metadata_of(metadata),
+    )
     if as_json:
         output.json_object(asdict(report))
     else:

@@ -25,12 +25,34 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object to
 QuietFlag = Annotated[bool, typer.Option("--quiet", help="Do not show progress.")]
 BranchOption = Annotated[str, typer.Option("--branch", help="Branch to use.")]
 ActorOption = Annotated[str | None, typer.Option("--actor", help="Author of the commit.")]
+MessageOption = Annotated[
+    str | None, typer.Option("-m", "--message", help="Message of the commit.")
+]
+MetadataOption = Annotated[
+    list[str] | None,
+    typer.Option("--metadata", metavar="KEY=VALUE", help="Text to store with the commit."),
+]
 SchemaFile = Annotated[
     Path, typer.Argument(metavar="FILE", help="Schema file (.pg), or - for stdin.")
 ]
 
 
 STDIN: Final = "-"
+
+
+def metadata_of(pairs: list[str] | None) -> dict[str, str] | None:
+    """The metadata that options give; None without any."""
+    if not pairs:
+        return None
+    metadata: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not (key and equals):
+            raise typer.BadParameter(f"{pair!r}: write KEY=VALUE", param_hint="--metadata")
+        if key in metadata:
+            raise typer.BadParameter(f"{key!r} is given twice", param_hint="--metadata")
+        metadata[key] = text
+    return metadata
 
 
 def text_of(path: Path) -> str:

@@ -441,8 +441,12 @@ def commit_json(commit: GraphCommit) -> dict[str, object]:
         for table_key, version, fork in commit.tables
     ]
     change = commit.schema_change
+    values = asdict(commit)
+    del values["note"]
     return {
-        **asdict(commit),
+        **values,
+        "message": commit.message,
+        "metadata": dict(commit.metadata),
         "branch": commit.branch or MAIN,
         "resolution": None if commit.resolution is None else json.loads(commit.resolution),
         "tables": tables,

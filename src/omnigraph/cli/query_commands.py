@@ -213,6 +213,8 @@ def mutate(  # noqa: PLR0913 - one parameter per option
         bool, typer.Option("--dry-run", help="Show what would change; write nothing.")
     ] = False,
     actor: options.ActorOption = None,
+    message: options.MessageOption = None,
+    metadata: options.MetadataOption = None,
     as_json: options.JsonFlag = False,
 ) -> None:
     """Run a mutation. All its statements are one commit."""
@@ -225,6 +227,8 @@ def mutate(  # noqa: PLR0913 - one parameter per option
         expect_head=expect_head,
         dry_run=dry_run,
         actor=actor,
+        message=message,
+        metadata=options.metadata_of(metadata),
     )
     _show_mutation(chosen_query.typed.name, result, as_json=as_json)
 

@@ -80,6 +80,8 @@ def schema_apply(  # noqa: PLR0913 - one parameter per option
     master: options.MasterOption = None,
     remote: options.RemoteOption = None,
     actor: options.ActorOption = None,
+    message: options.MessageOption = None,
+    metadata: options.MetadataOption = None,
     yes: YesFlag = False,
     as_json: options.JsonFlag = False,
 ) -> None:
@@ -96,5 +98,7 @@ def schema_apply(  # noqa: PLR0913 - one parameter per option
         allow_diverged=allow_diverged,
         spark=options.spark_target(master, remote, wanted=spark),
         actor=actor,
+        message=message,
+        metadata=options.metadata_of(metadata),
     )
     schema_output.applied(changed, str(file), as_json=as_json)

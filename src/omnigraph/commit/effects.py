@@ -41,6 +41,7 @@ def commit_of(
         merged_parent_id=None if sidecar.merged is None else sidecar.merged.commit_id,
         resolution=None if sidecar.merged is None else sidecar.merged.resolution,
         tables=tuple((row.table_key, row.version, row.fork) for row in rows),
+        note=sidecar.note,
     )
 
 

@@ -55,6 +55,7 @@ from omnigraph.commit.sidecar import (
 )
 from omnigraph.commit.table_moves import Contended, move_tables, see_heads
 from omnigraph.failpoints import reach
+from omnigraph.notes import NO_NOTE, CommitNote
 from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.manifest_rows import Operation, Outcome, TableVersion
 from omnigraph.storage.refs.branches import is_living
@@ -101,12 +102,14 @@ class Prepared:
 
 
 class Authored(Protocol):
-    """What the request of any verb says: under which id, by whom and on which branch."""
+    """What the request of any verb says: under which id, by whom, with which note and where."""
 
     @property
     def operation_id(self) -> str: ...
     @property
     def actor(self) -> str: ...
+    @property
+    def note(self) -> CommitNote: ...
     @property
     def branch(self) -> BranchRef | None: ...
 
@@ -118,6 +121,7 @@ class Author:
     operation_id: str
     actor: str
     branch: BranchRef | None
+    note: CommitNote = NO_NOTE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +136,7 @@ class WriteRequest:
     branch: BranchRef | None
     schema_hash: str | None
     """The schema that it is validated against; None if that is the one it finds first."""
+    note: CommitNote = NO_NOTE
 
     @classmethod
     def of(
@@ -151,6 +156,7 @@ class WriteRequest:
             actor=authored.actor,
             branch=authored.branch,
             schema_hash=schema_hash,
+            note=authored.note,
         )
 
 
@@ -537,6 +543,7 @@ def new_sidecar(
         host=this_host(),
         pid=this_process(),
         process_started=started_at(this_process()),
+        note=authored.note,
     )
 
 

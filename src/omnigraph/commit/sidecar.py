@@ -30,6 +30,7 @@ from ulid import ULID
 from omnigraph import names
 from omnigraph.commit.schema_move import SchemaMove
 from omnigraph.errors import OmnigraphError, RecoveryRequiredError
+from omnigraph.notes import NO_NOTE, CommitNote
 from omnigraph.storage.manifest_rows import TableVersion
 from omnigraph.storage.objects.documents import MALFORMED, moment, parsed, typed
 from omnigraph.storage.objects.location import stored_path
@@ -43,9 +44,11 @@ if TYPE_CHECKING:
     from omnigraph.clock import Clock
 
 
-SIDECAR_FORMAT: Final = 5
+SIDECAR_FORMAT: Final = 6
+_FORMAT_OF_OFFERS: Final = 5
+"""Of a sidecar without a note."""
 _FORMAT_OF_ONE: Final = 4
-"""Of a sidecar with nothing in it for other living writers."""
+"""Of a sidecar that has also nothing in it for other living writers."""
 _STALE_AFTER_SECONDS: Final = 60.0
 _BEGUN_KEPT: Final = 16
 
@@ -173,6 +176,7 @@ class Sidecar:
     offer: Offer | None = None
     made: tuple[TableVersion, ...] = ()
     """The versions that its tables are at, if it waits for another writer to publish them."""
+    note: CommitNote = NO_NOTE
 
     @property
     def path(self) -> str:
@@ -355,11 +359,16 @@ def _running(pid: int) -> str:
 
 
 def _encode(sidecar: Sidecar) -> bytes:
-    """The document; one without an offer is of a format that older programs read."""
+    """The document; one without a note or an offer is of a format that older programs read."""
     values = {name.name: getattr(sidecar, name.name) for name in fields(sidecar)}
     version = SIDECAR_FORMAT
+    note = values.pop("note")
+    if note:
+        values["note"] = {"message": note.message, "metadata": note.metadata}
+    else:
+        version = _FORMAT_OF_OFFERS
     if sidecar.offer is None and not sidecar.made:
-        version = _FORMAT_OF_ONE
+        version = version if note else _FORMAT_OF_ONE
         del values["offer"], values["made"]
     # A sidecar names every table of the graph, twice per write: encoded without a copy of it.
     content = msgspec.json.encode({"format": version, **values}, order="sorted")
@@ -385,6 +394,7 @@ def _of_today(fields: Mapping[str, Any]) -> dict[str, Any]:
         "schema_move": None if move is None else SchemaMove.of_fields(move),
         "offer": _offer(fields.get("offer")),
         "made": tuple(TableVersion(**row) for row in fields.get("made", ())),
+        "note": CommitNote.parse(**fields.get("note", {"message": None, "metadata": None})),
     }
 
 

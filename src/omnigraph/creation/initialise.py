@@ -21,6 +21,7 @@ from omnigraph.errors import (
     StorageUnavailableError,
 )
 from omnigraph.failpoints import reach
+from omnigraph.notes import NO_NOTE, CommitNote
 from omnigraph.schema.arrow import edge_schema, node_schema
 from omnigraph.storage import manifest_rows
 from omnigraph.storage.lance.datasets import creator_of, open_dataset, remove_unless_foreign
@@ -73,7 +74,12 @@ class InitPlan:
 
 
 def plan_initialise(
-    contract: SchemaContract, *, actor: str | None, now: str, new_id: Callable[[], str]
+    contract: SchemaContract,
+    *,
+    actor: str | None,
+    note: CommitNote = NO_NOTE,
+    now: str,
+    new_id: Callable[[], str],
 ) -> InitPlan:
     tables = tuple(_new_tables(contract))
     incarnation = new_id()
@@ -93,6 +99,7 @@ def plan_initialise(
             actor=actor or ACTOR,
             created_at=now,
             tables=tuple((table.table_key, 1, None) for table in tables),
+            note=note,
         ),
     )
 

@@ -13,7 +13,7 @@ the cursor of a commit gets that commit again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -40,6 +40,7 @@ from omnigraph.display.cells import Moment, counted, short_id
 from omnigraph.display.pages import Displayed, Page, change_table, change_words
 from omnigraph.errors import InvalidInputError, NoLongerKeptError, OmnigraphError
 from omnigraph.language.diagnostics import shown
+from omnigraph.notes import NO_NOTE, CommitNote
 from omnigraph.storage.objects.store import Objects, stored_objects
 from omnigraph.storage.refs.kept import (
     MAYBE_GONE,
@@ -121,6 +122,17 @@ class CommitChanges(Displayed):
     cursor: str
     schema_hash: str | None = None
     """The schema that the commit changed to: such a commit reports no rows."""
+    note: CommitNote = NO_NOTE
+
+    @property
+    def message(self) -> str | None:
+        """What its author says about it."""
+        return self.note.message
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """Metadata that its author gave."""
+        return self.note.metadata
 
     def _page(self) -> Page:
         changes = {table.table_key: table.counts for table in self.tables}
@@ -130,6 +142,7 @@ class CommitChanges(Displayed):
                 ("commit", self.commit_id),
                 ("actor", self.actor),
                 ("when", Moment(self.created_at)),
+                *self.note.facts(),
             ],
             tables=[change_table(changes)],
         )
@@ -217,6 +230,7 @@ class ChangeFeed(Iterator[CommitChanges]):
             tables=tuple(table for table in tables if table is not None),
             cursor=encode(self._line.cursor(commit.commit_id, graph=self._graph)),
             schema_hash=None if commit.schema_change is None else commit.schema_change.after,
+            note=commit.note,
         )
 
 

@@ -38,6 +38,7 @@ from omnigraph.evolution.plan.planning import Evolution, evolve
 from omnigraph.evolution.run_checks import VERB, Offenders, failed_checks, fragment_groups
 from omnigraph.evolution.table_changes import TableChange, future_values, table_changes
 from omnigraph.failpoints import reach
+from omnigraph.notes import NO_NOTE, CommitNote
 from omnigraph.runner.choose import chosen_runner
 from omnigraph.runner.protocol import Stage, require_answers
 from omnigraph.schema.arrow import table_schema
@@ -168,6 +169,7 @@ class SchemaRequest:
     branch: BranchRef | None
     actor: str
     operation_id: str
+    note: CommitNote = NO_NOTE
     spark: object | None = None
     """A session or a `SparkTarget` to use; with None the work is done in this process."""
 

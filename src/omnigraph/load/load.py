@@ -38,6 +38,7 @@ from omnigraph.load.report import (
     repeated_report,
 )
 from omnigraph.load.staging import StagedInput, discard_staged
+from omnigraph.notes import NO_NOTE, CommitNote
 from omnigraph.runner.threads import PARALLEL, ThreadRunner
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, Scalar, ScalarType
 from omnigraph.schema.model import model_hash
@@ -104,6 +105,7 @@ class LoadRequest:
     operation_id: str
     quarantine: str | None
     progress: Progress
+    note: CommitNote = NO_NOTE
     source_options: Mapping[str, str] | None = None
     widen: Widen | None = None
     """Adds properties for the columns of frames; without it such columns are refused."""
@@ -149,6 +151,7 @@ def load_graph(
         dry_run=request.dry_run,
         branch=branch_ref(objects, request.branch),
         actor=request.actor,
+        note=request.note,
         operation_id=request.operation_id,
         quarantine=quarantine_place(objects.root, request.operation_id, request.quarantine),
         objects=objects,

@@ -34,6 +34,7 @@ from omnigraph.display.tables import TableView
 from omnigraph.errors import InvalidInputError, LoadRefusedError
 from omnigraph.language.diagnostics import shown
 from omnigraph.names import edge_table_key, node_table_key
+from omnigraph.notes import CommitNote
 from omnigraph.runner.progress import Progress as Progress  # where it was until now
 from omnigraph.runner.protocol import StageMetrics
 from omnigraph.storage.objects.location import Root, Scheme, parse_root
@@ -257,6 +258,7 @@ class LoadJob:
     dry_run: bool
     branch: BranchRef | None
     actor: str
+    note: CommitNote
     operation_id: str
     quarantine: QuarantinePlace
     objects: Objects

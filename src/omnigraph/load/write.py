@@ -31,6 +31,7 @@ from omnigraph.commit.sidecar import Touched
 from omnigraph.display.pages import Displayed, Page, change_page
 from omnigraph.errors import InputTooLargeError, InvalidInputError, ValidationFailedError
 from omnigraph.load.fill import check_filled, fill
+from omnigraph.notes import NO_NOTE, CommitNote
 from omnigraph.runner.memory import rows_bytes_max
 from omnigraph.schema.catalog import Catalog, EdgeType
 from omnigraph.schema.model import model_hash
@@ -279,6 +280,7 @@ class Write:
     actor: str
     branch: BranchRef | None
     operation_id: str
+    note: CommitNote = NO_NOTE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,7 @@ from omnigraph.display.pages import Displayed, Page
 from omnigraph.display.tables import TableView
 from omnigraph.errors import OmnigraphError
 from omnigraph.maintenance.preconditions import misfit_of, require_ready
+from omnigraph.notes import NO_NOTE, CommitNote
 from omnigraph.schema.arrow import table_schema
 from omnigraph.storage.manifest.history import Recovery, record_recovery
 from omnigraph.storage.staging.drift import DriftClass, ForeignVersion, TableDrift, table_drift
@@ -164,6 +165,7 @@ class RepairRequest:
     confirm: bool
     force: bool
     actor: str
+    note: CommitNote = NO_NOTE
 
 
 def repair_graph(
@@ -178,7 +180,9 @@ def repair_graph(
     repairing = _Repairing(objects, contract.catalog, request)
     if not request.confirm:
         return _report(objects, state, repairing.look(state), commit_id=None, audited=True)
-    author = Author(operation_id=clock.new_id(), actor=request.actor, branch=state.ref)
+    author = Author(
+        operation_id=clock.new_id(), actor=request.actor, branch=state.ref, note=request.note
+    )
     schema_hash = contract.model_hash
     finished = commit_write(
         WriteRequest.of(objects, clock, WriterKind.REPAIR, author, schema_hash=schema_hash),

@@ -264,13 +264,14 @@ def _history(commits: Sequence[GraphCommit]) -> Iterator[Plot]:
     short = short_ids([commit.commit_id for commit in commits])
     yield Table(
         title="Latest commits",
-        header=("commit", "when", "actor", "branch", "types"),
+        header=("commit", "when", "actor", "branch", "message", "types"),
         rows=[
             (
                 short[commit.commit_id],
                 commit.created_at[:16].replace("T", " "),
                 commit.actor,
                 (commit.branch or names.MAIN) + (" (merge)" if commit.merged_parent_id else ""),
+                commit.note.subject,
                 ", ".join(table_key.partition(":")[2] for table_key, _, _ in commit.tables),
             )
             for commit in commits[:_COMMITS_LISTED]

@@ -56,6 +56,7 @@ from omnigraph.merge.decide import (
 from omnigraph.merge.plan import MergeOutcome, MergePlan, plan_merge
 from omnigraph.merge.stage import StagedRows, TableToWrite
 from omnigraph.merge.three_way import TableToMerge
+from omnigraph.notes import NO_NOTE, CommitNote
 from omnigraph.schema.arrow import table_schema
 from omnigraph.schema.model import model_hash
 from omnigraph.storage.lance.value_lookups import OneOf
@@ -310,6 +311,7 @@ class MergeRequest:
     operation_id: str
     runner: Callable[[], AbstractContextManager[Runner]]
     """Opens what decides and writes rows."""
+    note: CommitNote = NO_NOTE
 
     @property
     def target_name(self) -> str | None:
@@ -363,7 +365,10 @@ def merge_graph(
     with RowMerge(objects, catalog, _way(request)) as rows:
         merging = _Merging(objects, request, rows)
         author = Author(
-            operation_id=request.operation_id, actor=request.actor, branch=request.target
+            operation_id=request.operation_id,
+            actor=request.actor,
+            branch=request.target,
+            note=request.note,
         )
         schema_hash = model_hash(catalog)
         finished = commit_write(

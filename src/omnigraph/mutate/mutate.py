@@ -35,6 +35,7 @@ from omnigraph.mutate.statements import (
     inserted_rows,
     require_none,
 )
+from omnigraph.notes import NO_NOTE, CommitNote
 from omnigraph.query.plan import Mutation
 from omnigraph.schema.model import model_hash
 from omnigraph.storage.staging.edits import stage_edits
@@ -132,6 +133,7 @@ class MutationRequest:
     actor: str
     branch: BranchRef | None
     operation_id: str
+    note: CommitNote = NO_NOTE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,6 +41,8 @@ def foreach_batch(  # noqa: PLR0913 - every word of a load is one
     on_error: Literal["fail", "quarantine"] = "fail",
     branch: str | None = None,
     actor: str | None = None,
+    message: str | None = None,
+    metadata: Mapping[str, str] | None = None,
     options: LoadOptions | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Callable[[DataFrame, int], None]:
@@ -56,6 +58,8 @@ def foreach_batch(  # noqa: PLR0913 - every word of a load is one
         on_error: As in `Graph.load`.
         branch: The branch to write; main by default.
         actor: Author of the commits; the user of this process by default.
+        message: Message of the commits.
+        metadata: Further texts by name to store with the commits.
         options: Rarer options of the load.
         storage_options: Options of the object store.
     """
@@ -75,6 +79,8 @@ def foreach_batch(  # noqa: PLR0913 - every word of a load is one
             on_error=on_error,
             spark=frame.sparkSession,
             actor=actor,
+            message=message,
+            metadata=metadata,
             operation_id=batch_operation(stream, batch_id),
             options=options,
         )

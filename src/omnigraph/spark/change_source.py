@@ -86,6 +86,7 @@ class ChangePart:
     commit_id: str
     committed_at: datetime
     actor: str
+    message: str | None
     diff: TableDiff = field(repr=False)
     part: Part | None = None
 
@@ -100,6 +101,7 @@ def change_parts(commit: GraphCommit, diff: TableDiff) -> tuple[ChangePart, ...]
             commit_id=commit.commit_id,
             committed_at=datetime.fromisoformat(commit.created_at),
             actor=commit.actor,
+            message=commit.message,
             diff=diff,
             part=part,
         )
@@ -117,6 +119,7 @@ def carried_changes(stored: pa.Schema, *, has_type: bool = False) -> pa.Schema:
             pa.field("_commit", pa.string(), nullable=False),
             pa.field("_committed_at", _MOMENT, nullable=False),
             pa.field("_actor", pa.string(), nullable=False),
+            pa.field("_message", pa.string()),
             pa.field(ID_COLUMN, pa.string(), nullable=False),
             pa.field("changed", _NAMES),
             *(pa.field(name, image) for name in _IMAGES),
@@ -165,6 +168,7 @@ def _carried(
         pa.repeat(pa.scalar(part.commit_id, pa.string()), count),
         pa.repeat(pa.scalar(part.committed_at, _MOMENT), count),
         pa.repeat(pa.scalar(part.actor, pa.string()), count),
+        pa.repeat(pa.scalar(part.message, pa.string()), count),
         batch.column(ID_COLUMN),
         batch.column("changed").cast(_NAMES),
         *(_image(part, batch.column(name), carried.field(name).type) for name in _IMAGES),

@@ -28,8 +28,9 @@ Options of a read: `type` (a type's name, or `node:Name` and `edge:Name` where b
 (separated by commas, or `*` for all), `branch`, `startingCommit` ("now", "beginning" or the id of a
 commit), `maxCommitsPerBatch` and `hold`. Options of a write, see `sink`: `type` or `typeColumn`,
 `mode` ("merge" and "replace", which Spark's own modes are not), `branch`, `operationId`, `onError`,
-`maxBad`, `orderBy`, `mergeSchema` and `actor`; a stream into a graph has `stream` instead of
-`operationId`. All take `storage.NAME` for each option NAME of the store.
+`maxBad`, `orderBy`, `mergeSchema`, `actor`, `message` and `metadata` (a JSON object of texts); a
+stream into a graph has `stream` instead of `operationId`. All take `storage.NAME` for each option
+NAME of the store.
 """
 
 from __future__ import annotations

@@ -44,6 +44,7 @@ from omnigraph.load.formats.input_names import choose_columns, column_names
 from omnigraph.load.pipeline import stage_frame
 from omnigraph.load.report import FaultPolicy
 from omnigraph.load.staging import PieceReport, StagedInput, StagingPlan, discard_staged
+from omnigraph.notes import commit_note
 from omnigraph.opening import open as open_graph
 from omnigraph.runner.protocol import FramePart, Task
 from omnigraph.runner.shuffle import StoredScratch
@@ -86,6 +87,8 @@ WRITE_OPTIONS: Final = (
     "orderBy",
     "mergeSchema",
     "actor",
+    "message",
+    "metadata",
 )
 SINK_OPTIONS: Final = (
     *(name for name in WRITE_OPTIONS if name != "operationId"),
@@ -108,6 +111,8 @@ class SinkOptions:
     order_by: str | None
     merge_schema: bool
     actor: str | None
+    message: str | None
+    metadata: Mapping[str, str] | None
     operation_id: str | None
     stream: str | None
 
@@ -139,6 +144,8 @@ class SinkOptions:
             order_by=options.get("orderBy"),
             merge_schema=merge_schema,
             actor=options.get("actor"),
+            message=options.get("message"),
+            metadata=_metadata(options.get("metadata")),
             operation_id=options.get("operationId"),
             stream=_stream_name(options),
         )
@@ -163,6 +170,23 @@ def _merges_schema(text: str) -> bool:
             f"mergeSchema is {text!r:.80}, expected one of {', '.join(_FLAGS)}"
         )
     return _FLAGS[text.lower()]
+
+
+def _metadata(text: str | None) -> Mapping[str, str] | None:
+    """The metadata of commits, which an option gives as JSON."""
+    if text is None:
+        return None
+    try:
+        metadata = json.loads(text)
+    except ValueError:
+        metadata = None
+    if not isinstance(metadata, dict):
+        raise errors.InvalidInputError(
+            f"metadata is {text!r:.80}, expected a JSON object of texts",
+            next_step="""Write it as `.option("metadata", '{"ticket": "OPS-7"}')`.""",
+        )
+    commit_note(None, metadata)
+    return metadata
 
 
 def _stream_name(options: Mapping[str, str]) -> str | None:
@@ -405,6 +429,8 @@ class _Sink:
                 mode=options.mode.value,
                 on_error=options.on_error.value,
                 actor=options.actor,
+                message=options.message,
+                metadata=options.metadata,
                 operation_id=operation_id,
                 options=LoadOptions(
                     max_rejected=options.max_bad,

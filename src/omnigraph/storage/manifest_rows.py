@@ -22,6 +22,7 @@ from omnigraph.display.cells import Moment, short_id
 from omnigraph.display.pages import Displayed, Page
 from omnigraph.display.tables import TableView
 from omnigraph.errors import DamagedGraphError
+from omnigraph.notes import NO_NOTE, CommitNote
 from omnigraph.storage.objects.documents import MALFORMED, digest_of, digest_of_values, parsed
 from omnigraph.storage.objects.location import Durability, stored_path
 from omnigraph.storage.objects.lru_cache import LruCache
@@ -180,16 +181,29 @@ class GraphCommit(Displayed):
     manifest_version: int = 1
     tables: tuple[tuple[str, int, str | None], ...] = ()
     schema_change: SchemaChange | None = None
+    note: CommitNote = NO_NOTE
+
+    @property
+    def message(self) -> str | None:
+        """What its author says about it."""
+        return self.note.message
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """Metadata that its author gave."""
+        return self.note.metadata
 
     def _page(self) -> Page:
+        what = self.note.subject or ", ".join(table_key for table_key, _, _ in self.tables)
         return Page(
             summary=f"commit {short_id(self.commit_id)} by {self.actor} at {self.created_at[:16]}: "
-            + (", ".join(table_key for table_key, _, _ in self.tables) or "no tables"),
+            + (what or "no tables"),
             facts=[
                 ("commit", self.commit_id),
                 ("branch", self.branch or names.MAIN),
                 ("actor", self.actor),
                 ("when", Moment(self.created_at)),
+                *self.note.facts(),
             ],
             tables=[
                 TableView(
@@ -542,6 +556,8 @@ def _graph_record(row: GraphHead | GraphCommit | Operation) -> dict[str, Any]:
                     "schema_change": None
                     if row.schema_change is None
                     else row.schema_change.to_json(),
+                    "message": row.message,
+                    "metadata": row.note.metadata or None,
                 },
             )
         case Operation():
@@ -629,10 +645,10 @@ def _typed_row(
             moved = tuple(tuple(table) for table in metadata.get("tables", ()))
             change = metadata.get("schema_change")
             changed = None if change is None else SchemaChange.from_json(change)
+            fields = {**metadata, "tables": moved, "schema_change": changed}
+            note = CommitNote.parse(fields.pop("message", None), fields.pop("metadata", None))
             return GraphCommit(
-                commit_id=identity,
-                branch=record["table_branch"],
-                **{**metadata, "tables": moved, "schema_change": changed},
+                commit_id=identity, branch=record["table_branch"], note=note, **fields
             )
         case ObjectType.OPERATION:
             identity = _text(record, "object_id").removeprefix(f"{object_type}:")

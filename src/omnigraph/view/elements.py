@@ -367,7 +367,7 @@ def _commit_label(commit: GraphCommit, short: str, labels: Sequence[str]) -> str
         short,
         f"{commit.created_at[:16].replace('T', ' ')}",
         commit.actor,
-        cut(" ".join(word for word in (verb, types) if word), _TYPES_WIDTH),
+        cut(commit.note.subject or " ".join(filter(None, (verb, types))), _TYPES_WIDTH),
     ]
     return " · ".join(word for word in words if word)
 
@@ -378,6 +378,8 @@ def _commit_properties(commit: GraphCommit, labels: Sequence[str]) -> dict[str, 
         "names": ", ".join(labels),
         "actor": commit.actor,
         "created": commit.created_at,
+        "message": commit.message or "",
+        **{f"metadata {name}": text for name, text in commit.metadata.items()},
         "parent": commit.parent_id or "",
         "merged": commit.merged_parent_id or "",
         "operation": commit.operation_id,

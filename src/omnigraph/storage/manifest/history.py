@@ -26,6 +26,7 @@ from omnigraph.display.cells import Moment
 from omnigraph.display.pages import Displayed, Listing, Page, page_of
 from omnigraph.display.tables import TableView
 from omnigraph.errors import DamagedGraphError
+from omnigraph.notes import CommitNote
 from omnigraph.storage import manifest_rows
 from omnigraph.storage.lance import datasets
 from omnigraph.storage.manifest.retention import Line, Removal, remove_versions, versions_of
@@ -54,6 +55,8 @@ _SHAPES: Final[Mapping[str, pa.Schema]] = {
             pa.field("tables", pa.string()),
             pa.field("resolution", pa.string()),
             pa.field("schema_change", pa.string()),
+            pa.field("message", pa.string()),
+            pa.field("metadata", pa.string()),
             _DIGEST,
         ]
     ),
@@ -166,6 +169,8 @@ def record_commits(root: Root, commits: Sequence[manifest_rows.GraphCommit]) -> 
                 "schema_change": None
                 if commit.schema_change is None
                 else commit.schema_change.to_json(),
+                "message": commit.message,
+                "metadata": commit.note.metadata_json,
             }
             for commit in commits
         ],
@@ -257,6 +262,7 @@ def _commit(row: Mapping[str, Any], actor: str) -> manifest_rows.GraphCommit:
         manifest_version=row["manifest_version"],
         tables=tuple(tuple(table) for table in parsed(row.get("tables") or "[]")),
         schema_change=manifest_rows.SchemaChange.from_json(change) if change else None,
+        note=CommitNote.parse(row.get("message"), parsed(row.get("metadata") or "{}")),
     )
 
 

@@ -254,18 +254,20 @@ class CommitListing(Listing["GraphCommit"]):
 
 def commit_page(commits: Sequence[GraphCommit], known: Collection[str]) -> Page:
     """Commits by prefixes that are unique among all that are known."""
-    short = short_ids(known)
+    short, has_messages = short_ids(known), any(commit.message for commit in commits)
     rows = [
         (
             short[commit.commit_id],
             Moment(commit.created_at),
             commit.actor,
             (commit.branch or names.MAIN) + (" (merge)" if commit.merged_parent_id else ""),
+            *((commit.note.subject,) if has_messages else ()),
             ", ".join(table_key for table_key, _, _ in commit.tables),
         )
         for commit in commits
     ]
-    header = ("commit", "when", "actor", "branch", "tables")
+    messages = ("message",) if has_messages else ()
+    header = ("commit", "when", "actor", "branch", *messages, "tables")
     return Page(tables=[TableView(header=header, rows=rows, empty="no commits")])
 
 
