@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 if _TYPE_CHECKING:
     from omnigraph.api.algorithms import AlgorithmResult, Algorithms
+    from omnigraph.api.blobs import Blob
     from omnigraph.api.branches import Branches
     from omnigraph.api.holds import Holds
     from omnigraph.api.maintenance import Maintenance
@@ -168,6 +169,7 @@ __all__ = [
     "Baseline",
     "BaselineEnd",
     "BaselineTable",
+    "Blob",
     "BranchGoneError",
     "BranchInfo",
     "Branches",
@@ -337,6 +339,7 @@ _HOMES = {
         "Spark",
         "Verify",
     ),
+    "omnigraph.api.blobs": ("Blob",),
     "omnigraph.api.schema": ("Schema", "SchemaView"),
     "omnigraph.api.tags": ("Tags",),
     "omnigraph.commit.orphans": ("Fate", "ListedFork", "ReconcileReport"),

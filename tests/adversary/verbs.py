@@ -156,6 +156,7 @@ VERBS: Final[Mapping[str, Verb]] = {
         lambda graph, desk: graph.export(desk.output("parquet"), format="parquet")
     ),
     "get": _reads(lambda graph, _: graph.get("Person", "p1")),
+    "blob": _reads(lambda graph, _: graph.blob("Person", "p1")),
     "is_read_only": _reads(lambda graph, _: graph.is_read_only),
     "holds.list": _reads(lambda graph, _: graph.holds.list()),
     "load": _writes(lambda graph, desk: graph.load(desk.file("rows.jsonl"), actor=MARK)),
@@ -264,6 +265,7 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "repair of the manifest": (_ROOT, "--rebuild-manifest"),
     "repair of the manifest confirmed": (_ROOT, "--rebuild-manifest", "--confirm"),
     "maintain": (_ROOT,),
+    "blob get": (_ROOT, "Person", "p1"),
     "hold list": (_ROOT,),
     "hold release": (_ROOT, OPERATION),
     "schema show": (_ROOT,),

@@ -28,7 +28,7 @@ def help_of(path: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "path", ["", "schema", "commit", "recovery", "branch", "demo", "hold", "tag"]
+    "path", ["", "schema", "commit", "recovery", "branch", "demo", "hold", "tag", "blob"]
 )
 def test_lists_of_commands_are_not_cut_at_80_columns(path: str) -> None:
     title = "Commands:" if path else "Data:"

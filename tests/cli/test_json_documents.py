@@ -17,7 +17,7 @@ from tests.cli.commands import omnigraph
 pytestmark = pytest.mark.unit
 
 SCHEMA: Final = """
-node Person { email: String @key  age: I32? }
+node Person { email: String @key  age: I32?  photo: Blob? }
 node Company { name: String @key }
 edge WorksAt: Person -> Company
 """
@@ -59,6 +59,7 @@ SUCCEEDS: Final = {
     "branch create": "branch create G more",
     "branch list": "branch list G",
     "branch delete": "branch delete G more",
+    "blob get": "blob get G Person ann@x",
     "hold list": "hold list G",
     "hold release": "hold release G HOLD",
     "tag create": "tag create G release-1",
@@ -92,6 +93,7 @@ FAILS: Final = {
     "demo small": ("demo small G", 4),
     "demo debian": ("demo debian OTHER --sample --suite nope", 5),
     "doctor": ("doctor people.pg", 1),
+    "blob get": ("blob get G Person nope", 3),
 }
 """By command, with the exit code; others are asked about a graph that is not there."""
 ERROR_KEYS: Final = {"type", "message", "next_step", "written", "exit_code"}
@@ -118,12 +120,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (home / "good").mkdir()
     (home / "good" / "ask.gq").write_text(ASK)
     graph = api.init(str(home / "G"), schema=SCHEMA)
-    graph.write({"Person": [{"email": "ann@x", "age": 1}]}, actor="ann")
+    graph.write({"Person": [{"email": "ann@x", "age": 1, "photo": b"jpeg"}]}, actor="ann")
     dev = graph.branches.create("dev")
     dev.write({"Company": [{"name": "Acme"}], "WorksAt": [{"src": "ann@x", "dst": "Acme"}]})
     clash = graph.branches.create("clash")
     for branch, age in ((clash, 2), (graph, 3)):
-        branch.write({"Person": [{"email": "ann@x", "age": age}]}, mode="merge")
+        branch.write({"Person": [{"email": "ann@x", "age": age, "photo": b"jpeg"}]}, mode="merge")
     hold = graph.snapshot(hold="1h").hold
     assert hold is not None
     (home / "hold").write_text(hold.hold.hold_id)

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from omnigraph.api.algorithms import Algorithms
+    from omnigraph.api.blobs import Blob
     from omnigraph.api.options import Key
     from omnigraph.api.schema import SchemaView
     from omnigraph.api.spark_graph import SparkGraph
@@ -135,13 +136,7 @@ def read_entity(
     entity_id: object,
 ) -> dict[str, Any] | None:
     """The node or edge with a key or an id; None if there is none."""
-    if (key is None) == (entity_id is None):
-        raise InvalidInputError(
-            "expected either a key or an id", next_step="Give the key, or `id=`."
-        )
-    wanted = (
-        _id_of_key(declared, key) if entity_id is None else plain_text(entity_id, argument="id")
-    )
+    wanted = _id_from(declared, key, entity_id)
     entry = find_entry(root, snapshot, table_key)
     with gone_if_removed(root, entry):
         rows = streamed(
@@ -153,6 +148,14 @@ def read_entity(
             blob_bytes=True,
         ).read_all()
     return dict(rows.to_pylist()[0]) if rows.num_rows else None
+
+
+def _id_from(declared: NodeType | EdgeType, key: object, entity_id: object) -> str:
+    if (key is None) == (entity_id is None):
+        raise InvalidInputError(
+            "expected either a key or an id", next_step="Give the key, or `id=`."
+        )
+    return _id_of_key(declared, key) if entity_id is None else plain_text(entity_id, argument="id")
 
 
 def _id_of_key(declared: NodeType | EdgeType, key: object) -> str:
@@ -327,6 +330,38 @@ class Reads:
         table_key = table_key_of(contract.catalog, root, type)
         declared = declared_types(contract.catalog)[table_key]
         return read_entity(root, snapshot, declared, table_key=table_key, key=key, entity_id=id)
+
+    def blob(
+        self,
+        type: str,  # noqa: A002 - the conventional name
+        key: Key | None = None,
+        property: str | None = None,  # noqa: A002 - the word of the schema
+        *,
+        id: str | None = None,  # noqa: A002 - the conventional name
+    ) -> Blob | None:
+        """Open the Blob of one node or edge: its size, ranges, or a stream.
+
+        Args:
+            type: The name of a node or edge type.
+            key: The value of the key; a tuple if the key has several properties.
+            property: The name of the property; not needed if the type has one Blob.
+            id: The id instead of a key.
+
+        Returns:
+            The Blob, None if it is null. It stays readable as long as its commit is kept.
+
+        Raises:
+            NotFoundError: there is no such type, row or property.
+        """
+        from omnigraph.api.blobs import read_blob  # few types have blobs
+        from omnigraph.validation.input.intake import declared_types  # queries do not need it
+
+        snapshot, contract = self._view()
+        root = self._objects.root
+        table_key = table_key_of(contract.catalog, root, type)
+        declared = declared_types(contract.catalog)[table_key]
+        wanted = _id_from(declared, key, id)
+        return read_blob(root, find_entry(root, snapshot, table_key), declared, wanted, property)
 
     def count(self, type: str) -> int:  # noqa: A002 - the conventional name
         """Count the rows of a type; reads no table."""

@@ -68,7 +68,10 @@ if TYPE_CHECKING:
 
 
 GROUPS: Final = {
-    "Data": ("init", "import", "load", "export", "query", "mutate", "queries", "shell", "view"),
+    "Data": (
+        *("init", "import", "load", "export", "query", "mutate", "queries", "shell", "view"),
+        "blob",
+    ),
     "History": ("branch", "tag", "commit", "diff", "changes", "merge"),
     "Schema": ("schema", "lint", "fmt", "lsp"),
     "Maintenance": (
@@ -148,6 +151,10 @@ EXAMPLES: Final = {
     "branch create": ("branch create ./g dev", "branch create ./g fix --from v1 --expires 7d"),
     "branch list": ("branch list ./g",),
     "branch delete": ("branch delete ./g dev",),
+    "blob get": (
+        "blob get ./g Document d1 -o d1.pdf",
+        "blob get ./g Document d1 scan --range 0..1000",
+    ),
     "hold list": ("hold list ./g",),
     "hold release": ("hold release ./g 01M7HZET4G00000S46800000Y3",),
     "tag create": ("tag create ./g release-1", "tag create ./g release-1 --at dev --actor ann"),
@@ -424,6 +431,7 @@ recovery_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(recovery_app, name="recovery", help="List and recover unfinished writes.")
 app.add_typer(branch_commands.branch_app, name="branch", help="Create, list and delete branches.")
 app.add_typer(demo_commands.demo_app, name="demo", help="Create graphs to try Omnigraph with.")
+app.add_typer(query_commands.blob_app, name="blob", help="Read the Blobs of nodes and edges.")
 app.add_typer(branch_commands.hold_app, name="hold", help="List and release the holds of readers.")
 app.add_typer(branch_commands.tag_app, name="tag", help="Manage tags. A tagged commit is kept.")
 

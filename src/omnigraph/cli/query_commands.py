@@ -22,7 +22,8 @@ import typer
 import omnigraph
 from omnigraph.cli import options, output
 from omnigraph.display.pages import page_of
-from omnigraph.errors import InvalidInputError
+from omnigraph.errors import InvalidInputError, NotFoundError
+from omnigraph.names import MAIN
 from omnigraph.schema import catalog as ct
 
 if TYPE_CHECKING:
@@ -86,6 +87,17 @@ ExplainFlag = Annotated[bool, typer.Option("--explain", help="Show the plan with
 AnalyzeFlag = Annotated[
     bool,
     typer.Option("--analyze", help="Run locally; show rows and time per step."),
+]
+PropertyArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="PROPERTY", help="Property; not needed if the type has one Blob."),
+]
+RangeOption = Annotated[
+    str | None,
+    typer.Option("--range", metavar="FROM..TO", help="Bytes to read; TO is not included."),
+]
+BlobFileOption = Annotated[
+    Path | None, typer.Option("-o", "--output", metavar="FILE", help="File to write to.")
 ]
 OutputOption = Annotated[
     Path | None,
@@ -495,3 +507,58 @@ def _scalar(scalar: ct.Scalar, text: str) -> object:
         except ValueError:
             return text
     return text
+
+
+blob_app = typer.Typer(no_args_is_help=True)
+
+
+@blob_app.command("get")
+def blob_get(  # noqa: PLR0913 - each is an option
+    graph: options.GraphArgument,
+    type_name: Annotated[str, typer.Argument(metavar="TYPE", help="Node or edge type.")],
+    entity_id: Annotated[str, typer.Argument(metavar="ID", help="Id of the node or edge.")],
+    property_name: PropertyArgument = None,
+    *,
+    branch: options.BranchOption = MAIN,
+    at: AtOption = None,
+    byte_range: RangeOption = None,
+    to_file: BlobFileOption = None,
+    as_json: options.JsonFlag = False,
+) -> None:
+    """Write a Blob to standard output or a file; --json shows its size only."""
+    opened = omnigraph.open(graph, read_only=True).checkout(branch)
+    pinned = opened.at(opened.branch if at is None else at)
+    blob = pinned.blob(type_name, property=property_name, id=entity_id)
+    if blob is None:
+        raise NotFoundError(f"this Blob of {type_name} {entity_id} is null")
+    start, end = _byte_range(byte_range, blob.size)
+    if as_json:
+        facts = {"type": blob.type, "id": blob.id, "property": blob.property, "size": blob.size}
+        output.json_object({**facts, "commit_id": pinned.commit_id})
+    elif to_file is not None and byte_range is None:
+        output.note(f"{blob.size:,} bytes written to {blob.save(to_file)}")
+    elif to_file is not None:
+        to_file.write_bytes(blob.read_range(start, end - start))
+        output.note(f"{end - start:,} bytes written to {to_file}")
+    else:
+        with output.rows_to_stdout() as stream:
+            for offset in range(start, end, _BLOB_PIECE):
+                stream.write(blob.read_range(offset, min(_BLOB_PIECE, end - offset)))
+
+
+_BLOB_PIECE: Final = 1 << 20
+
+
+def _byte_range(text: str | None, size: int) -> tuple[int, int]:
+    """The first byte and the one after the last."""
+    if text is None:
+        return 0, size
+    first, dots, last = text.partition("..")
+    bounds = (first or "0", last or str(size))
+    if not dots or not all(bound.isascii() and bound.isdigit() for bound in bounds):
+        raise InvalidInputError(
+            f"--range is {text[:80]!r}, expected FROM..TO",
+            next_step="Such as `--range 0..1000`, or `--range 1000..`.",
+        )
+    start = min(int(bounds[0]), size)
+    return start, max(start, min(int(bounds[1]), size))

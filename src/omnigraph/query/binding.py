@@ -29,6 +29,7 @@ BoundValue: TypeAlias = (
     str | int | float | bool | bytes | dt.date | dt.datetime | tuple["BoundValue", ...] | None
 )
 _QUERIES_KNOWN: Final = 512
+_MISSING_IN_PANDAS: Final = frozenset({"NAType", "NaTType"})
 _DECIMAL: Final = re.compile(r"-?[0-9]{1,20}")
 
 
@@ -168,8 +169,10 @@ def _items(value: object) -> Sequence[object]:
 
 
 def _plain(value: object) -> object:
-    """The Python value of a scalar of numpy or Arrow, such as an item of an embedding."""
+    """The Python value of a scalar of numpy, pandas or Arrow, such as an item of an embedding."""
     package = type(value).__module__.partition(".")[0]
+    if package == "pandas" and type(value).__name__ in _MISSING_IN_PANDAS:
+        return None
     if package == "pyarrow" and hasattr(value, "as_py"):
         return value.as_py()
     if package != "numpy" or not hasattr(value, "item") or getattr(value, "shape", None) != ():

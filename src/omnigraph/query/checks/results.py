@@ -177,7 +177,7 @@ def _can_be_column(projection: ast.Projection, typed: ex.Expression, scope: Scop
             Rule.BLOB_PLACE,
             projection.expression.span,
             "a Blob cannot be a column of a result",
-            "return the id of its owner, and read the Blob by that",
+            "return the id of its owner, and read the Blob with `graph.blob`",
         )
         return False
     if isinstance(typed.type, NullType):

@@ -31,7 +31,7 @@ from omnigraph.storage.objects.containment import require_tree_inside
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lance import LanceDataset, LanceFragment
+    from lance import BlobFile, LanceDataset, LanceFragment
     from lance.dataset import LanceScanner
 
     from omnigraph.storage.objects.location import Root
@@ -415,6 +415,20 @@ def rows_at(
         ).to_table()
     assert len(rows) == len(wanted), "a pinned version keeps its rows"
     return rows.sort_by(names.ROW_ADDRESS).select(chosen)
+
+
+def open_blob(
+    root: Root, entry: TableEntry, where: str, column: str
+) -> tuple[bool, BlobFile | None]:
+    """Whether one row satisfies a filter, and its blob; None if that is null."""
+    dataset = open_pinned(root, entry, with_indexes=True)
+    with datasets.translated(root, f"read {entry.table_key}"):
+        rows = dataset.scanner(columns=[names.ROW_ADDRESS], filter=where).to_table()
+        addresses = rows.column(names.ROW_ADDRESS).to_pylist()
+        if not addresses:
+            return False, None
+        (content,) = dataset.take_blobs(column, addresses=addresses)
+        return True, content
 
 
 def _scanner(

@@ -1,0 +1,143 @@
+"""Reads one Blob of one row: as a whole, by ranges, or as a stream.
+
+Invariant: a Blob is that of the commit at which it was opened, whatever is written afterwards.
+Nothing but the asked-for bytes is read.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Final, cast
+
+import pyarrow as pa
+
+from omnigraph.arguments import count_from
+from omnigraph.errors import InvalidInputError, NotFoundError
+from omnigraph.language.diagnostics import did_you_mean, shown
+from omnigraph.names import ID_COLUMN
+from omnigraph.schema.catalog import EdgeType, NodeType, Scalar, ScalarType
+from omnigraph.storage.lance.tables import open_blob
+from omnigraph.storage.lance.value_lookups import OneOf
+from omnigraph.storage.refs.kept import gone_if_removed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lance import BlobFile
+
+    from omnigraph.storage.objects.location import Root
+    from omnigraph.storage.snapshot import TableEntry
+
+_CHUNK_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Blob:
+    """The bytes of one property of one row; reads them when asked."""
+
+    type: str
+    id: str
+    property: str
+    size: int
+    """In bytes."""
+    _root: Root
+    _entry: TableEntry
+    _where: str
+
+    def read(self) -> bytes:
+        """All bytes."""
+        return self.read_range(0, self.size)
+
+    def read_range(self, offset: int, length: int) -> bytes:
+        """The bytes from an offset on; fewer than `length` at the end."""
+        start = min(count_from(0, offset, argument="offset"), self.size)
+        wanted = min(count_from(0, length, argument="length"), self.size - start)
+        if not wanted:
+            return b""
+        with gone_if_removed(self._root, self._entry):
+            return self._open().read_range(start, wanted)
+
+    def open(self) -> BinaryIO:
+        """A file object that reads and seeks; close it after use."""
+        with gone_if_removed(self._root, self._entry):
+            return cast("BinaryIO", self._open())
+
+    def chunks(self, size: int = _CHUNK_BYTES) -> Iterator[bytes]:
+        """The bytes in pieces of a size, in order."""
+        step = count_from(1, size, argument="size")
+        with gone_if_removed(self._root, self._entry):
+            content = self._open()
+            for offset in range(0, self.size, step):
+                yield content.read_range(offset, min(step, self.size - offset))
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the bytes to a file; replaces it as a whole."""
+        target = Path(path)
+        unfinished = target.with_name(f"{target.name}.part")
+        try:
+            with unfinished.open("wb") as stream:
+                stream.writelines(self.chunks())
+            shutil.move(unfinished, target)
+        finally:
+            unfinished.unlink(missing_ok=True)
+        return target
+
+    def _open(self) -> BlobFile:
+        content = open_blob(self._root, self._entry, self._where, self.property)[1]
+        assert content is not None, "a pinned version keeps its values"
+        return content
+
+    def __repr__(self) -> str:
+        return f"Blob({self.type}.{self.property} of {self.id!r}, {self.size:,} bytes)"
+
+
+def read_blob(
+    root: Root, entry: TableEntry, declared: NodeType | EdgeType, entity_id: str, name: str | None
+) -> Blob | None:
+    """The Blob of a row; None if it is null.
+
+    Raises:
+        NotFoundError: there is no such row or property.
+    """
+    column = _blob_property(declared, name)
+    where = OneOf(column=ID_COLUMN, values=pa.array([entity_id], pa.string())).text
+    with gone_if_removed(root, entry):
+        exists, content = open_blob(root, entry, where, column)
+        if not exists:
+            raise NotFoundError(f"{root} has no {declared.name} with the id {shown(entity_id)}")
+        if content is None:
+            return None
+        return Blob(
+            type=declared.name,
+            id=entity_id,
+            property=column,
+            size=content.size(),
+            _root=root,
+            _entry=entry,
+            _where=where,
+        )
+
+
+def _blob_property(declared: NodeType | EdgeType, name: str | None) -> str:
+    blobs = [
+        prop.name
+        for prop in declared.properties.values()
+        if prop.type == ScalarType(scalar=Scalar.BLOB)
+    ]
+    if name is None and len(blobs) == 1:
+        return blobs[0]
+    if name in blobs:
+        return name
+    listed = ", ".join(blobs) or "none"
+    if name is None:
+        raise InvalidInputError(
+            f"{declared.name} has {len(blobs)} Blob properties",
+            next_step=f"Name one of: {listed}.",
+        )
+    raise NotFoundError(
+        f"{declared.name} has no Blob property {shown(name)}",
+        next_step=(did_you_mean(name, blobs) or f"its Blob properties: {listed}").capitalize(),
+    )

@@ -1,0 +1,103 @@
+"""Blobs of rows: whole, by ranges, as streams, and from the command line."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+import omnigraph
+from omnigraph.errors import InvalidInputError, NotFoundError
+from omnigraph.graph import Graph
+from tests.cli import commands
+
+pytestmark = pytest.mark.unit
+
+SCHEMA = """
+node Document { slug: String @key  body: Blob?  title: String? }
+node Pair { slug: String @key  one: Blob?  two: Blob? }
+"""
+CONTENT = bytes(range(256)) * 8192
+
+
+@pytest.fixture
+def graph(graph_root: str) -> Graph:
+    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    documents: list[dict[str, object]] = [
+        {"slug": "it's", "body": CONTENT},
+        {"slug": "empty", "body": b""},
+        {"slug": "null", "body": None},
+    ]
+    graph.write({"Document": documents, "Pair": [{"slug": "p", "one": b"1", "two": b"2"}]})
+    return graph
+
+
+def test_a_blob_is_read_whole_by_ranges_and_as_a_stream(graph: Graph, tmp_path: Path) -> None:
+    blob = graph.blob("Document", "it's")
+
+    assert blob is not None
+    assert (blob.type, blob.id, blob.property, blob.size) == ("Document", "it's", "body", 1 << 21)
+    assert blob.read() == CONTENT
+    assert blob.read_range(255, 3) == b"\xff\x00\x01"
+    assert blob.read_range(blob.size - 2, 100) == CONTENT[-2:]
+    assert blob.read_range(blob.size + 5, 1) == b""
+    with blob.open() as stream:
+        stream.seek(256)
+        assert stream.read(4) == CONTENT[:4]
+    assert b"".join(blob.chunks(100_000)) == CONTENT
+    assert blob.save(tmp_path / "copy").read_bytes() == CONTENT
+    assert repr(blob) == 'Blob(Document.body of "it\'s", 2,097,152 bytes)'
+
+
+def test_empty_and_null_differ(graph: Graph) -> None:
+    empty = graph.blob("Document", id="empty")
+
+    assert empty is not None
+    assert (empty.size, empty.read(), list(empty.chunks())) == (0, b"", [])
+    assert graph.blob("Document", "null", "body") is None
+
+
+def test_a_blob_stays_that_of_its_commit(graph: Graph) -> None:
+    blob = graph.blob("Document", "it's")
+    before = graph.commits(limit=1)[0].commit_id
+    graph.write({"Document": [{"slug": "it's", "body": b"new"}]}, mode="merge")
+
+    assert blob is not None
+    assert hashlib.sha256(blob.read()).digest() == hashlib.sha256(CONTENT).digest()
+    newer = graph.blob("Document", "it's")
+    assert newer is not None
+    assert newer.read() == b"new"
+    older = graph.at(before).blob("Document", "it's")
+    assert older is not None
+    assert older.size == len(CONTENT)
+
+
+def test_what_is_not_there_is_named(graph: Graph) -> None:
+    with pytest.raises(NotFoundError, match="no Document with the id 'nope'"):
+        graph.blob("Document", "nope")
+    with pytest.raises(NotFoundError, match=r"no Blob property 'bdy'.*\n?.*`body`"):
+        graph.blob("Document", "it's", "bdy")
+    with pytest.raises(NotFoundError, match="no Blob property 'title'"):
+        graph.blob("Document", "it's", "title")
+    with pytest.raises(InvalidInputError, match=r"Pair has 2 Blob properties.*\n?.*one, two"):
+        graph.blob("Pair", "p")
+    blob = graph.blob("Pair", "p", "two")
+    assert blob is not None
+    with pytest.raises(InvalidInputError, match="offset"):
+        blob.read_range(-1, 1)
+
+
+def test_the_command_writes_bytes_ranges_and_sizes(graph: Graph, tmp_path: Path) -> None:
+    target = tmp_path / "body"
+    written = commands.omnigraph("blob", "get", graph.root, "Document", "it's", "-o", str(target))
+    part = commands.omnigraph("blob", "get", graph.root, "Document", "it's", "--range", "65..70")
+    null = commands.omnigraph("blob", "get", graph.root, "Document", "null")
+    wrong = commands.omnigraph("blob", "get", graph.root, "Document", "it's", "--range", "5")
+
+    assert written.returncode == 0, written.stderr
+    assert target.read_bytes() == CONTENT
+    assert part.stdout == "ABCDE"
+    assert (null.returncode, wrong.returncode) == (3, 5)
+    facts = commands.answer("blob", "get", graph.root, "Document", "it's")
+    assert facts["size"] == len(CONTENT)
