@@ -119,9 +119,31 @@ def test_the_text_comes_from_an_option_or_from_stdin(graph: Graph) -> None:
     text = "query n() { match { $p: Person } return { count(*) as n } }"
 
     assert answer("query", graph.root, "-e", text)["rows"] == [{"n": 2}]
+    assert answer("query", graph.root, text)["rows"] == [{"n": 2}]
     piped = omnigraph("query", graph.root, "-", "--format", "jsonl", stdin=text)
     assert json.loads(piped.stdout) == {"n": 2}
     assert omnigraph("query", graph.root, "x.gq", "-e", text).returncode == 2
+
+
+def test_a_text_without_a_name_is_asked_and_takes_its_values_as_they_are_written(
+    graph: Graph,
+) -> None:
+    text = "match { $p: Person  $p.age >= $least and $p.name != $other } return { $p.name as name }"
+    values = ("--param", "least=25", "--param", "other=Bob")
+
+    assert answer("query", graph.root, text, *values)["rows"] == [{"name": "Ann"}]
+    given = ("--params", '{"least": 25, "other": "007"}', "--explain")
+    assert answer("query", graph.root, text, *given)["query"] == "query"
+    mistyped = omnigraph("query", graph.root, text, "--param", "least=x", "--param", "other=007")
+    assert mistyped.returncode == 5
+    assert "no meaning for I32 and String" in mistyped.stderr
+    change = 'insert Person { email: $email, name: "Cy", tags: $tags }'
+    tagged = ("--param", "email=cy@x", "--param", 'tags=["a", "b"]')
+    assert answer("mutate", graph.root, "-e", change, *tagged)["query"] == "query"
+    assert graph.query('match { $p: Person { name: "Cy" } } return { $p.tags }').scalar() == [
+        "a",
+        "b",
+    ]
 
 
 def test_stored_queries_are_listed_and_run_by_name(graph: Graph, folder: Path) -> None:

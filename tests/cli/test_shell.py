@@ -44,6 +44,7 @@ def test_a_script_runs_statements_and_commands_in_order(root: str) -> None:
 
         insert Person { name: "Dana" };
         \\set least=32
+        match { $p: Person  $p.age >= $least } return { $p.name as elder };
         query older($least: I32) {
             match { $p: Person  $p.age >= $least }
 
@@ -66,6 +67,7 @@ def test_a_script_runs_statements_and_commands_in_order(root: str) -> None:
         "Ann        30",
     ]
     assert any("inserted" in line for line in lines)
+    assert lines[lines.index("elder") + 2].strip() == "Cy"
     assert lines[lines.index("people") + 2].strip() == "1"
     assert lines[-3].startswith("── 1 ")
     assert lines[-2:] == ["p.name  Dana", "p.note  null"]

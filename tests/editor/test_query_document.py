@@ -21,7 +21,7 @@ from omnigraph.query.lint import lint_queries
 from omnigraph.query.parser import parse_queries
 from tests.drawing import seeds
 from tests.editor.marked import CATALOG, CURSOR, at, offered, query, renamed, shown
-from tests.query.fuzz import SEED_TEXT
+from tests.query.fuzz import ADHOC_TEXT, SEED_TEXT
 from tests.query.people import CATALOG as PEOPLE
 from tests.schema.test_roundtrip import without_spans
 
@@ -39,7 +39,7 @@ VALID = """query a($email: String, $n: I32?) @description("x") {
 }
 """
 COMPLETIONS = {
-    "the start of a file": ("¦", {"query"}, {"match"}),
+    "the start of a file": ("¦", {"query", "match"}, {"return"}),
     "the start of a body": ("query q() { ¦", {"match", "insert", "delete"}, {"return"}),
     "types of parameters": ("query q($a: ¦", {"String", "Vector"}, {"Person"}),
     "node types and interfaces": ("query q() { match { $p: Per¦", {"Person", "Named"}, {"Knows"}),
@@ -143,6 +143,12 @@ COMPLETIONS = {
         {"order", "limit", "offset"},
         {"match"},
     ),
+    "an ad-hoc text": (
+        "($years: I32) match { $p: Person  $p.age > $years } return { $p.¦",
+        {"email", "age"},
+        {"match"},
+    ),
+    "types of an ad-hoc mutation": ("insert ¦", {"Person"}, {"String"}),
     "a query after a broken one": (
         "query a( { match } \n query q() { match { $p: Person  $p.¦",
         {"email"},
@@ -327,15 +333,16 @@ def test_without_a_schema_only_the_syntax_is_checked() -> None:
 
 
 @pytest.mark.unit
-def test_a_text_that_parses_is_read_and_checked_as_by_the_compiler() -> None:
-    parsed = parse_queries(SEED_TEXT)
+@pytest.mark.parametrize("text", [SEED_TEXT, ADHOC_TEXT], ids=["file", "ad hoc"])
+def test_a_text_that_parses_is_read_and_checked_as_by_the_compiler(text: str) -> None:
+    parsed = parse_queries(text)
     assert not isinstance(parsed, Diagnostic)
-    recovered = recover_queries(SEED_TEXT)
+    recovered = recover_queries(text)
 
     assert all(read.refusal is None for read in recovered)
     assert [read.declaration for read in recovered] == list(parsed.queries)
-    report = lint_queries(SEED_TEXT, catalog=PEOPLE)
-    assert QueryDocument(SEED_TEXT, PEOPLE).diagnostics() == report.findings
+    report = lint_queries(text, catalog=PEOPLE)
+    assert QueryDocument(text, PEOPLE).diagnostics() == report.findings
 
 
 @pytest.mark.unit

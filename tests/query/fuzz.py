@@ -71,6 +71,10 @@ query change($k: String, $n: I32?) {
     delete Person where age is null
 }
 """
+ADHOC_TEXT = """
+($least: I32, $names: [String]?) match { $p: Person  $p.age > $least $p.name in $names }
+return { $p.*, $p.id } order { $p.age desc } limit 3
+"""
 WORDS = [
     *("query", "match", "return", "distinct", "order", "limit", "offset", "optional", "not"),
     *("and", "or", "in", "is", "null", "true", "false", "contains", "starts_with", "ends_with"),
@@ -159,7 +163,7 @@ def _replaced_words(generator: random.Random) -> str:
 
 
 def _queries() -> list[str]:
-    return ["query " + each for each in SEED_TEXT.split("\nquery ")[1:]]
+    return [ADHOC_TEXT, *("query " + each for each in SEED_TEXT.split("\nquery ")[1:])]
 
 
 def _byte_flipped(generator: random.Random) -> str:

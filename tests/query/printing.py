@@ -21,19 +21,27 @@ def print_queries(parsed: ast.QueryFile) -> str:
 
 def _query(query: ast.QueryDeclaration) -> Iterator[str]:
     parameters = ", ".join(_parameter(parameter) for parameter in query.parameters)
+    if query.is_adhoc:
+        yield f"({parameters})"
+        yield from _body(query.body)
+        return
     yield f"query {query.name.text}({parameters})"
     for annotation in query.annotations:
         yield f"{_INDENT}@{annotation.name.text}({annotation.value.raw})"
     yield "{"
-    match query.body:
-        case ast.ReadBody():
-            yield from _indented(_read(query.body))
-        case ast.WriteBody():
-            for statement in query.body.statements:
-                yield from _indented(_statement(statement))
-        case _:
-            assert_never(query.body)
+    yield from _indented(_body(query.body))
     yield "}"
+
+
+def _body(body: ast.ReadBody | ast.WriteBody) -> Iterator[str]:
+    match body:
+        case ast.ReadBody():
+            yield from _read(body)
+        case ast.WriteBody():
+            for statement in body.statements:
+                yield from _statement(statement)
+        case _:
+            assert_never(body)
 
 
 def _indented(lines: Iterator[str]) -> Iterator[str]:
@@ -53,6 +61,9 @@ def _read(body: ast.ReadBody) -> Iterator[str]:
     yield f"return {'distinct ' if body.distinct else ''}{{"
     for projection in body.projections:
         alias = "" if projection.alias is None else f" as {projection.alias.text}"
+        if isinstance(projection.expression, ast.AllOf):
+            yield f"{_INDENT}${projection.expression.variable.text}.*{alias},"
+            continue
         yield f"{_INDENT}{expression_text(projection.expression)}{alias},"
     yield "}"
     if body.orderings:

@@ -182,7 +182,7 @@ def random_query(generator: random.Random) -> str:
         columns = [f"${names[0]}.id", "count(*) as n", f"count(distinct ${names[-1]}.id)"]
         tail = "order { n desc }"
     elif style == 1 and names:
-        columns = [f"${names[-1]}"]
+        columns = [generator.choice([f"${names[-1]}", f"${names[-1]}.*"])]
     elif style == 2 and names:
         tail = f"order {{ ${names[0]}.id desc }} limit 4 offset 1"
     elif style == 3 and "n" in known:
@@ -191,6 +191,8 @@ def random_query(generator: random.Random) -> str:
     distinct = "distinct " if generator.random() < 0.2 else ""
     body, listed = "\n".join(lines), ", ".join(columns)
     result = f"return {distinct}{{ {listed} }} {tail}"
+    if generator.random() < 0.2:
+        return f"($none: I32?) match {{ {body} }} {result}"
     return f"query q($none: I32?) {{ match {{ {body} }} {result} }}"
 
 

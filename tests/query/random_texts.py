@@ -12,8 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from omnigraph.errors import QueryInvalidError
-from omnigraph.query.compile import compile_queries
+from omnigraph.errors import InvalidInputError, QueryInvalidError
+from omnigraph.query.checks.adhoc import parameters_of_values
+from omnigraph.query.compile import compile_parsed
+from omnigraph.query.parser import parse_queries
 from omnigraph.query.typed import Block, TypedQuery, TypedRead
 from omnigraph.query.types import EdgeOf, NodeOf, is_orderable
 from omnigraph.schema.catalog import (
@@ -68,11 +70,20 @@ def random_query(
 
 def compiled(text: str, given: Mapping[str, Any], catalog: Catalog) -> RandomQuery | None:
     """The query of a text, or None if it is none."""
+    parsed = parse_queries(text)
     try:
-        (typed,) = compile_queries(text, catalog=catalog, filename="random.gq").values()
-    except QueryInvalidError:
+        (typed,) = compile_parsed(
+            parsed,
+            text=text,
+            catalog=catalog,
+            filename="random.gq",
+            given=parameters_of_values(parsed, given),
+        ).values()
+    except (QueryInvalidError, InvalidInputError):
         return None
-    return RandomQuery(text=text, given=given, typed=typed)
+    names = {parameter.name for parameter in typed.parameters}
+    used = {name: value for name, value in given.items() if name in names}
+    return RandomQuery(text=text, given=used, typed=typed)
 
 
 def _work_of(body: TypedRead, sizes: Mapping[str, int]) -> int:
@@ -110,9 +121,16 @@ class _Writer:
     def query(self) -> tuple[str, dict[str, Any]]:
         clauses = self._pattern(self.known, depth=0)
         result = self._result(list(self.known.values()))
-        declared = ", ".join(f"${name}: {kind}" for name, kind in self.expressions.declared.items())
-        lines = [f"query q({declared}) {{", "match {", *clauses, "}", *result, "}", ""]
-        return "\n".join(lines), self._handed_over()
+        given = self._handed_over()
+        is_adhoc = self._chance(0.25)
+        declared = ", ".join(
+            f"${name}: {kind}"
+            for name, kind in self.expressions.declared.items()
+            if not is_adhoc or given.get(name) in (None, [], ()) or self._chance(0.5)
+        )
+        body = ["match {", *clauses, "}", *result]
+        lines = [f"({declared})", *body] if is_adhoc else [f"query q({declared}) {{", *body, "}"]
+        return "\n".join([*lines, ""]), given
 
     def _handed_over(self) -> dict[str, Any]:
         """Null parameters are left out now and then; both mean null."""
@@ -309,7 +327,8 @@ class _Writer:
             return _returned("distinct ", listed, order, *self._cut())
         columns = [self._column(scope) for _ in range(self.generator.randrange(1, 5))]
         listed = [
-            f"{text} as c{at}" if self._chance(0.8) else text for at, text in enumerate(columns)
+            f"{text} as c{at}" if self._chance(0.8) and not text.endswith(".*") else text
+            for at, text in enumerate(columns)
         ]
         return _returned("", listed, self._order(scope), *self._cut())
 
@@ -317,7 +336,7 @@ class _Writer:
         choice = self.generator.random()
         if choice < 0.15:
             entities = [f"${each.name}" for each in scope if not each.is_path]
-            return self.generator.choice(entities)
+            return self.generator.choice(entities) + ("" if self._chance(0.7) else ".*")
         if choice < 0.2 and (found := self.expressions.nearest(scope)) is not None:
             return found
         if choice < 0.25 and (found := self.expressions.bm25(scope)) is not None:
@@ -409,7 +428,8 @@ class _Writer:
             return None
         ranking = self.generator.choice(rankings)
         columns = [
-            f"{self._column(scope)} as c{at}" for at in range(self.generator.randrange(1, 4))
+            f"{self._column(scope).removesuffix('.*')} as c{at}"
+            for at in range(self.generator.randrange(1, 4))
         ]
         first = ranking
         if self._chance(0.5):

@@ -14,7 +14,7 @@ from omnigraph.language.diagnostics import Diagnostic
 from omnigraph.query.formatting import WIDTH_MAX, format_queries
 from omnigraph.query.parser import lexemes, parse_queries
 from tests.drawing import seeds
-from tests.query.fuzz import SEED_TEXT
+from tests.query.fuzz import ADHOC_TEXT, SEED_TEXT
 from tests.schema.test_roundtrip import without_spans
 
 HOME: Final = Path(__file__).parent.parent.parent
@@ -26,6 +26,19 @@ CASES = {
         "query q( ){match{$p:Person}return{$p.name}order{$p.name desc}limit 3 offset 4}",
         "query q() {\n    match { $p: Person }\n    return { $p.name }\n"
         "    order { $p.name desc }\n    limit 3\n    offset 4\n}\n",
+    ),
+    "an ad-hoc text has a part on each line": (
+        "( $n:I32 ) match{$p:Person}return{$p . * , $p.id}limit $n",
+        "($n: I32)\nmatch { $p: Person }\nreturn { $p.*, $p.id }\nlimit $n\n",
+    ),
+    "the statements of an ad-hoc text are lines": (
+        "// first\n\ninsert N { a: 1 }\n\n\ndelete N where a = 1 and b = 2 // last",
+        "// first\n\ninsert N { a: 1 }\n\ndelete N where a = 1 and b = 2 // last\n",
+    ),
+    "the parameters of an ad-hoc text that do not fit are lines": (
+        f"// first\n(${LONG}: String, $b{LONG}: String, $c: [String]?) delete N where a = $c",
+        f"// first\n(\n    ${LONG}: String,\n    $b{LONG}: String,\n    $c: [String]?\n)\n"
+        "delete N where a = $c\n",
     ),
     "several clauses are never one line": (
         "query q() { match { $p: Person $p knows $f } return { $f } }",
@@ -198,7 +211,7 @@ def test_odd_white_space_and_comments_do_not_change_the_meaning(seed: int) -> No
 
 def query_seeds() -> list[str]:
     plans = [path.read_text() for path in sorted(Path(HOME, "tests/query/plans").glob("*.gq"))]
-    return [SEED_TEXT, Path(HOME, "examples/people.gq").read_text(), *plans]
+    return [SEED_TEXT, ADHOC_TEXT, Path(HOME, "examples/people.gq").read_text(), *plans]
 
 
 def _odd_gap(generator: random.Random) -> str:

@@ -7,7 +7,7 @@ import pytest
 from omnigraph.query import ast
 from omnigraph.query.checks.results import expression_text
 from omnigraph.query.parser import parse_queries
-from tests.query.fuzz import SEED_TEXT, without_places
+from tests.query.fuzz import ADHOC_TEXT, SEED_TEXT, without_places
 from tests.query.golden_cases import PLANS, golden_cases
 from tests.query.printing import print_queries
 
@@ -30,6 +30,7 @@ def clauses(text: str, parameters: str = "") -> list[str]:
         ("$a starts_with $b", ["Traversal"]),
         ("$given contains $b.name", ["Filter"]),
         ("$given contains $b", ["Filter"]),
+        ("$undeclared contains $b.name", ["Filter"]),
         ("$a contains{1,2} $b", ["Traversal"]),
         ("$a.tags contains $b", ["Filter"]),
         ("$a <contains> $b", ["Traversal"]),
@@ -118,7 +119,7 @@ NAMES_ALONE = "query q() { match { $t: P ($x) y $x: Q } return { $x.k } }"
 
 
 @pytest.mark.parametrize(
-    "text", [SEED_TEXT, NAMES_ALONE, *(case.text() for case in golden_cases(PLANS))]
+    "text", [SEED_TEXT, ADHOC_TEXT, NAMES_ALONE, *(case.text() for case in golden_cases(PLANS))]
 )
 def test_a_tree_prints_to_a_text_with_the_same_tree(text: str) -> None:
     parsed = parse_queries(text)

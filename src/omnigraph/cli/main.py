@@ -550,7 +550,9 @@ def lint(
         raise output.unsuccessful(InvalidInputError, f"{file} has errors")
 
 
-_BEGINS_WITH_QUERY: Final = re.compile(r"(?:\s|//[^\n]*+|/\*[\s\S]*?\*/)*+query\b")
+_BEGINS_WITH_QUERY: Final = re.compile(
+    r"(?:\s|//[^\n]*+|/\*[\s\S]*?\*/)*+(?:(?:query|match|insert|upsert|update|delete)\b|\()"
+)
 """No schema does: so the language of standard input is known."""
 
 

@@ -6,13 +6,15 @@ Invariants:
 - Rows are streamed to stdout; an interrupted query is cancelled.
 - One call of `view` draws one thing; options that name several are refused before anything is read.
 - The declaration of a parameter decides how its value is read, never the value: `--param age=30` is
-  a number for `$age: I32` and a text for `$age: String`.
+  a number for `$age: I32` and a text for `$age: String`. Without a declaration, 30 is a number.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, assert_never, cast
@@ -27,7 +29,7 @@ from omnigraph.names import MAIN
 from omnigraph.schema import catalog as ct
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -40,9 +42,11 @@ if TYPE_CHECKING:
 
 
 QUERIES_VARIABLE: Final = "OMNIGRAPH_QUERIES"
+_INTEGER: Final = re.compile(r"-?[0-9]{1,20}")
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
 
 QueryFile = Annotated[
-    str | None, typer.Argument(metavar="FILE", help="Query file (.gq), or - for stdin.")
+    str | None, typer.Argument(metavar="FILE", help="Query file (.gq), query text, or - for stdin.")
 ]
 QueryTextOption = Annotated[
     str | None, typer.Option("-e", "--text", metavar="TEXT", help="Query text.")
@@ -197,7 +201,8 @@ def query(  # noqa: PLR0913 - one parameter per option
 def _show_plan(
     pinned: GraphView, chosen_query: _ChosenQuery, *, analyze: bool, as_json: bool
 ) -> None:
-    values = chosen_query.given if analyze else None
+    # Without a declaration, values say what the text means.
+    values = chosen_query.given if analyze or chosen_query.typed.is_adhoc else None
     plan = pinned.explain(chosen_query.text, values, name=chosen_query.name, analyze=analyze)
     if as_json:
         output.json_object({"query": chosen_query.typed.name, "plan": plan.splitlines()})
@@ -323,8 +328,7 @@ def _result(
 ) -> View:
     query, name, param = question
     pinned = opened.at(opened.branch if at is None else at)
-    file, text = (None, query) if "{" in query else (query, None)
-    chosen = _choose_query(pinned, (file, text, None, name), (param, None))
+    chosen = _choose_query(pinned, (query, None, None, name), (param, None))
     return pinned.query(chosen.text, chosen.given, name=chosen.name).view(limit=limit)
 
 
@@ -364,6 +368,8 @@ def _choose_query(
     from omnigraph.validation.schema_contract import contract_for
 
     file, text, stored, name = place
+    if file is not None and text is None and _is_text(file):
+        file, text = None, file
     if file is not None and text is not None:
         raise typer.BadParameter("give a file or -e TEXT, not both", param_hint="FILE")
     if file is None and text is None:
@@ -372,6 +378,7 @@ def _choose_query(
         contract = contract_for(readable.schema.text, readable.schema.catalog)
         path = None if file in (None, "-") else Path(file or "")
         source = query_text(path or (sys.stdin.read() if file == "-" else text), contract)
+    source = source.with_values(values_as_written(*values))
     typed = find_query(source, name)
     return _ChosenQuery(
         text=source.text,
@@ -379,6 +386,11 @@ def _choose_query(
         name=typed.name if len(compiled(source)) > 1 else None,
         given=given_parameters(typed, *values),
     )
+
+
+def _is_text(argument: str) -> bool:
+    """Whether an argument is a query and not the path of a file."""
+    return "{" in argument and not argument.endswith(".gq")
 
 
 def _stored(readable: Graph | GraphView, directory: str | None, name: str | None) -> StoredQuery:
@@ -443,14 +455,39 @@ def given_parameters(
     """What the options give, as values for the declared types; not yet checked against them."""
     parameter_values = _from_json(params)
     declared = {parameter.name: parameter.type for parameter in query.parameters}
+    for name, text in _pairs(pairs, parameter_values):
+        parameter_values[name] = _value(declared[name], name, text) if name in declared else text
+    return parameter_values
+
+
+def values_as_written(pairs: list[str] | None, params: str | None) -> dict[str, object]:
+    """What the options give, as values whose types parameters without a declaration take.
+
+    A text is read as a query reads a literal: a number, a Boolean or a list; otherwise it is text.
+    """
+    parameter_values = _from_json(params)
+    for name, text in _pairs(pairs, parameter_values):
+        parameter_values[name] = _literal(text)
+    return parameter_values
+
+
+def _literal(text: str) -> Any:
+    if _NUMBER.fullmatch(text) or text in ("true", "false") or text.startswith("["):
+        with suppress(ValueError):
+            return json.loads(text)
+    return text
+
+
+def _pairs(
+    pairs: list[str] | None, parameter_values: Mapping[str, object]
+) -> Iterator[tuple[str, str]]:
     for pair in pairs or ():
         name, equals, text = pair.removeprefix("$").partition("=")
         if not equals:
             raise typer.BadParameter(f"{pair!r}: write NAME=VALUE", param_hint="--param")
         if name in parameter_values:
             raise typer.BadParameter(f"${name} is given twice", param_hint="--param")
-        parameter_values[name] = _value(declared[name], name, text) if name in declared else text
-    return parameter_values
+        yield name, text
 
 
 def _from_json(params: str | None) -> dict[str, object]:
@@ -498,9 +535,11 @@ def _list(name: str, text: str) -> Any:
 
 
 def _scalar(scalar: ct.Scalar, text: str) -> object:
-    """Integers, dates and blobs are read from their text when the query is bound."""
+    """Dates and blobs are read from their text when the query is bound."""
     if scalar is ct.Scalar.BOOL:
         return {"true": True, "false": False}.get(text, text)
+    if scalar in ct.INTEGERS:
+        return int(text) if _INTEGER.fullmatch(text) else text
     if scalar in ct.FLOATS:
         try:
             return float(text)

@@ -27,7 +27,7 @@ import typer
 import omnigraph
 from omnigraph import names
 from omnigraph.cli import options, output
-from omnigraph.cli.query_commands import given_parameters
+from omnigraph.cli.query_commands import given_parameters, values_as_written
 from omnigraph.display.cells import counted
 from omnigraph.display.pages import Page, page_of
 from omnigraph.display.tables import TableView
@@ -36,9 +36,8 @@ from omnigraph.errors import (
     NotFoundError,
     OmnigraphError,
     QueryCancelledError,
-    QueryInvalidError,
 )
-from omnigraph.language.diagnostics import Diagnostic, did_you_mean, span_at
+from omnigraph.language.diagnostics import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -68,8 +67,6 @@ CONTINUED: Final = "... "
 _COMMITS_LISTED: Final = 20
 _LINES_BESIDE_ROWS: Final = 3
 """Of the screen: the count of the rows, the next prompt, and one to spare."""
-_OPENING: Final = "query shell() {\n"
-_CLOSING: Final = "\n}"
 
 
 class Source(Protocol):
@@ -92,8 +89,8 @@ def shell(
 ) -> None:
     r"""Ask a graph and change it in a dialogue.
 
-    Statements are queries and mutations, without `query name() { ... }` around them if they have no
-    parameters. Without a terminal, they are read from stdin. `\?` lists the commands.
+    Statements are queries and mutations; they need no `query name() { ... }` around them. Without a
+    terminal, they are read from stdin. `\?` lists the commands.
     """
     opened = omnigraph.open(graph, read_only=read_only).checkout(branch)
     is_dialogue = sys.stdin.isatty() and sys.stdout.isatty()
@@ -220,22 +217,27 @@ class Shell:
         began = time.perf_counter()
         pinned = self.graph.at(self.graph.branch)
         self.catalog = pinned.schema.catalog
-        text = _whole(statement)
-        try:
-            typed = _compile(pinned, text)
-            parameters = self._values(typed)
-            if typed.is_mutation:
-                self._mutate(text, parameters)
-                self._note("", began)
-            else:
-                self._query(pinned, text, typed, parameters, began)
-        except QueryInvalidError as error:
-            raise _place_as_typed(error, statement) from None
-
-    def _values(self, typed: TypedQuery) -> dict[str, object]:
+        typed = self._compile(pinned, statement)
         declared = {parameter.name for parameter in typed.parameters}
-        pairs = [f"{name}={text}" for name, text in self._parameters.items() if name in declared]
-        return given_parameters(typed, pairs, None)
+        pairs = [pair for pair in self._pairs() if pair.partition("=")[0] in declared]
+        parameters = given_parameters(typed, pairs, None)
+        if typed.is_mutation:
+            self._mutate(statement, parameters)
+            self._note("", began)
+        else:
+            self._query(pinned, statement, typed, parameters, began)
+
+    def _compile(self, pinned: GraphView, statement: str) -> TypedQuery:
+        # Commands that do not need it start without it.
+        from omnigraph.engine.query_text import find_query, query_text
+        from omnigraph.validation.schema_contract import contract_for
+
+        contract = contract_for(pinned.schema.text, pinned.schema.catalog)
+        source = replace(query_text(statement, contract), filename="statement")
+        return find_query(source.with_values(values_as_written(self._pairs(), None)), None)
+
+    def _pairs(self) -> list[str]:
+        return [f"{name}={text}" for name, text in self._parameters.items()]
 
     def _mutate(self, text: str, parameters: dict[str, object]) -> None:
         result = self.graph.mutate(text, parameters, actor=self._actor)
@@ -266,7 +268,7 @@ class Shell:
         except KeyboardInterrupt:
             if not self._is_dialogue:
                 raise
-            raise QueryCancelledError(f"query {typed.name} was cancelled") from None
+            raise QueryCancelledError(f"{typed.title} was cancelled") from None
         except BrokenPipeError:  # the reader has seen enough
             result.cancel()
         else:
@@ -448,41 +450,6 @@ class _PagedRows(io.RawIOBase):
 def _pipe_of(process: subprocess.Popen[bytes]) -> IO[bytes]:
     assert process.stdin is not None
     return process.stdin
-
-
-def _whole(statement: str) -> str:
-    """A statement as a query; one that is only a body gets a head."""
-    from omnigraph.editor.statements import is_body  # the compiler: 120 ms
-
-    return f"{_OPENING}{statement}{_CLOSING}" if is_body(statement) else statement
-
-
-def _compile(pinned: GraphView, text: str) -> TypedQuery:
-    # Commands that do not need it start without it.
-    from omnigraph.engine.query_text import find_query, query_text
-    from omnigraph.validation.schema_contract import contract_for
-
-    contract = contract_for(pinned.schema.text, pinned.schema.catalog)
-    return find_query(query_text(text, contract), None)
-
-
-def _place_as_typed(error: QueryInvalidError, statement: str) -> QueryInvalidError:
-    """The same findings, at their places in what was typed."""
-    if error.text == statement:
-        return error
-    findings = [_move_finding(finding, statement) for finding in error.diagnostics]
-    return QueryInvalidError("statement", findings, text=statement)
-
-
-def _move_finding(finding: Diagnostic, statement: str) -> Diagnostic:
-    start, end = (
-        min(max(place - len(_OPENING), 0), len(statement))
-        for place in (finding.span.offset, finding.span.end)
-    )
-    message = finding.message
-    if start == len(statement):
-        message = message.replace("found `}`", "the statement ends here")
-    return replace(finding, span=span_at(statement, start, end), message=message)
 
 
 def _type_row(pinned: GraphView, declared: NodeType | EdgeType) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ from omnigraph.schema.show import property_facts, show_declaration
 
 _PARTS: Final = frozenset({"MATCH", "RETURN", "ORDER", "LIMIT", "OFFSET"})
 _STATEMENTS: Final = frozenset({"INSERT", "UPSERT", "UPDATE", "DELETE"})
+_BODY_STARTS: Final = frozenset({"LBRACE", "MATCH", *_STATEMENTS})
 _STATEMENTS_OF_ROWS: Final = frozenset({"UPDATE", "DELETE"})
 """Statements that can read the properties of rows."""
 VARIABLES: Final = frozenset({"VARIABLE", "EDGE_VARIABLE"})
@@ -133,7 +134,7 @@ class QueryPlace:
         return self.before[-back].kind if len(self.before) >= back else ""
 
     def _in_body(self) -> bool:
-        return any(token.kind == "LBRACE" for token in self.before)
+        return any(token.kind in _BODY_STARTS for token in self.before)
 
     def _part(self) -> str:
         """The keyword of the part of the query that the place is in."""

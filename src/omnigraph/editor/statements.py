@@ -1,6 +1,6 @@
 """Statements as they are typed into a shell: their words, their end, and what can follow.
 
-A statement is a query, or the body of one without `query name() { ... }` around it.
+A statement is a query, or the body of one without `query name` around it, which is ad hoc.
 
 Invariants:
 - Total: any text gives an answer, however unfinished or wrong it is.
@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from omnigraph.editor.content import Completion, CompletionKind, Completions, TextRange
+from omnigraph.editor.content import Completions, TextRange
 from omnigraph.editor.query_document import QueryDocument
 from omnigraph.language.diagnostics import Diagnostic
 from omnigraph.query.parser import parse_queries
@@ -55,8 +55,9 @@ class Piece:
         return self.start + len(self.text)
 
 
-STARTS: Final = ("match", "insert", "upsert", "update", "delete")
-"""The first words of a body, which a shell accepts without `query name() { ... }` around it."""
+_BODIES: Final = ("match", "insert", "upsert", "update", "delete")
+_STARTS: Final = (*_BODIES, "(")
+"""The first words of an ad-hoc text."""
 _PIECE: Final = re.compile(
     r"""
       (?P<comment>//[^\n]*|/\*[\s\S]*?\*/)
@@ -75,8 +76,6 @@ _WORD: Final = re.compile(r"\$?\w*\Z", re.ASCII)
 _OPENING: Final = frozenset("{([")
 _CLOSING: Final = frozenset("})]")
 _EMPTY_LINE: Final = re.compile(r"\n[ \t\r]*\n")
-_HEAD: Final = "query q() {\n"
-"""In front of a body, so that it is a query."""
 
 
 def pieces(text: str) -> list[Piece]:
@@ -171,13 +170,10 @@ def _can_end(words: Sequence[str]) -> bool:
     """Whether an empty line ends a statement of these words."""
     if not words or words[0] == "query":
         return False
-    return words[0] != "match" or "return" in words
-
-
-def is_body(text: str) -> bool:
-    """Whether a text is a body without `query name() { ... }` around it."""
-    words = (piece.text for piece in pieces(text) if piece.kind is not PieceKind.COMMENT)
-    return next(words, "") in STARTS
+    body = words[0]
+    if body == "(":  # parameters in front of a body
+        body = next((word for word in words if word in _BODIES), "match")
+    return body != "match" or "return" in words
 
 
 def is_complete(text: str) -> bool:
@@ -186,31 +182,28 @@ def is_complete(text: str) -> bool:
     rest = rest.strip()
     if not rest or rest.startswith("\\"):
         return True
-    if sum((piece.text in _OPENING) - (piece.text in _CLOSING) for piece in pieces(rest)) > 0:
+    words = [piece for piece in pieces(rest) if piece.kind is not PieceKind.COMMENT]
+    if sum((word.text in _OPENING) - (word.text in _CLOSING) for word in words) > 0:
         return False
-    if not is_body(rest):
+    if not words or words[0].text not in _STARTS:
         return not rest.startswith("query")
-    refusal = parse_queries(f"{_HEAD}{rest}\n}}")
-    is_unfinished = isinstance(refusal, Diagnostic) and refusal.span.offset >= len(_HEAD + rest)
+    refusal = parse_queries(rest)
+    is_unfinished = isinstance(refusal, Diagnostic) and refusal.span.offset >= words[-1].end
     return not is_unfinished
 
 
 def complete_statement(text: str, catalog: ct.Catalog) -> Completions:
     """What can follow at the end of a text, or complete its last word."""
     _, rest = split_statements(text)
-    head = "" if rest.lstrip().startswith("query ") else _HEAD
-    completed = QueryDocument(head + rest, catalog).completions(len(head + rest))
-    shift = len(text) - len(head + rest)
+    completed = QueryDocument(rest, catalog).completions(len(rest))
+    shift = len(text) - len(rest)
     start, end = completed.range.start + shift, completed.range.end + shift
-    items = completed.items
-    if head and not text[:start].strip():
-        items = (*items, Completion(text="query", kind=CompletionKind.KEYWORD))
     word = text[start:end]
     return Completions(
         range=TextRange(start=start, end=end),
         items=tuple(
             item
-            for item in items
+            for item in completed.items
             if item.text.lower().startswith(word.lower()) and item.text != word
         ),
     )

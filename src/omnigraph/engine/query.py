@@ -210,12 +210,12 @@ def _reading_plan(chosen: ChosenQuery, snapshot: Snapshot) -> Plan:
     plan = chosen.plan(snapshot)
     if isinstance(plan, Mutation):
         raise InvalidInputError(
-            f"query {chosen.typed.name} is a mutation",
+            f"{chosen.typed.title} is a mutation",
             next_step="Run it with `graph.mutate(...)`, or `omnigraph mutate`.",
         )
     for distance in _find_text_distances(plan):
         raise InvalidInputError(
-            f"query {chosen.typed.name} compares the vector {distance.field.name!r} with a "
+            f"{chosen.typed.title} compares the vector {distance.field.name!r} with a "
             "string, and there is no model here to embed it",
             next_step=f"Embed the text and give ${distance.field.variable}."
             f"{distance.field.name} a `Vector` parameter to compare with.",

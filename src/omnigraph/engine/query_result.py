@@ -218,7 +218,7 @@ class QueryResult(Displayed):
         return View(
             scene_around(
                 self._elements(),
-                _choose_elements(self.query_name, columns, self.to_arrow(), shown_nodes),
+                _choose_elements(self._query.title, columns, self.to_arrow(), shown_nodes),
                 limit=shown_nodes,
             )
         )
@@ -247,7 +247,7 @@ class QueryResult(Displayed):
             return rows[0][self.columns[0]]
         row_text = "more rows" if len(rows) > 1 else f"{len(rows)} row{'s'[: len(rows) != 1]}"
         raise InvalidInputError(
-            f"query {self.query_name} gave {row_text} of {len(self.columns)} "
+            f"{self._query.title} gave {row_text} of {len(self.columns)} "
             f"column{'s'[: len(self.columns) != 1]}, expected one value",
             next_step="Return one column, or read the rows with `to_pylist()`.",
         )
@@ -293,7 +293,7 @@ class QueryResult(Displayed):
     def _next(self) -> pa.RecordBatch | None:
         if self._cancelled:
             raise QueryCancelledError(
-                f"query {self.query_name} was cancelled", next_step="Run it again."
+                f"{self._query.title} was cancelled", next_step="Run it again."
             )
         if self._failure is not None:
             raise self._failure
@@ -311,7 +311,7 @@ class QueryResult(Displayed):
     def _require_rows(self) -> None:
         if self._streamed:
             raise InvalidInputError(
-                f"the rows of query {self.query_name} were already streamed",
+                f"the rows of {self._query.title} were already streamed",
                 next_step="Run it again, or call `to_arrow()` first, which keeps them.",
             )
 
@@ -372,7 +372,7 @@ def element_columns(query: TypedQuery, catalog: Catalog) -> ElementColumns:
     paths = tuple(_paths(query.body, catalog))
     if not (nodes or edges or paths):
         raise InvalidInputError(
-            f"query {query.name} returns no nodes, edges or paths",
+            f"{query.title} returns no nodes, edges or paths",
             next_step="Return a variable as a whole, `$p`, or `nodes($way)` of a path.",
         )
     return ElementColumns(nodes=nodes, edges=edges, paths=paths)
@@ -389,7 +389,7 @@ def networkx_graph(columns: ElementColumns, batches: Iterable[pa.RecordBatch]) -
 
 
 def _choose_elements(
-    query_name: str, columns: ElementColumns, rows: pa.Table, limit: int
+    query_title: str, columns: ElementColumns, rows: pa.Table, limit: int
 ) -> Chosen:
     """The first elements of the rows, and how many there are."""
     # Most results are never drawn.
@@ -417,7 +417,7 @@ def _choose_elements(
                 )
     shown = dict.fromkeys(list(nodes)[:limit])
     return Chosen(
-        title=f"Query {query_name}",
+        title=query_title.capitalize(),
         nodes=list(shown),
         edges=[edge for edge in edges.values() if edge.source in shown and edge.target in shown],
         notes=[

@@ -21,12 +21,14 @@ from omnigraph.display.cells import counted
 from omnigraph.display.pages import Displayed, Page
 from omnigraph.display.tables import TableView
 from omnigraph.errors import InvalidInputError, NotFoundError
-from omnigraph.language.diagnostics import did_you_mean, shown
+from omnigraph.language.diagnostics import Diagnostic, did_you_mean, shown
 from omnigraph.language.diagnostics import shown as shown_value
 from omnigraph.names import node_table_key
+from omnigraph.query.ast import QueryFile
 from omnigraph.query.binding import BoundParameters, bind
-from omnigraph.query.compile import compile_queries
-from omnigraph.query.parser import QUERY_BYTES_MAX
+from omnigraph.query.checks.adhoc import names_without_declaration, parameters_of_values
+from omnigraph.query.compile import compile_parsed
+from omnigraph.query.parser import QUERY_BYTES_MAX, parse_queries
 from omnigraph.query.plan import PLANS_KNOWN
 from omnigraph.query.planning import plan_query
 from omnigraph.query.types import show_with_null
@@ -59,6 +61,17 @@ class QueryText:
     schema_hash: str
     filename: str = field(compare=False)
     catalog: Catalog = field(compare=False, repr=False)
+    undeclared: tuple[TypedParameter, ...] = ()
+    """The parameters of an ad-hoc text that have a value and no declaration."""
+
+    def with_values(self, parameter_values: Mapping[str, object]) -> QueryText:
+        """The text as it means with these values.
+
+        Raises:
+            InvalidInputError: a value of an undeclared parameter has no type.
+        """
+        undeclared = parameters_of_values(_parse(self.text), parameter_values)
+        return replace(self, undeclared=undeclared) if undeclared else self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,13 +108,24 @@ def query_text(query: object, contract: SchemaContract) -> QueryText:
 
 
 @lru_cache(maxsize=_TEXTS_KEPT)
+def _parse(text: str) -> QueryFile | Diagnostic:
+    return parse_queries(text)
+
+
+@lru_cache(maxsize=_TEXTS_KEPT)
 def compiled(source: QueryText) -> ByName[TypedQuery]:
     """All queries of a text.
 
     Raises:
         QueryInvalidError: with every finding, if one of them is an error.
     """
-    return compile_queries(source.text, catalog=source.catalog, filename=source.filename)
+    return compile_parsed(
+        _parse(source.text),
+        text=source.text,
+        catalog=source.catalog,
+        filename=source.filename,
+        given=source.undeclared,
+    )
 
 
 @lru_cache(maxsize=PLANS_KNOWN)
@@ -125,6 +149,10 @@ def choose_query(
         QueryInvalidError: the text has errors.
         InvalidInputError: there are several queries and none was named, or there is no such query.
     """
+    if name is not None and _NAME in names_without_declaration(_parse(source.text)):
+        parameter_values = {_NAME: name, **parameter_values}
+        name = None
+    source = source.with_values(parameter_values)
     queries = compiled(source)
     if name is not None and _NAME not in parameter_values and len(queries) == 1:
         (only,) = queries.values()
@@ -176,7 +204,7 @@ def _not_found(source: QueryText, known: tuple[str, ...], name: object) -> Inval
     if not known:
         return InvalidInputError(
             f"{source.filename} contains no query",
-            next_step="Write one: `query people() { match { $p: Person } return { $p.id } }`.",
+            next_step="Write one: `match { $p: Person } return { $p.id }`.",
         )
     shown = ", ".join(known[:_NAMES_SHOWN])
     if len(known) > _NAMES_SHOWN:
@@ -345,7 +373,7 @@ def stored_queries(
     Raises:
         NotFoundError: there is no such directory.
         QueryInvalidError: a file has errors.
-        InvalidInputError: two files have a query of the same name.
+        InvalidInputError: two files have a query of the same name, or one has no name.
     """
     folder = checked_path(directory, argument="directory")
     if not folder.is_dir():
@@ -357,6 +385,11 @@ def stored_queries(
     for path in sorted(folder.glob(f"*{QUERY_SUFFIX}")):
         source = query_text(path, contract)
         for typed in compiled(source).values():
+            if typed.is_adhoc:
+                raise InvalidInputError(
+                    f"the query in {path} has no name",
+                    next_step="Write `query NAME() { ... }` around it.",
+                )
             earlier = queries.get(typed.name)
             if earlier is not None:
                 raise InvalidInputError(

@@ -273,6 +273,6 @@ def _mutation(chosen: ChosenQuery) -> Mutation:
     if isinstance(plan, Mutation):
         return plan
     raise InvalidInputError(
-        f"query {chosen.typed.name} reads and changes nothing",
+        f"{chosen.typed.title} reads and changes nothing",
         next_step="Run it with `graph.query(...)`, or `omnigraph query`.",
     )

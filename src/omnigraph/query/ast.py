@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from omnigraph.language.diagnostics import Span
 
@@ -292,10 +292,18 @@ Clause: TypeAlias = Binding | Traversal | Filter | NotBlock | OptionalBlock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AllOf:
+    """`$variable.*`: one column per property."""
+
+    variable: Name
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Projection:
     """`expression as alias`."""
 
-    expression: Expression
+    expression: Expression | AllOf
     alias: Name | None
 
 
@@ -388,16 +396,24 @@ class Annotation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryDeclaration:
-    """One `query name(...) { ... }`."""
+    """One `query name(...) { ... }`, or the body of an ad-hoc text.
+
+    The name of an ad-hoc text is `ADHOC_NAME`, at the place of its first clause or statement.
+    """
 
     name: Name
     parameters: tuple[ParameterDeclaration, ...]
     annotations: tuple[Annotation, ...]
     body: ReadBody | WriteBody
+    is_adhoc: bool = False
+
+
+ADHOC_NAME: Final = "query"
+"""What a query without a name is called in results."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryFile:
-    """All queries of one text, in source order."""
+    """All queries of one text, in source order; an ad-hoc text is a single one."""
 
     queries: tuple[QueryDeclaration, ...]

@@ -94,14 +94,14 @@ def bind(
     if missing_parameters:
         listed = ", ".join(f"${parameter.name}" for parameter in missing_parameters)
         raise InvalidInputError(
-            f"query {query.name} is missing {listed}",
+            f"{query.title} is missing {listed}",
             next_step=f"Pass {', '.join(_shown(parameter) for parameter in missing_parameters)}; "
             f"on the command line with `--param {missing_parameters[0].name}=VALUE`.",
         )
     for name in arguments:
         if name not in declared_parameters:
             raise InvalidInputError(
-                f"query {query.name} has no parameter ${str(name)[:80]}",
+                f"{query.title} has no parameter ${str(name)[:80]}",
                 next_step=(
                     did_you_mean(str(name), declared_parameters) or _listed(query)
                 ).capitalize(),
@@ -126,7 +126,7 @@ def _listed(query: tq.TypedQuery) -> str:
 
 
 def _bound(query: tq.TypedQuery, declared: tq.TypedParameter, value: object) -> BoundValue:
-    plain = _plain(value)
+    plain = plain_value(value)
     if plain is None:
         if declared.nullable:
             return None
@@ -139,7 +139,7 @@ def _bound(query: tq.TypedQuery, declared: tq.TypedParameter, value: object) -> 
 
 def _refuse(query: tq.TypedQuery, declared: tq.TypedParameter, why: str) -> NoReturn:
     raise InvalidInputError(
-        f"parameter ${declared.name} of query {query.name} {why}",
+        f"parameter ${declared.name} of {query.title} {why}",
         next_step=f"Give it as {_shown(declared)}.",
     )
 
@@ -149,8 +149,8 @@ def _convert(target: ct.PropertyType, value: object) -> BoundValue:
         case ct.ScalarType():
             return _scalar(target.scalar, value)
         case ct.ListType():
-            items = _items(value)
-            plain_items = map(_plain, items)
+            items = list_items(value)
+            plain_items = map(plain_value, items)
             return tuple(
                 None if item is None else _scalar(target.item, item) for item in plain_items
             )
@@ -162,13 +162,18 @@ def _convert(target: ct.PropertyType, value: object) -> BoundValue:
             assert_never(target)
 
 
-def _items(value: object) -> Sequence[object]:
+def list_items(value: object) -> Sequence[object]:
+    """The items of a value for a list.
+
+    Raises:
+        ValueError: it is a single value.
+    """
     if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__iter__"):
         raise ValueError(f"is {_kind(value)}, expected a list")
     return tuple(value)
 
 
-def _plain(value: object) -> object:
+def plain_value(value: object) -> object:
     """The Python value of a scalar of numpy, pandas or Arrow, such as an item of an embedding."""
     package = type(value).__module__.partition(".")[0]
     if package == "pandas" and type(value).__name__ in _MISSING_IN_PANDAS:
@@ -185,8 +190,8 @@ def _plain(value: object) -> object:
 
 
 def _vector(target: ct.VectorType, value: object) -> tuple[float, ...]:
-    items = _items(value)
-    numbers = _packed(items) or tuple(_float(ct.Scalar.F32, _plain(item)) for item in items)
+    items = list_items(value)
+    numbers = _packed(items) or tuple(_float(ct.Scalar.F32, plain_value(item)) for item in items)
     if len(numbers) != target.size:
         raise ValueError(f"has {len(numbers)} numbers, expected {target.size}")
     return numbers
@@ -306,7 +311,7 @@ def _check_counts(query: tq.TypedQuery, values: Mapping[str, BoundValue]) -> Non
         if value < low or (high is not None and value > high):
             wanted = f"at least {low}" if high is None else f"{low} to {high}"
             raise InvalidInputError(
-                f"parameter ${name} of query {query.name} is {value}, expected {wanted}",
+                f"parameter ${name} of {query.title} is {value}, expected {wanted}",
                 next_step=f"Give it {wanted}.",
             )
 

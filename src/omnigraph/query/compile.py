@@ -11,7 +11,7 @@ Invariants:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -22,7 +22,12 @@ from omnigraph.query import ast
 from omnigraph.query import typed as tq
 from omnigraph.query.checks.literals import number_constant, string_constant
 from omnigraph.query.checks.pattern import SubPatternChecks, check_block
-from omnigraph.query.checks.results import check_count, check_order, check_projections
+from omnigraph.query.checks.results import (
+    check_count,
+    check_order,
+    check_projections,
+    expand_projections,
+)
 from omnigraph.query.checks.scope import Findings, Scope
 from omnigraph.query.checks.writes import check_statement
 from omnigraph.query.diagnostics import Rule
@@ -44,8 +49,13 @@ class CheckedQuery:
     findings: tuple[Diagnostic, ...]
 
 
-def check_queries(parsed: ast.QueryFile, catalog: ct.Catalog) -> tuple[CheckedQuery, ...]:
-    """Every query of a file, in source order."""
+def check_queries(
+    parsed: ast.QueryFile, catalog: ct.Catalog, *, given: Sequence[tq.TypedParameter] = ()
+) -> tuple[CheckedQuery, ...]:
+    """Every query of a file, in source order.
+
+    `given` are the parameters that an ad-hoc text uses without declaring them.
+    """
     names: set[str] = set()
     checked_queries: list[CheckedQuery] = []
     suggestions = Suggestions()
@@ -59,7 +69,7 @@ def check_queries(parsed: ast.QueryFile, catalog: ct.Catalog) -> tuple[CheckedQu
                 "give one of the two another name",
             )
         names.add(declaration.name.text)
-        typed = _check_query(declaration, catalog, findings)
+        typed = _check_query(declaration, catalog, findings, given)
         diagnostics = findings.in_source_order()
         faulty = any(diagnostic.severity is Severity.ERROR for diagnostic in diagnostics)
         assert faulty or typed is not None, "what is not typed was reported"
@@ -72,12 +82,22 @@ def check_queries(parsed: ast.QueryFile, catalog: ct.Catalog) -> tuple[CheckedQu
 
 
 def _check_query(
-    declaration: ast.QueryDeclaration, catalog: ct.Catalog, findings: Findings
+    declaration: ast.QueryDeclaration,
+    catalog: ct.Catalog,
+    findings: Findings,
+    given: Sequence[tq.TypedParameter],
 ) -> tq.TypedQuery | None:
     _check_names(declaration, findings)
     notes = _notes(declaration, findings)
     parameters = parameters_of(declaration, findings)
-    scope = Scope(catalog=catalog, findings=findings, parameters=parameters)
+    if declaration.is_adhoc:
+        parameters |= {parameter.name: parameter for parameter in given}
+    scope = Scope(
+        catalog=catalog,
+        findings=findings,
+        parameters=parameters,
+        is_adhoc=declaration.is_adhoc,
+    )
     body: tq.TypedRead | tq.TypedWrite | None
     if isinstance(declaration.body, ast.ReadBody):
         body = _check_read(declaration.body, scope)
@@ -97,6 +117,7 @@ def _check_query(
         body=body,
         reads=tuple(sorted({*_reads(body, catalog), *writes})),
         writes=writes,
+        is_adhoc=declaration.is_adhoc,
     )
 
 
@@ -213,6 +234,7 @@ def _check_read(body: ast.ReadBody, scope: Scope) -> tq.TypedRead | None:
         )
     sub_patterns = SubPatternChecks(numbers)
     result_scope = replace(checked.scope, sub_patterns=sub_patterns)
+    body = expand_projections(body, result_scope)
     projections, grouped = check_projections(body, result_scope)
     order = check_order(body, projections, result_scope, grouped=grouped)
     limit = check_count(body.limit, "limit", scope)
@@ -275,10 +297,21 @@ def compile_queries(text: str, *, catalog: ct.Catalog, filename: str) -> ct.ByNa
     Raises:
         QueryInvalidError: with every finding, if one of them is an error.
     """
-    parsed = parse_queries(text)
+    return compile_parsed(parse_queries(text), text=text, catalog=catalog, filename=filename)
+
+
+def compile_parsed(
+    parsed: ast.QueryFile | Diagnostic,
+    *,
+    text: str,
+    catalog: ct.Catalog,
+    filename: str,
+    given: Sequence[tq.TypedParameter] = (),
+) -> ct.ByName[tq.TypedQuery]:
+    """As `compile_queries`, of a text that was parsed; `given` as in `check_queries`."""
     if isinstance(parsed, Diagnostic):
         raise QueryInvalidError(filename, (parsed,), text=text)
-    checked_queries = check_queries(parsed, catalog)
+    checked_queries = check_queries(parsed, catalog, given=given)
     findings = tuple(finding for query in checked_queries for finding in query.findings)
     if any(finding.severity is Severity.ERROR for finding in findings):
         raise QueryInvalidError(filename, findings, text=text)

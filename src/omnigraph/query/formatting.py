@@ -1,8 +1,8 @@
 """The canonical layout of a query text.
 
-The body of a query has one part on each line. A block, and a list of arguments, is written on one
-line if it fits there; `match` with several clauses never is. A condition that is too long is
-divided in front of its `and` or `or`.
+The body of a query, and an ad-hoc text, has one part on each line. A block, and a list of
+arguments, is written on one line if it fits there; `match` with several clauses never is. A
+condition that is too long is divided in front of its `and` or `or`.
 
 Invariant: only white space changes. Every token and every comment keeps its order, so the
 formatted text means the same, and formatting it again changes nothing.
@@ -137,7 +137,7 @@ def _clause_offsets(clauses: Sequence[ast.Clause]) -> Iterator[int]:
             yield from _offsets_within(clause.condition)
 
 
-def _offsets_within(expression: ast.Expression) -> Iterator[int]:
+def _offsets_within(expression: ast.Expression | ast.AllOf) -> Iterator[int]:
     """The clauses of the sub-patterns of an expression."""
     for sub_pattern in ast.sub_patterns_of(expression):
         yield from _clause_offsets(sub_pattern.clauses)
@@ -192,8 +192,25 @@ class _Structure:
         self._header: _Group | None = None
         self._file = _Group(shape=_Shape.FILE, first=-2, last=len(tokens), broken=True)
         self.breakers[len(tokens)] = self._file
+        is_adhoc = bool(tokens) and tokens[0].kind != "QUERY"
+        if is_adhoc:
+            self._open_adhoc(len(tokens))
         for place, token in enumerate(tokens):
             self._read(place, token, divides=any(map(_divides, gaps[place].comments)))
+        if is_adhoc:
+            self._close_adhoc(len(tokens))
+
+    def _open_adhoc(self, end: int) -> None:
+        """Begin a body that has no braces around it."""
+        group = _Group(shape=_Shape.BLOCK, first=-2, last=end, broken=True)
+        self._frames.append(_Frame(group=group, item_start=0))
+        self.breakers[0] = group
+
+    def _close_adhoc(self, end: int) -> None:
+        self._end_condition(end)
+        (frame,) = self._frames
+        for item in frame.items:
+            self.breakers.setdefault(item, frame.group)
 
     def _read(self, place: int, token: Lexeme, *, divides: bool) -> None:
         if token.kind == "QUERY":
@@ -254,7 +271,7 @@ class _Structure:
         frame = self._frames.pop()
         group, opening = frame.group, frame.group.first
         group.last = place
-        before = self._tokens[opening - 1].kind
+        before = self._tokens[opening - 1].kind if opening else "NAME"
         if not self._frames and group.shape is _Shape.LIST and before == "NAME":
             self._header = _Group(shape=_Shape.HEADER, first=place)
         if place == opening + 1 or not self._can_break(group, before):

@@ -157,7 +157,7 @@ def _advice(checked: CheckedQuery, catalog: ct.Catalog) -> Iterator[Diagnostic]:
                 f"`${parameter.name.text}` is never used",
                 "remove it, or use it",
             )
-    if checked.typed.is_mutation and not declaration.parameters:
+    if checked.typed.is_mutation and not declaration.parameters and not declaration.is_adhoc:
         yield warning(
             Rule.CONSTANT_MUTATION,
             declaration.name.span,

@@ -182,6 +182,20 @@ class TreeBuilder(_Expressions):
             body=items[-2],
         )
 
+    def adhoc(self, items: list[Any]) -> ast.QueryDeclaration:
+        body: ast.ReadBody | ast.WriteBody = items[1]
+        first = body.clauses[0] if isinstance(body, ast.ReadBody) else body.statements[0]
+        return ast.QueryDeclaration(
+            name=ast.Name(text=ast.ADHOC_NAME, span=first.span),
+            parameters=items[0] or (),
+            annotations=(),
+            body=body,
+            is_adhoc=True,
+        )
+
+    def declared(self, items: list[Any]) -> tuple[ast.ParameterDeclaration, ...]:
+        return items[1] or ()
+
     def parameters(self, items: list[Any]) -> tuple[ast.ParameterDeclaration, ...]:
         return tuple(items)
 
@@ -292,6 +306,9 @@ class TreeBuilder(_Expressions):
 
     def projection(self, items: list[Any]) -> ast.Projection:
         return ast.Projection(expression=items[0], alias=items[1])
+
+    def all_of(self, items: list[Any]) -> ast.AllOf:
+        return ast.AllOf(variable=_name(items[0]), span=_between(items[0], items[2]))
 
     def alias(self, items: list[Any]) -> ast.Name:
         return _name(items[1])

@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TypeAlias, assert_never
 
-from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan as lp
+from omnigraph.query.checks.scope import SYSTEM_COLUMNS
 
-_SYSTEM = frozenset({ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN})
 _Needs: TypeAlias = Mapping[str, frozenset[str] | None]
 
 
@@ -166,7 +165,7 @@ def _prune(plan: lp.Plan, needs: _Needs) -> lp.Plan:
 
 def _columns(variable: str, needs: _Needs) -> tuple[str, ...] | None:
     needed = needs.get(variable, frozenset())
-    return None if needed is None else tuple(sorted(needed - _SYSTEM))
+    return None if needed is None else tuple(sorted(needed - SYSTEM_COLUMNS))
 
 
 def _needs(expressions: Iterable[ex.Expression]) -> dict[str, frozenset[str] | None]:

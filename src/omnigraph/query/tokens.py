@@ -56,7 +56,8 @@ class WordSorter:
 
 def sort_words(tokens: Sequence[Token]) -> list[Token]:
     """Every token with the kind its neighbours give it."""
-    parameters: frozenset[str] = frozenset()
+    # Parameters in front of a body without a name.
+    parameters = _declared(tokens, 1) if _kind(tokens, 0) == "LPAR" else frozenset[str]()
     kinds = [str(token.type) for token in tokens]
     for index, token in enumerate(tokens):
         if kinds[index] != _NAME:
@@ -130,7 +131,8 @@ def _stands_between_ends(tokens: Sequence[Token], index: int, parameters: frozen
     if _value(tokens, index - 2) == "limit" or (word in _OPERATOR_WORDS and left in parameters):
         return False
     if _kind(tokens, index + 1) == _VARIABLE:
-        return True
+        # Only a value has a property: `$given contains $p.name` is a condition.
+        return word not in _OPERATOR_WORDS or _kind(tokens, index + 2) != "DOT"
     # A block may begin with a number: `optional { 1 < $x.age }` has no bounds.
     certain = word not in {*KEYWORDS, *SUB_PATTERNS} or _kind(tokens, index + 3) == "COMMA"
     return certain and _opens_bounds(tokens, index + 1)
@@ -291,11 +293,12 @@ def _missing_where(refusal: _Refusal) -> Diagnostic | None:
 
 
 def _misspelt_start(refusal: _Refusal) -> Diagnostic | None:
+    bodies = ("match", "insert", "upsert", "update", "delete")
     if "QUERY" in refusal.expected and refusal.found:
-        words: tuple[str, ...] = ("query",)
+        words = ("query", *(bodies if "MATCH" in refusal.expected else ()))
         hint = "a file is a list of queries: `query name() { ... }`"
     elif "MATCH" in refusal.expected and refusal.found:
-        words = ("match", "insert", "upsert", "update", "delete")
+        words = bodies
         hint = "a query starts with `match`; a mutation with one of the other words"
     else:
         return None

@@ -212,6 +212,12 @@ class TypedQuery:
     body: TypedRead | TypedWrite
     reads: tuple[str, ...]
     writes: tuple[str, ...]
+    is_adhoc: bool = False
+
+    @property
+    def title(self) -> str:
+        """How messages call it."""
+        return "the query" if self.is_adhoc else f"query {self.name}"
 
     @property
     def is_mutation(self) -> bool:

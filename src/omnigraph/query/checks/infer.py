@@ -294,7 +294,7 @@ def look_up(name: ast.Name, scope: Scope) -> Bound | None:
             Rule.MUTATION_VARIABLE,
             name.span,
             f"`${name.text}` is not a parameter of this mutation",
-            hint.replace("`", "`$", 1) or f"declare it: `query name(${name.text}: String)`",
+            hint.replace("`", "`$", 1) or _how_to_declare(name, scope),
         )
     else:
         hint = scope.findings.suggestions.closest(name.text, known_names)
@@ -302,9 +302,15 @@ def look_up(name: ast.Name, scope: Scope) -> Bound | None:
             Rule.UNKNOWN_VARIABLE,
             name.span,
             f"`${name.text}` is neither bound nor a parameter",
-            hint.replace("`", "`$", 1),
+            hint.replace("`", "`$", 1) or (_how_to_declare(name, scope) if scope.is_adhoc else ""),
         )
     return None
+
+
+def _how_to_declare(name: ast.Name, scope: Scope) -> str:
+    if scope.is_adhoc:
+        return f"give it a value, or declare it in front: `(${name.text}: String)`"
+    return f"declare it: `query name(${name.text}: String)`"
 
 
 def _property(expression: ast.PropertyUse, scope: Scope) -> ex.PropertyOf | None:

@@ -6,7 +6,7 @@ in one canonical spelling that parses to the same expression.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
@@ -14,8 +14,8 @@ from omnigraph.query import ast
 from omnigraph.query import expressions as ex
 from omnigraph.query.ast import BinaryOperator
 from omnigraph.query.ast import Expression as SyntaxExpression
-from omnigraph.query.checks.infer import infer
-from omnigraph.query.checks.scope import ExpressionContext, Scope
+from omnigraph.query.checks.infer import infer, look_up
+from omnigraph.query.checks.scope import SYSTEM_COLUMNS, Bound, ExpressionContext, Scope
 from omnigraph.query.diagnostics import Rule
 from omnigraph.query.typed import Column, OrderKey, TypedProjection
 from omnigraph.query.types import BLOB, NodeOf, NullType, PathOf, is_integer, is_orderable, show
@@ -150,10 +150,60 @@ class CheckedOrder:
     keys: tuple[OrderKey, ...]
 
 
+def expand_projections(body: ast.ReadBody, scope: Scope) -> ast.ReadBody:
+    """The body with a projection per property in place of `$p.*`."""
+    projections: list[ast.Projection] = []
+    for projection in body.projections:
+        if isinstance(projection.expression, ast.AllOf):
+            projections += _properties_of(projection.expression, projection.alias, scope)
+        else:
+            projections.append(projection)
+    return replace(body, projections=tuple(projections))
+
+
+def _properties_of(
+    all_of: ast.AllOf, alias: ast.Name | None, scope: Scope
+) -> Iterator[ast.Projection]:
+    variable = all_of.variable
+    if alias is not None:
+        scope.findings.error(
+            Rule.COLUMN_NAME,
+            alias.span,
+            f"`${variable.text}.*` is several columns and takes no alias",
+            "list the properties, each with its alias",
+        )
+    is_parameter = variable.text in scope.parameters and variable.text not in scope.variables
+    bound = None if is_parameter else look_up(variable, scope)
+    if bound is None and not is_parameter:
+        return
+    names = [] if bound is None else _column_properties(bound)
+    if not names:
+        shown = "a parameter" if bound is None else bound.shown
+        scope.findings.error(
+            Rule.UNKNOWN_PROPERTY,
+            all_of.span,
+            f"`${variable.text}` is {shown}, without properties to return",
+        )
+    for name in names:
+        use = ast.PropertyUse(
+            variable=variable, property=ast.Name(text=name, span=all_of.span), span=all_of.span
+        )
+        yield ast.Projection(expression=use, alias=None)
+
+
+def _column_properties(bound: Bound) -> list[str]:
+    return [
+        name
+        for name, known in bound.properties.items()
+        if name not in SYSTEM_COLUMNS and known.type != BLOB
+    ]
+
+
 def check_projections(body: ast.ReadBody, scope: Scope) -> tuple[tuple[TypedProjection, ...], bool]:
     """The columns, and whether rows are grouped."""
     valid_projections: list[tuple[ast.Projection, ex.Expression]] = []
     for projection in body.projections:
+        assert not isinstance(projection.expression, ast.AllOf), "expanded"
         typed = infer(projection.expression, scope, ExpressionContext.RESULT)
         if typed is not None and _can_be_column(projection, typed, scope):
             valid_projections.append((projection, typed))
@@ -208,6 +258,7 @@ def _can_be_compared(
 
 
 def _column_name(projection: ast.Projection, taken: dict[str, str], scope: Scope) -> str:
+    assert not isinstance(projection.expression, ast.AllOf), "expanded"
     name = column_text(projection.expression) if projection.alias is None else projection.alias.text
     span = projection.expression.span if projection.alias is None else projection.alias.span
     if projection.alias is None and len(name) > COLUMN_NAME_MAX:

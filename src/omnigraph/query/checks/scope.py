@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from omnigraph.query import expressions as ex
 
 ANONYMOUS: Final = "_"
+SYSTEM_COLUMNS: Final = frozenset({ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN})
+"""Readable columns that are no properties."""
 
 
 class Findings:
@@ -83,7 +85,7 @@ class Scope:
 
     A variable that is None was reported already. `own` is the type a mutation statement is
     about; `row_readable` says whether a row of it exists yet. Without `sub_patterns` an expression
-    cannot ask about one.
+    cannot ask about one. The parameters of an ad-hoc text need no declaration.
     """
 
     catalog: ct.Catalog
@@ -93,6 +95,7 @@ class Scope:
     own: ct.NodeType | ct.EdgeType | None = None
     row_readable: bool = False
     sub_patterns: SubPatterns | None = None
+    is_adhoc: bool = False
 
     def with_variables(self, more: Mapping[str, Bound | None]) -> Scope:
         return replace(self, variables={**self.variables, **more})
