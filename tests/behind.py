@@ -25,7 +25,7 @@ from benchmarks import open_cost
 from omnigraph import failpoints, names
 from omnigraph.commit import history_compaction, refs
 from omnigraph.commit.orphans import listed_forks
-from omnigraph.evolution import apply_schema
+from omnigraph.evolution import column_work
 from omnigraph.evolution.plan.plan import Plan
 from omnigraph.evolution.plan.planning import evolve
 from omnigraph.failpoints import Action, Armed
@@ -256,7 +256,7 @@ def after_column_files(monkeypatch: pytest.MonkeyPatch, act: Callable[[int], obj
         act(len(fragments))
         return files
 
-    monkeypatch.setattr(apply_schema, "column_files", compute)
+    monkeypatch.setattr(column_work, "column_files", compute)
     return fragments
 
 

@@ -468,7 +468,11 @@ class Graph(Reads):
 
         return self._handle.under_schema(
             lambda contract: merge_graph(
-                self._objects, contract.catalog, request(contract), SYSTEM_CLOCK
+                self._objects,
+                self._handle.contracts,
+                contract.catalog,
+                request(contract),
+                SYSTEM_CLOCK,
             )
         )
 
@@ -480,7 +484,14 @@ class Graph(Reads):
         onto = self._handle.on_branch(None if target is None else target.branch)
         state = onto.manifest()
         contract = onto.contract_of(state)
-        return preview_merge(self._objects, contract.catalog, request(contract), state)
+        return preview_merge(
+            self._objects,
+            self._handle.contracts,
+            contract.catalog,
+            request(contract),
+            state,
+            SYSTEM_CLOCK,
+        )
 
     def diff(
         self,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from omnigraph.evolution.apply_schema import write_columns
+from omnigraph.evolution.column_work import write_columns
 from omnigraph.evolution.table_changes import TableChange, future_values
 from omnigraph.runner.protocol import Runner
 from omnigraph.schema.arrow import arrow_type, table_schema
@@ -86,9 +86,9 @@ def changed_by(runner: Runner, root: Root, entry: TableEntry, change: TableChang
     """Stage a change as `schema.apply` does."""
     assert change.columns is not None
     fragments = fragments_to_compute(root, entry, change.columns)
-    return staged_from(
-        root, entry, change.columns, write_columns(runner, root, entry, change, fragments)
-    )
+    compute = functools.partial(future_values, columns=change.computed)
+    files = write_columns(runner, root, entry, change.columns, compute, fragments)
+    return staged_from(root, entry, change.columns, files)
 
 
 def rows_in(root: Root, entry: TableEntry) -> dict[str, Row]:

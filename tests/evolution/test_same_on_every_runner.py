@@ -11,7 +11,7 @@ from typing import TypeVar
 import pytest
 
 from omnigraph.errors import InvalidInputError
-from omnigraph.evolution import apply_schema, run_checks
+from omnigraph.evolution import apply_schema, column_work, run_checks
 from omnigraph.evolution.plan.data_checks import CheckKind, DataCheck
 from omnigraph.evolution.plan.plan_text import refusal_of_rows
 from omnigraph.evolution.plan.planning import evolve
@@ -42,7 +42,7 @@ RUNNERS: dict[str, Callable[[], Runner]] = {
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every fragment is a piece, which sends its keys in many small messages to many buckets."""
-    monkeypatch.setattr(run_checks, "ROWS_PER_PIECE", 1)
+    monkeypatch.setattr(column_work, "ROWS_PER_PIECE", 1)
     monkeypatch.setattr(run_checks, "KEYS_PER_BUCKET", 100)
     monkeypatch.setattr(run_checks, "_KEYS_HELD", 5)
     monkeypatch.setattr(run_checks, "_KEYS_PER_MESSAGE", 2)
@@ -177,7 +177,7 @@ ROWS = 30_000
 def test_a_value_that_all_rows_share_is_sent_once_by_every_piece(
     graph_root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_checks, "ROWS_PER_PIECE", 1)
+    monkeypatch.setattr(column_work, "ROWS_PER_PIECE", 1)
     evolution = evolve(
         compiled("node A { x: String } edge E: A -> A"),
         "node A { x: String @unique } edge E: A -> A @card(0..5)",

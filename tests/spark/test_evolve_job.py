@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from omnigraph.errors import DamagedGraphError, InvalidInputError, NotFoundError
-from omnigraph.evolution import run_checks
+from omnigraph.evolution import column_work, run_checks
 from omnigraph.evolution.plan.data_checks import CheckKind, TableIsEmpty
 from omnigraph.evolution.plan.planning import Evolution, evolve
 from omnigraph.evolution.run_checks import failed_checks
@@ -85,7 +85,7 @@ def test_columns_of_many_fragments_with_deletions_are_staged_as_in_one_process(
     monkeypatch: pytest.MonkeyPatch,
     rows_per_piece: int,
 ) -> None:
-    monkeypatch.setattr(run_checks, "ROWS_PER_PIECE", rows_per_piece)
+    monkeypatch.setattr(column_work, "ROWS_PER_PIECE", rows_per_piece)
     given = {"node:A": people(23), "edge:E": [{"src": "r0001", "dst": "r0002", "w": None}] * 4}
     graphs = [
         stored(str(tmp_path / each), evolution.accepted, given, parts=5) for each in ("a", "b")
@@ -191,7 +191,7 @@ def test_random_rows_are_judged_as_in_one_process(
     seed: int,
     count: int,
 ) -> None:
-    monkeypatch.setattr(run_checks, "ROWS_PER_PIECE", 1)
+    monkeypatch.setattr(column_work, "ROWS_PER_PIECE", 1)
     monkeypatch.setattr(run_checks, "KEYS_PER_BUCKET", 500)
     evolution = evolve(compiled(CHECKED), ASKING)
     checks = evolution.plan.needs

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 import omnigraph
 from omnigraph.errors import SchemaRefusedError
-from omnigraph.evolution.run_checks import VERB
+from omnigraph.evolution.column_work import VERB
 from omnigraph.graph import Graph
 from omnigraph.runner.protocol import Stage
 from omnigraph.runner.threads import ThreadRunner

@@ -14,8 +14,8 @@ pytestmark = [pytest.mark.unit, pytest.mark.usefixtures("_parsed_sources")]
 
 IMPORT_SHARE_MAX = 7.0
 """Percent of all lines; the aim is 6."""
-ONE_IMPORTER_MAX = 65
-MODULES_MAX = 405
+ONE_IMPORTER_MAX = 66
+MODULES_MAX = 410
 PACKAGE_MAX = 20
 """Modules in one package; about 15 are enough."""
 PARTICIPLES_MAX = 459

@@ -17,6 +17,7 @@ from omnigraph.runner.choose import chosen_runner
 from omnigraph.storage.refs.branches import find_branch
 from omnigraph.storage.refs.references import branch_ref, branch_state, checked_branch, resolve
 from omnigraph.validation.check import check_graph
+from omnigraph.validation.schema_contract import Contracts, read_contract
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -139,4 +140,5 @@ def _merge(
         operation_id=clock.new_id(),
         runner=lambda: chosen_runner(objects.root, request.spark),
     )
-    return merge_graph(objects, catalog, merge, clock).commit_id
+    contracts = Contracts(objects, read_contract(objects))
+    return merge_graph(objects, contracts, catalog, merge, clock).commit_id

@@ -1,7 +1,6 @@
-"""Which branches can no longer be merged with one whose schema changes.
+"""Which branches have commits of their own while the schema of another one changes.
 
-Invariant: reads only. Rows of two schemas are not compared, so whatever parted before a change of
-the schema and has commits of its own stays apart.
+Invariant: reads only. A branch that changes its schema in another way can no longer be merged.
 """
 
 from __future__ import annotations

@@ -23,18 +23,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatedTable:
-    """The empty table of a new type, at a path that only this operation uses."""
+    """The table of a new type, at a path that only this operation uses; empty but after a merge."""
 
     table_key: str
     location: str
     type_number: int
+    row_count: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptedTable:
+    """The table of a type that another branch made: a branch reads a version of main in place."""
+
+    table_key: str
+    location: str
+    type_number: int
+    version: int
+    row_count: int
+    made_at: str | None = None
+    checksums: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaMove:
     """From one accepted schema to another, both by their hashes, and the tables that come and go.
 
-    `renamed` pairs a table's key with its new one.
+    `renamed` pairs a table's key with its new one. `values` is what the commit records of values
+    that are written into rows, and `edited` of tables whose rows change besides.
     """
 
     before: str
@@ -42,6 +57,9 @@ class SchemaMove:
     created: tuple[CreatedTable, ...] = ()
     renamed: tuple[tuple[str, str], ...] = ()
     dropped: tuple[str, ...] = ()
+    adopted: tuple[AdoptedTable, ...] = ()
+    values: str | None = None
+    edited: tuple[str, ...] = ()
 
     @classmethod
     def of_fields(cls, fields: Mapping[str, Any]) -> SchemaMove:
@@ -52,6 +70,9 @@ class SchemaMove:
             created=tuple(CreatedTable(**table_fields) for table_fields in fields["created"]),
             renamed=tuple((old, new) for old, new in fields["renamed"]),
             dropped=tuple(fields["dropped"]),
+            adopted=tuple(AdoptedTable(**table) for table in fields.get("adopted", ())),
+            values=fields.get("values"),
+            edited=tuple(fields.get("edited", ())),
         )
 
 
@@ -97,7 +118,9 @@ def rows_after(
     branch = state.branch
     tables = take_snapshot(rows, branch=branch, manifest_version=state.version).tables
     removed_keys = {*(old for old, _ in move.renamed), *move.dropped}
-    added_keys = {*(new for _, new in move.renamed), *(table.table_key for table in move.created)}
+    added_keys = {new for _, new in move.renamed}
+    added_keys |= {table.table_key for table in move.created}
+    added_keys |= {table.table_key for table in move.adopted}
     hidden = [
         manifest_rows.Tombstone(table_key=key, version=tables[key].version, branch=branch)
         for key in sorted(removed_keys - added_keys)
@@ -106,6 +129,7 @@ def rows_after(
         *(row for row in rows if not _is_of(row, removed_keys | added_keys, branch)),
         *hidden,
         *_created(move, branch, operation_id),
+        *_adoption_rows(move, branch, operation_id),
         *_renamed(state, tables, move, operation_id),
     ]
 
@@ -122,7 +146,28 @@ def _created(
             made_by=operation_id,
         )
         yield manifest_rows.TableVersion(
-            table_key=key, version=1, branch=branch, row_count=0, location=location
+            table_key=key, version=1, branch=branch, row_count=table.row_count, location=location
+        )
+
+
+def _adoption_rows(
+    move: SchemaMove, branch: str | None, operation_id: OperationId
+) -> Iterator[manifest_rows.ManifestRow]:
+    for table in move.adopted:
+        yield manifest_rows.Table(
+            table_key=table.table_key,
+            location=table.location,
+            type_number=table.type_number,
+            made_by=operation_id,
+        )
+        yield manifest_rows.TableVersion(
+            table_key=table.table_key,
+            version=table.version,
+            branch=branch,
+            row_count=table.row_count,
+            made_at=table.made_at,
+            checksums=table.checksums,
+            location=table.location,
         )
 
 
@@ -167,6 +212,8 @@ def recorded(
             (entry.table_key, entry.location, entry.version, entry.fork)
             for entry in tables.values()
         ),
+        values=move.values,
+        edited=move.edited,
     )
 
 

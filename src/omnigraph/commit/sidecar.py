@@ -190,7 +190,7 @@ class Sidecar:
     @property
     def touched(self) -> Touched | None:
         """The tables that it writes and relies on; None if these may be any."""
-        if self.kind is WriterKind.SCHEMA:
+        if self.kind is WriterKind.SCHEMA or self.schema_move is not None:
             return None
         if self.state is SidecarState.ARMED:
             written = frozenset(table.table_key for table in self.moved)
@@ -461,6 +461,9 @@ def _paths_in(sidecar: Sidecar) -> Iterator[str]:
     if sidecar.schema_move is not None:
         hashes += [sidecar.schema_move.before, sidecar.schema_move.after]
         yield from (table.location for table in sidecar.schema_move.created)
+        for adopted in sidecar.schema_move.adopted:
+            yield adopted.location
+            hashes.append(adopted.checksums)
     forks += [table.fork for table in sidecar.moved]
     yield from (part for part in (sidecar.branch, *forks, *hashes) if part)
 

@@ -135,10 +135,14 @@ NOW, BEGINNING = "now", "beginning"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableMove:
-    """A table that a commit moved; `before` is None if there was no such type until then."""
+    """A table that a commit moved; `before` is None if there was no such type until then.
+
+    With `by_edits` its columns changed, too: then only rows that were written are compared.
+    """
 
     before: TableEntry | None
     after: TableEntry
+    by_edits: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,9 +257,10 @@ class BranchLine:
             if _is_unrecorded(commit):
                 raise self.unreadable(commit, "it is older than the recorded changes")
             if commit.schema_change is not None:
-                pins = self._left_by(commit, commit.schema_change)
-                known = dict(pins.tables)
-                yield CommitMoves(commit=commit, moves=())
+                left = self._left_by(commit, commit.schema_change)
+                edits = self._edits(commit, commit.schema_change, pins, known, left.tables)
+                yield CommitMoves(commit=commit, moves=edits)
+                pins, known = left, dict(left.tables)
                 continue
             moves = []
             for key, version, fork in sorted(
@@ -269,6 +274,30 @@ class BranchLine:
                 known[key] = self._entry(commit, key, version, fork)
                 moves.append(TableMove(before=before, after=known[key]))
             yield CommitMoves(commit=commit, moves=tuple(moves))
+
+    def _edits(
+        self,
+        commit: GraphCommit,
+        change: SchemaChange,
+        pins: _Pins,
+        known: Mapping[str, TableEntry],
+        left: Mapping[str, TableEntry],
+    ) -> tuple[TableMove, ...]:
+        """The tables whose rows a commit changed that also changed the schema."""
+        if not change.edited:
+            return ()
+        before = {entry.location: entry for entry in known.values()}
+        moved = {self._locations_before(commit).get(key) for key, _, _ in commit.tables}
+        moves = []
+        for key in sorted(change.edited, key=nodes_first):
+            after = left[key]
+            if not self._chooses(key) and after.location not in self._chosen_places:
+                continue
+            if after.location in moved and after.location not in before and not pins.whole:
+                raise self.unreadable(commit, f"what {key} was before it is not known")
+            earlier = before.get(after.location)
+            moves.append(TableMove(before=earlier, after=after, by_edits=earlier is not None))
+        return tuple(moves)
 
     def unreadable(self, commit: GraphCommit, why: str) -> NoLongerKeptError:
         return NoLongerKeptError(
@@ -291,6 +320,7 @@ class BranchLine:
         moved: set[str] = set()
         for commit in commits:
             if commit.schema_change is not None:
+                moved |= {key for key, _, _ in commit.tables if commit.schema_change.edited}
                 break
             moved |= {key for key, _, _ in commit.tables if self._chooses_of(commit, key)}
         return moved
@@ -412,6 +442,11 @@ class BranchLine:
             },
             whole=True,
         )
+
+    def _locations_before(self, commit: GraphCommit) -> Mapping[str, str]:
+        """Where the tables were before a commit, by the keys that they had."""
+        parent = None if commit.parent_id is None else self._known(commit.parent_id)
+        return {} if parent is None else self._locations_at(parent)
 
     def _locations_at(self, commit: GraphCommit) -> Mapping[str, str]:
         """Where the tables of a commit lie; only a schema change gives a key another path."""

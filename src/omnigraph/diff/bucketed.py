@@ -35,7 +35,7 @@ from omnigraph.runner.shuffle import (
     read_files,
 )
 from omnigraph.storage.objects.paths import cannot_write
-from omnigraph.storage.staging.row_changes import Part, Sought, read_gone, read_new
+from omnigraph.storage.staging.row_changes import Part, Sought
 
 Roles = tuple[str, str]
 """The roles of the files with rows of the version before, and of the version after."""
@@ -85,6 +85,7 @@ class BucketDiff(TableDiff):
             root=diff.root,
             plan=diff.plan,
             columns=diff.columns,
+            conversion=diff.conversion,
             scratch=scratch,
             gone_files=gone_files,
             new_files=new_files,
@@ -145,8 +146,7 @@ def candidate_work(
 def scatter(scratch: Scratch, work: Candidates, task: Task) -> list[StagedFile]:
     """Read one share and write its rows to their buckets."""
     writer = BucketWriter(scratch, table=work.table, role=work.role, buckets=work.buckets)
-    read = read_new if work.is_new else read_gone
-    for batch in read(work.diff.root, work.diff.plan, work.part):
+    for batch in work.diff.part(work.part, is_new=work.is_new):
         task.advance(rows=batch.num_rows)
         writer.add_by_id(batch)
     return writer.files()

@@ -27,6 +27,7 @@ from omnigraph.diff.branch_line import NOW, BranchLine, CommitMoves, TableMove, 
 from omnigraph.diff.table_diff import (
     BATCH_ROWS,
     ChangeCounts,
+    Conversion,
     DiffColumn,
     Op,
     TableDiff,
@@ -121,7 +122,7 @@ class CommitChanges(Displayed):
     tables: tuple[TableChanges, ...]
     cursor: str
     schema_hash: str | None = None
-    """The schema that the commit changed to: such a commit reports no rows."""
+    """The schema that the commit changed to. Rows that it only converted are not reported."""
     note: CommitNote = NO_NOTE
 
     @property
@@ -421,7 +422,8 @@ def planned_move(line: BranchLine, commit: GraphCommit, move: TableMove) -> Tabl
         NotFoundError: a version is no longer kept.
     """
     try:
-        return diff_table(line.root, move.before, move.after)
+        conversion = Conversion(by_edits=move.by_edits)
+        return diff_table(line.root, move.before, move.after, conversion=conversion)
     except MAYBE_GONE as error:
         raise _explained(line, commit, move, error) from error
 

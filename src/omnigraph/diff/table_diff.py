@@ -36,7 +36,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import duckdb
 import numpy as np
@@ -115,6 +115,47 @@ class DiffColumn:
         return self.before or self.after, self.after or self.before
 
 
+class Lift(Protocol):
+    """Brings rows of a version to the columns that are compared; picklable, the same everywhere."""
+
+    @property
+    def lifted(self) -> pa.Schema:
+        """The columns of lifted rows."""
+        ...
+
+    def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversion:
+    """How two versions of different schemas are compared: both are lifted to the same columns.
+
+    A version of None needs no lift. `lacking` are columns that the version after has no values for:
+    these count as unchanged, and as filled where there was no row before. With `by_edits` only rows
+    that were written are compared, because the lift gives what a change of the schema computed.
+    """
+
+    before: Lift | None = None
+    after: Lift | None = None
+    lacking: frozenset[str] = frozenset()
+    by_edits: bool = False
+
+    def schema(self, plan: RowChanges, *, is_new: bool) -> pa.Schema:
+        """The columns of the rows of one side."""
+        lift, stored = (
+            (self.after, plan.stored_after) if is_new else (self.before, plan.stored_before)
+        )
+        return stored if lift is None or not stored.names else lift.lifted
+
+    def lift(self, rows: Iterator[pa.RecordBatch], *, is_new: bool) -> Iterator[pa.RecordBatch]:
+        """Rows of one side."""
+        lift = self.after if is_new else self.before
+        return rows if lift is None else map(lift, rows)
+
+
+_AS_STORED: Final = Conversion()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableDiff:
     """The difference between two versions of one table; cheap to create, readable repeatedly."""
@@ -122,6 +163,7 @@ class TableDiff:
     root: Root
     plan: RowChanges
     columns: tuple[DiffColumn, ...]
+    conversion: Conversion = _AS_STORED
 
     @property
     def entries(self) -> tuple[TableEntry | None, TableEntry | None]:
@@ -171,14 +213,29 @@ class TableDiff:
         Rows that are not sought may be missing.
         """
         for part in self.plan.gone:
-            yield from read_gone(self.root, self.plan, part, columns=columns, only=only)
+            yield from self.part(part, columns, only=only, is_new=False)
 
     def new(
         self, columns: Sequence[str] | None = None, *, only: Sought | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Stream the rows of `after` that may differ, as `gone` does."""
         for part in self.plan.new:
-            yield from read_new(self.root, self.plan, part, columns=columns, only=only)
+            yield from self.part(part, columns, only=only, is_new=True)
+
+    def part(
+        self,
+        part: Part,
+        columns: Sequence[str] | None = None,
+        *,
+        only: Sought | None = None,
+        is_new: bool,
+    ) -> Iterator[pa.RecordBatch]:
+        """Stream the candidates of one part of one side, lifted if all columns are read."""
+        lifts = (self.conversion.before, self.conversion.after)
+        assert columns is None or list(columns) == [ID_COLUMN] or lifts == (None, None)
+        read = read_new if is_new else read_gone
+        rows = read(self.root, self.plan, part, columns=columns, only=only)
+        return rows if columns is not None else self.conversion.lift(rows, is_new=is_new)
 
     def _batches(self, batch_rows: int, only: Sought | None) -> Iterator[pa.RecordBatch]:
         if self.unchanged:
@@ -198,18 +255,19 @@ def diff_table(
     after: TableEntry | None,
     *,
     columns: Sequence[str] | None = None,
+    conversion: Conversion = _AS_STORED,
 ) -> TableDiff:
     """Plan the comparison of two versions of a table, of whatever forks; reads metadata only.
 
-    `columns` are the columns to compare besides `id`; all by default.
+    `columns` are the columns to compare besides `id`; all by default, and all if rows are lifted.
 
     Raises:
         InvalidInputError: a column that neither version has.
     """
-    plan = plan_row_changes(root, before, after, columns=columns)
+    plan = plan_row_changes(root, before, after, columns=columns, by_edits=conversion.by_edits)
     before_types, after_types = (
         dict(zip(side.names, side.types, strict=True))
-        for side in (plan.stored_before, plan.stored_after)
+        for side in (conversion.schema(plan, is_new=False), conversion.schema(plan, is_new=True))
     )
     known_types = {**after_types, **before_types}
     for column in columns or ():
@@ -219,7 +277,7 @@ def diff_table(
         DiffColumn(name=name, before=before_types.get(name), after=after_types.get(name))
         for name in dict.fromkeys([ID_COLUMN, *known_types])
     ]
-    return TableDiff(root=root, plan=plan, columns=tuple(diff_columns))
+    return TableDiff(root=root, plan=plan, columns=tuple(diff_columns), conversion=conversion)
 
 
 def count_changes(diff: TableDiff) -> ChangeCounts:
@@ -358,7 +416,23 @@ class _Join(ABC):
                     for name, kind in kinds
                 ]
             )
+        lacking = self._diff.conversion.lacking
+        if lacking:
+            _settle(self._diff.columns, lacking, sides, few.column("before").is_valid())
         return np.array([*map(_differ, *sides)]), sides
+
+
+def _settle(
+    columns: Sequence[DiffColumn],
+    lacking: frozenset[str],
+    sides: Sequence[list[pa.Array]],
+    was: pa.BooleanArray,
+) -> None:
+    """Give rows that were there before their values of columns that the version after lacks."""
+    before, after = sides
+    for number, column in enumerate(columns):
+        if column.name in lacking:
+            after[number] = pc.if_else(was, before[number], after[number])
 
 
 class _HeldRows:
@@ -412,8 +486,8 @@ def _hold(diff: TableDiff, only: Sought | None) -> _HeldJoin | None:
     room = HELD_BYTES_MAX
     sides = []
     for schema, batches in (
-        (plan.stored_before, diff.gone(only=only)),
-        (plan.stored_after, diff.new(only=only)),
+        (diff.conversion.schema(plan, is_new=False), diff.gone(only=only)),
+        (diff.conversion.schema(plan, is_new=True), diff.new(only=only)),
     ):
         rows = [pa.RecordBatch.from_pylist([], schema=schema or _NOTHING)]
         for batch in batches:
@@ -466,8 +540,12 @@ class _Meeting(_Join):
         return sum(int(self._compared(piece)[0].any(0).sum()) for piece in pieces)
 
     def _sides(self, columns: Sequence[str] | None = None) -> Iterator[Side]:
-        yield "gone", self._diff.plan.stored_before, self._diff.gone(columns)
-        yield "new", self._diff.plan.stored_after, self._diff.new(columns)
+        diff = self._diff
+        for side, is_new, batches in (
+            ("gone", False, diff.gone(columns)),
+            ("new", True, diff.new(columns)),
+        ):
+            yield side, diff.conversion.schema(diff.plan, is_new=is_new), batches
 
     def _fill(self, table: str, schema: pa.Schema, rows: Iterator[pa.RecordBatch]) -> None:
         self._database.register("incoming", schema.empty_table())
@@ -539,8 +617,7 @@ def one_sided_rows(diff: TableDiff, parts: Iterable[Part]) -> Iterator[pa.Record
     assert is_one_sided(diff)
     is_delete = bool(diff.plan.gone)
     for part in parts:
-        read = read_gone if is_delete else read_new
-        for rows in read(diff.root, diff.plan, part):
+        for rows in diff.part(part, is_new=not is_delete):
             yield _images(diff, rows, Op.DELETE if is_delete else Op.INSERT)
 
 

@@ -32,24 +32,23 @@ from omnigraph.commit.schema_move import CreatedTable, SchemaMove
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.display.cells import short_id
 from omnigraph.display.pages import Displayed, Page
+from omnigraph.evolution.column_work import write_columns
+from omnigraph.evolution.lifting import describe_change
 from omnigraph.evolution.plan.plan import DropProperty, DropType, Plan
 from omnigraph.evolution.plan.plan_text import plan_text, refusal_of_plan, refusal_of_rows
 from omnigraph.evolution.plan.planning import Evolution, evolve
-from omnigraph.evolution.run_checks import VERB, Offenders, failed_checks, fragment_groups
+from omnigraph.evolution.run_checks import Offenders, failed_checks
 from omnigraph.evolution.table_changes import TableChange, future_values, table_changes
 from omnigraph.failpoints import reach
 from omnigraph.notes import NO_NOTE, CommitNote
 from omnigraph.runner.choose import chosen_runner
-from omnigraph.runner.protocol import Stage, require_answers
 from omnigraph.schema.arrow import table_schema
 from omnigraph.schema.model import model_hash
 from omnigraph.storage.lance.tables import adopt_or_create_table
 from omnigraph.storage.manifest.accepted_schemas import keep_schema
-from omnigraph.storage.objects.durability import make_durable
 from omnigraph.storage.staging.column_changes import (
     ColumnFiles,
     carried_over,
-    column_files,
     fragments_to_compute,
     staged_from,
 )
@@ -65,9 +64,8 @@ if TYPE_CHECKING:
 
     from omnigraph.clock import Clock
     from omnigraph.evolution.plan.data_checks import DataCheck
-    from omnigraph.runner.protocol import Runner, Task
+    from omnigraph.runner.protocol import Runner
     from omnigraph.storage.manifest.state import BranchRef, ManifestState
-    from omnigraph.storage.objects.location import Root
     from omnigraph.storage.objects.store import Objects
     from omnigraph.storage.snapshot import Snapshot, TableEntry
     from omnigraph.storage.staging.changes import StagedChange
@@ -110,51 +108,19 @@ class SchemaWork:
             if fragment not in known_fragments
         ]
         new_files = (
-            write_columns(self._runner, self._root, entry, change, missing_fragments)
+            write_columns(
+                self._runner,
+                self._root,
+                entry,
+                columns,
+                partial(future_values, columns=change.computed),
+                missing_fragments,
+            )
             if missing_fragments
             else ()
         )
         self._computed[change.stored_key] = files = (*carried_files, *new_files)
         return staged_from(self._root, entry, columns, files)
-
-
-def write_columns(
-    runner: Runner, root: Root, entry: TableEntry, change: TableChange, fragments: Sequence[int]
-) -> tuple[ColumnFiles, ...]:
-    """Compute and write the new values of some fragments.
-
-    A piece that runs twice writes files of its own each time; what no answer names is named by no
-    version, and cleanup removes it.
-
-    Raises:
-        InvalidInputError: a column becomes required, and rows have no value in it; or blobs would
-            have to be written again.
-    """
-    wanted_fragments = frozenset(fragments)
-    groups = (
-        tuple(fragment for fragment in group if fragment in wanted_fragments)
-        for group in fragment_groups(root, entry)
-    )
-    answers = runner.map(
-        Stage(verb=VERB, name="compute columns", type=entry.table_key.partition(":")[2]),
-        [group for group in groups if group],
-        partial(_write_piece, root, entry, change),
-        list[ColumnFiles],
-    )
-    return tuple(file for files in require_answers(answers) for file in files)
-
-
-def _write_piece(
-    root: Root, entry: TableEntry, change: TableChange, fragments: tuple[int, ...], task: Task
-) -> list[ColumnFiles]:
-    assert change.columns is not None
-    compute = partial(future_values, columns=change.computed)
-    files: list[ColumnFiles] = []
-    for fragment in fragments:
-        task.advance()
-        files.append(column_files(root, entry, fragment, change.columns, compute))
-    make_durable(root)
-    return files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -381,6 +347,7 @@ class _Applying:
                 if change.stored_key != change.new_key
             ),
             dropped=tuple(key for key in accepted if key not in going_on),
+            values=describe_change(evolution.accepted, evolution.target, evolution.plan.steps),
         )
 
     def _create(self, evolution: Evolution, move: SchemaMove) -> None:

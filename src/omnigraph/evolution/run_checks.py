@@ -28,13 +28,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.evolution.column_work import VERB, fragment_groups
 from omnigraph.evolution.plan import data_checks
 from omnigraph.evolution.plan.columns import FutureColumn, LiteralFill
 from omnigraph.evolution.table_changes import columns_read, future_values, sources_of
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN
 from omnigraph.runner.key_hash import SEED_BYTES, hash_keys
 from omnigraph.runner.protocol import Hop, Runner, Sent, Stage, Task, require_answers
-from omnigraph.storage.lance.tables import find_entry, grouped, plan_scan, scan_fragments
+from omnigraph.storage.lance.tables import find_entry, scan_fragments
 from omnigraph.validation.constraints import InEnum, InRange, Matches, RowRule, TypeRules
 from omnigraph.validation.hashed_keys import RoleKeys, group_keys, match_rows
 from omnigraph.validation.keyed_bucket import is_first
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
 EXAMPLES_MAX: Final = 10
 """How many offenders are named; the others are only counted."""
 
-VERB: Final = "schema apply"
-ROWS_PER_PIECE: Final = 1 << 18
 KEYS_PER_BUCKET: Final = 2_000_000
 # The number of a bucket has 16 bits.
 _BUCKETS_MAX: Final = 1 << 16
@@ -131,12 +130,6 @@ def failed_checks(
         by_check[check].append(tally)
     combined = (_combine(check, tallies) for check, tallies in by_check.items())
     return tuple(offenders for offenders in combined if offenders.rows)
-
-
-def fragment_groups(root: Root, entry: TableEntry) -> tuple[tuple[int, ...], ...]:
-    """The fragments of a table, in pieces of about equal work."""
-    planned = plan_scan(root, entry, columns=(ID_COLUMN,), where=None)
-    return grouped(planned.fragments, rows_max=ROWS_PER_PIECE)
 
 
 def _combine(check: data_checks.DataCheck, tallies: Sequence[_Tally]) -> Offenders:

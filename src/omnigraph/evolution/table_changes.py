@@ -14,18 +14,20 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.evolution.plan import columns as ec
 from omnigraph.evolution.plan.plan import AddProperty, MakeRequired, MapValues, Step
-from omnigraph.evolution.plan.planning import Evolution
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph.schema import catalog as ct
 from omnigraph.schema.arrow import arrow_type, table_schema
 from omnigraph.storage.staging import column_layout
+
+if TYPE_CHECKING:
+    from omnigraph.evolution.plan.planning import Evolution
 
 
 def future_values(batch: pa.RecordBatch, columns: Sequence[ec.FutureColumn]) -> pa.RecordBatch:
@@ -109,7 +111,8 @@ def _literal(value: ct.Literal, kind: ct.PropertyType) -> object:
 
 
 _SYSTEM_COLUMNS: Final = frozenset({ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN})
-_Number: TypeAlias = tuple[int, int]
+TypeAndProperty: TypeAlias = tuple[int, int]
+"""The numbers of a type and of a property of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,31 +130,32 @@ class TableChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Written:
+class WrittenValues:
     """What steps write into existing rows, by the numbers of type and property."""
 
-    fills: Mapping[_Number, ec.Fill] = field(default_factory=dict)
-    mappings: Mapping[_Number, tuple[ec.ValueMapping, ...]] = field(default_factory=dict)
+    fills: Mapping[TypeAndProperty, ec.Fill] = field(default_factory=dict)
+    mappings: Mapping[TypeAndProperty, tuple[ec.ValueMapping, ...]] = field(default_factory=dict)
 
 
 def table_changes(evolution: Evolution) -> tuple[TableChange, ...]:
     """One change per node and edge type that is kept, in the order of the target catalog."""
     assert evolution.plan.supported, "a plan with refusals is not applied"
-    written_values = _write(evolution.plan.steps)
+    values = values_of(evolution.plan.steps)
     stored_types = {
         declared_type.number: (key, declared_type)
         for key, declared_type in evolution.accepted.tables().items()
     }
     return tuple(
-        _table_change(*stored_types[after.number], new_key, after, written_values)
+        _table_change(*stored_types[after.number], new_key, after, values)
         for new_key, after in evolution.target.tables().items()
         if after.number in stored_types
     )
 
 
-def _write(steps: Iterable[Step]) -> _Written:
-    fills: dict[_Number, ec.Fill] = {}
-    mappings: dict[_Number, tuple[ec.ValueMapping, ...]] = {}
+def values_of(steps: Iterable[Step]) -> WrittenValues:
+    """The values that steps give to existing rows."""
+    fills: dict[TypeAndProperty, ec.Fill] = {}
+    mappings: dict[TypeAndProperty, tuple[ec.ValueMapping, ...]] = {}
     for step in steps:
         match step:
             case AddProperty(fill=fill) if fill is not None:
@@ -162,7 +166,7 @@ def _write(steps: Iterable[Step]) -> _Written:
                 mappings[step.subject.number, step.number] = step.mapping
             case _:
                 continue
-    return _Written(fills=fills, mappings=mappings)
+    return WrittenValues(fills=fills, mappings=mappings)
 
 
 def _table_change(
@@ -170,18 +174,15 @@ def _table_change(
     before: ct.NodeType | ct.EdgeType,
     new_key: str,
     after: ct.NodeType | ct.EdgeType,
-    written_values: _Written,
+    values: WrittenValues,
 ) -> TableChange:
-    future_columns = {
-        future_column.name: future_column
-        for future_column in _future_columns(before, after, written_values)
-    }
+    by_name = {column.name: column for column in future_columns(before, after, values)}
     schema = table_schema(after)
     wanted_columns = tuple(
-        _wanted(arrow_field, future_columns.get(arrow_field.name)) for arrow_field in schema
+        _wanted(arrow_field, by_name.get(arrow_field.name)) for arrow_field in schema
     )
     computed_columns = tuple(
-        future_columns[column.field.name]
+        by_name[column.field.name]
         for column in wanted_columns
         if isinstance(column, column_layout.ComputedColumn)
     )
@@ -197,9 +198,10 @@ def _table_change(
     )
 
 
-def _future_columns(
-    before: ct.NodeType | ct.EdgeType, after: ct.NodeType | ct.EdgeType, written_values: _Written
+def future_columns(
+    before: ct.NodeType | ct.EdgeType, after: ct.NodeType | ct.EdgeType, values: WrittenValues
 ) -> Iterator[ec.FutureColumn]:
+    """The values of every property of a type in rows that are there."""
     stored_properties: dict[int, ct.Property] = {
         prop.number: prop for prop in before.properties.values()
     }
@@ -210,8 +212,8 @@ def _future_columns(
             name=prop.name,
             type=prop.type,
             stored=None if old is None else ec.stored_column(old),
-            mapping=written_values.mappings.get(number, ()),
-            fill=written_values.fills.get(number),
+            mapping=values.mappings.get(number, ()),
+            fill=values.fills.get(number),
         )
 
 

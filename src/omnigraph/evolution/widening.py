@@ -23,6 +23,7 @@ import pyarrow.types as pat
 
 from omnigraph import names
 from omnigraph.errors import InvalidInputError, SchemaInvalidError
+from omnigraph.evolution.lifting import describe_change
 from omnigraph.evolution.plan.plan import AddProperty
 from omnigraph.evolution.plan.planning import evolve
 from omnigraph.language.diagnostics import shown
@@ -67,6 +68,7 @@ def widen(accepted: SchemaContract, columns: Mapping[str, pa.Schema]) -> Widenin
         accepted=accepted,
         target=contract_for(text, evolution.target),
         added={key: tuple(name for name, _ in missing) for key, missing in added.items()},
+        values=describe_change(accepted.catalog, evolution.target, evolution.plan.steps),
     )
 
 

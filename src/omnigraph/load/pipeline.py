@@ -272,7 +272,7 @@ class _Load:
         return Prepared(
             changes=changes,
             read_set=write.relies_on | self._written,
-            schema_move=None if widening is None else _move_of(widening),
+            schema_move=None if widening is None else _move_of(widening, changes),
         )
 
     def _widen(
@@ -596,8 +596,17 @@ class _Load:
 _NO_IDS: Final = pa.array([], pa.string())
 
 
-def _move_of(widening: Widening) -> SchemaMove:
-    return SchemaMove(before=widening.accepted.model_hash, after=widening.target.model_hash)
+def _move_of(widening: Widening, changes: Iterable[StagedChange]) -> SchemaMove:
+    return SchemaMove(
+        before=widening.accepted.model_hash,
+        after=widening.target.model_hash,
+        values=widening.values,
+        edited=tuple(
+            change.table_key
+            for change in changes
+            if change.rows_inserted or change.rows_updated or change.rows_deleted
+        ),
+    )
 
 
 def _as_superseded(rows: Refusals) -> PassState:

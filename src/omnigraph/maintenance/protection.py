@@ -213,6 +213,9 @@ def _pointed(
         for table in sidecar.pointed:
             for place in locations.get(table.table_key, ()):
                 yield Line(place, table.fork), table.version
+        if sidecar.schema_move is not None:
+            for adopted in sidecar.schema_move.adopted:
+                yield Line(adopted.location, None), adopted.version
 
 
 def _bases(objects: Objects, states: Sequence[ManifestState]) -> Iterator[tuple[Line, int]]:

@@ -164,7 +164,8 @@ class _Bucket:
         assert theirs is not None
         if ours is None:
             return theirs.reader(), ()
-        if self.files is not None or candidate_rows(theirs) > HELD_ROWS_MAX:
+        needs_all = self.table.merge.writes_kept
+        if needs_all or self.files is not None or candidate_rows(theirs) > HELD_ROWS_MAX:
             return theirs.reader(), ours.reader()
         reader = theirs.reader()
         batches: list[pa.RecordBatch] = []

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field, replace
@@ -36,8 +36,10 @@ from omnigraph import errors, names
 from omnigraph.commit.fork_on_write import belongs_to, writable_entry
 from omnigraph.commit.phases import Author, Prepared, Unchanged, Verb, WriteRequest
 from omnigraph.commit.protocol import commit_write, is_surely_unpublished
+from omnigraph.commit.schema_commit import free_schema_lock, take_schema_lock
+from omnigraph.commit.schema_move import AdoptedTable, CreatedTable, SchemaMove
 from omnigraph.commit.sidecar import MergedFrom, PointedTable, WriterKind
-from omnigraph.diff.table_diff import diff_table
+from omnigraph.diff.table_diff import Conversion, diff_table
 from omnigraph.display.cells import counted, short_id
 from omnigraph.display.pages import Displayed, Page, change_table, change_words
 from omnigraph.failpoints import reach
@@ -46,6 +48,7 @@ from omnigraph.merge.conflicts import CONFLICT_SCHEMA, MergeCounts, MergePolicy,
 from omnigraph.merge.decide import (
     OPEN,
     RESOLVED,
+    UPSERTS,
     BrokenByMerge,
     DecidedTable,
     TableToDecide,
@@ -53,31 +56,42 @@ from omnigraph.merge.decide import (
     decide_tables,
     first_conflicts,
 )
+from omnigraph.merge.lifted_tables import LiftedTables
 from omnigraph.merge.plan import MergeOutcome, MergePlan, plan_merge
-from omnigraph.merge.stage import StagedRows, TableToWrite
+from omnigraph.merge.schema_conflicts import require_nothing_dropped
+from omnigraph.merge.stage import StagedRows, TableToWrite, stage_columns
 from omnigraph.merge.three_way import TableToMerge
 from omnigraph.notes import NO_NOTE, CommitNote
+from omnigraph.runner.shuffle import read_files
 from omnigraph.schema.arrow import table_schema
 from omnigraph.schema.model import model_hash
+from omnigraph.storage.lance.tables import adopt_or_create_table
 from omnigraph.storage.lance.value_lookups import OneOf
+from omnigraph.storage.manifest.accepted_schemas import keep_schema
 from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.refs.branches import is_living
 from omnigraph.storage.refs.kept import require_retained
 from omnigraph.storage.staging.edits import stage_adoption
 from omnigraph.validation.constraints import table_rules
 from omnigraph.validation.input.intake import declared_types
-from omnigraph.validation.lookups import PinnedReads, SnapshotTables
+from omnigraph.validation.lookups import PinnedReads, PinnedTables, SnapshotTables
+from omnigraph.validation.schema_contract import stored_form
 
 if TYPE_CHECKING:
     from omnigraph.clock import Clock
+    from omnigraph.diff.table_diff import TableDiff
+    from omnigraph.evolution.lifting import TableLift
+    from omnigraph.merge.schemas import TableSides
     from omnigraph.runner.protocol import Runner
     from omnigraph.runner.shuffle import Scratch
     from omnigraph.schema.catalog import Catalog
     from omnigraph.storage.manifest.state import BranchRef, ManifestState
+    from omnigraph.storage.objects.location import Root
     from omnigraph.storage.objects.store import Objects
     from omnigraph.storage.refs.references import Resolved
     from omnigraph.storage.snapshot import TableEntry
     from omnigraph.storage.staging.changes import StagedChange
+    from omnigraph.validation.schema_contract import Contracts
 
 
 _TABLES_AT_ONCE: Final = 4
@@ -98,28 +112,22 @@ class MergeWay:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableSides:
-    """The versions of one table: at the common ancestor, and on each side now."""
+class MergedRows:
+    """Staged changes, tables of new types, and the conflicts that the resolution decided."""
 
-    before: TableEntry | None
-    ours: TableEntry | None
-    theirs: TableEntry
-
-    @property
-    def unmoved(self) -> bool:
-        """Whether the target has what the base had."""
-        before, ours = self.before, self.ours
-        if before is None or ours is None:
-            return ours is before
-        return ours == before or ours.pin == before.pin
+    changes: list[StagedChange]
+    created: tuple[DecidedTable, ...] = ()
+    counts: Mapping[str, TableCounts] = field(default_factory=dict)
+    resolved: pa.Table = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MergedRows:
-    """Staged changes, and the conflicts that the resolution decided."""
+class Routes:
+    """Tables by their keys in the merged schema: read in place, new and read in place, written."""
 
-    changes: list[StagedChange]
-    resolved: pa.Table = field(repr=False)
+    pointed: list[str]
+    adopted: list[str]
+    written: list[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,21 +160,64 @@ class RowMerge:
             if error is not None:
                 self._discard()
 
-    def merge(self, plan: MergePlan, written: list[str], policy: MergePolicy) -> MergedRows:
-        """Decide all tables that the source changed, and stage those that are `written`."""
-        keys = _checked_keys(plan) or written
-        if not keys:
-            return MergedRows(changes=[], resolved=CONFLICT_SCHEMA.empty_table())
-        decided = self._decide(plan, keys, frozenset(written), policy)
+    def merge(self, plan: MergePlan, routes: Routes, policy: MergePolicy) -> MergedRows:
+        """Decide all tables that the source changed, and stage those that are written.
+
+        Tables whose columns change are staged with their new columns, also those without new rows.
+        """
+        keys = _checked_keys(plan) or routes.written
+        decided = self._decide(plan, keys, frozenset(routes.written), policy) if keys else ()
         altered = [table for table in decided if table.alters and table.table.written]
+        created = tuple(table for table in altered if plan.tables[table.table_key].ours is None)
         tables = at_once(
-            altered,
-            lambda table: TableToWrite.plan(table, self.writable(plan, table.table_key)),
+            (table for table in altered if table not in created),
+            lambda table: TableToWrite.plan(
+                table,
+                self.writable(plan, table.table_key),
+                lift=plan.tables[table.table_key].ours_lift,
+            ),
         )
-        runner, scratch = self._running()
+        changes: list[StagedChange] = []
+        resolved = CONFLICT_SCHEMA.empty_table()
+        if keys:
+            runner, scratch = self._running()
+            changes += self._staged.stage(runner, scratch, tables)
+            resolved = first_conflicts(scratch, decided, RESOLVED)
         return MergedRows(
-            changes=self._staged.stage(runner, scratch, tables),
-            resolved=first_conflicts(scratch, decided, RESOLVED),
+            changes=[
+                *changes,
+                *self._convert_tables(
+                    plan, {*routes.pointed, *(table.table_key for table in altered)}
+                ),
+            ],
+            created=created,
+            counts={table.table_key: _row_counts(table) for table in altered},
+            resolved=resolved,
+        )
+
+    def _convert_tables(self, plan: MergePlan, done: set[str]) -> Iterator[StagedChange]:
+        """Tables that get new columns and no rows."""
+        for key, sides in plan.tables.items():
+            if key in done or sides.ours_lift is None:
+                continue
+            if sides.ours_lift.columns is not None:
+                runner, _ = self._running()
+                entry = self.writable(plan, key)
+                yield stage_columns(runner, self._objects.root, entry, sides.ours_lift)
+
+    def create(self, location: str, table: DecidedTable | None, *, schema: pa.Schema) -> None:
+        """Make the table of a new type, with its rows, at a path of the operation's own."""
+        rows: Iterator[pa.RecordBatch] = iter(())
+        if table is not None:
+            _, scratch = self._running()
+            paths = [path for paths in table.paths(UPSERTS).values() for path in paths]
+            rows = (batch.cast(schema) for batch in read_files(scratch, paths))
+        adopt_or_create_table(
+            self._objects.root,
+            location,
+            schema,
+            operation_id=self._way.operation_id,
+            rows=pa.RecordBatchReader.from_batches(schema, rows),
         )
 
     def preview(self, plan: MergePlan, policy: MergePolicy) -> PreviewedRows:
@@ -176,30 +227,43 @@ class RowMerge:
         return PreviewedRows(tables=decided, resolved=first_conflicts(scratch, decided, RESOLVED))
 
     def writable(self, plan: MergePlan, key: str) -> TableEntry:
+        entry = plan.tables[key].ours
+        assert entry is not None, "a new type is created, not written"
         return writable_entry(
             self._objects.root,
-            plan.ours.tables[key],
+            entry,
             branch=self._way.target,
             operation_id=self._way.operation_id,
         )
 
-    def schema(self, key: str) -> pa.Schema:
-        return table_schema(declared_types(self._catalog)[key])
+    def schema(self, plan: MergePlan, key: str) -> pa.Schema:
+        return table_schema(declared_types(self.catalog(plan))[key])
+
+    def catalog(self, plan: MergePlan) -> Catalog:
+        """The merged schema."""
+        return self._catalog if plan.schemas is None else plan.schemas.merged.catalog
 
     def _decide(
         self, plan: MergePlan, keys: list[str], written: frozenset[str], policy: MergePolicy
     ) -> tuple[DecidedTable, ...]:
         """Decide tables; unless the target only follows the source, check them together."""
-        rules = table_rules(self._catalog)
+        rules = table_rules(self.catalog(plan))
         is_checked = plan.outcome is MergeOutcome.MERGED
 
         def plan_table(number: int, key: str) -> TableToDecide:
-            root, sides = self._objects.root, self._sides(plan, key)
+            root, sides = self._objects.root, plan.tables[key]
             return TableToDecide.plan(
                 number,
-                theirs=diff_table(root, sides.before, sides.theirs),
-                ours=None if sides.unmoved else diff_table(root, sides.before, sides.ours),
-                merge=TableToMerge(table_key=key, schema=self.schema(key), policy=policy),
+                theirs=_diff_of_theirs(root, sides),
+                ours=None if sides.unmoved else _diff_of_ours(root, sides),
+                merge=TableToMerge(
+                    table_key=key,
+                    schema=self.schema(plan, key),
+                    policy=policy,
+                    theirs_lacks=sides.theirs_lacks,
+                    ours_lacks=sides.ours_lacks,
+                    writes_kept=plan.moves_schema and is_checked,
+                ),
                 rules=rules[key] if is_checked else None,
                 written=key in written,
             )
@@ -208,7 +272,10 @@ class RowMerge:
         tables = at_once(enumerate(keys), lambda numbered: plan_table(*numbered))
         decided = decide_tables(runner, scratch, tables)
         if is_checked:
-            pinned = SnapshotTables(root=self._objects.root, snapshot=plan.ours)
+            stored = SnapshotTables(root=self._objects.root, snapshot=plan.ours)
+            pinned: PinnedTables = (
+                LiftedTables(stored=stored, sides=plan.tables) if plan.moves_schema else stored
+            )
             self._require_no_conflicts(
                 plan,
                 sum((table.counts for table in decided), MergeCounts()).open,
@@ -249,12 +316,41 @@ class RowMerge:
         root = self._objects.root
         return [SnapshotTables(root=root, snapshot=side) for side in (plan.theirs, plan.ours)]
 
-    def _sides(self, plan: MergePlan, key: str) -> TableSides:
-        return TableSides(
-            before=plan.before.tables.get(key),
-            ours=plan.ours.tables.get(key),
-            theirs=plan.theirs.tables[key],
-        )
+
+def _diff_of_theirs(root: Root, sides: TableSides) -> TableDiff:
+    return diff_table(
+        root,
+        sides.before,
+        sides.theirs,
+        conversion=_conversion(sides.before_lift, sides.theirs_lift, sides.theirs_lacks),
+    )
+
+
+def _diff_of_ours(root: Root, sides: TableSides) -> TableDiff:
+    return diff_table(
+        root,
+        sides.before,
+        sides.ours,
+        conversion=_conversion(sides.before_lift, sides.ours_lift, sides.ours_lacks),
+    )
+
+
+def _conversion(
+    before: TableLift | None, after: TableLift | None, lacking: frozenset[str]
+) -> Conversion:
+    """How the base is compared with a side, which is lifted too unless it changed the schema."""
+    is_converted = before is not None and after is None
+    return Conversion(
+        before=before,
+        after=after,
+        lacking=lacking,
+        by_edits=is_converted and before is not None and before.is_known,
+    )
+
+
+def _row_counts(table: DecidedTable) -> TableCounts:
+    counts = table.counts
+    return TableCounts(inserted=counts.inserted, updated=counts.updated, deleted=counts.deleted)
 
 
 def _checked_keys(plan: MergePlan) -> list[str]:
@@ -353,7 +449,11 @@ class MergeResult(Displayed):
 
 
 def merge_graph(
-    objects: Objects, catalog: Catalog, request: MergeRequest, clock: Clock
+    objects: Objects,
+    contracts: Contracts,
+    catalog: Catalog,
+    request: MergeRequest,
+    clock: Clock,
 ) -> MergeResult:
     """Run one merge as one commit.
 
@@ -363,7 +463,7 @@ def merge_graph(
     """
     _require_two(request)
     with RowMerge(objects, catalog, _way(request)) as rows:
-        merging = _Merging(objects, request, rows)
+        merging = _Merging(objects, contracts, request, rows, clock)
         author = Author(
             operation_id=request.operation_id,
             actor=request.actor,
@@ -371,17 +471,25 @@ def merge_graph(
             note=request.note,
         )
         schema_hash = model_hash(catalog)
-        finished = commit_write(
-            WriteRequest.of(objects, clock, WriterKind.MERGE, author, schema_hash=schema_hash),
-            Verb(prepare=merging.prepare),
-        )
+        try:
+            finished = commit_write(
+                WriteRequest.of(objects, clock, WriterKind.MERGE, author, schema_hash=schema_hash),
+                Verb(prepare=merging.prepare),
+            )
+        finally:
+            merging.free_lock()
     if isinstance(finished, Unchanged):
         return merging.result(None)
     return merging.result(finished.commit_id)
 
 
 def preview_merge(
-    objects: Objects, catalog: Catalog, request: MergeRequest, target: ManifestState
+    objects: Objects,
+    contracts: Contracts,
+    catalog: Catalog,
+    request: MergeRequest,
+    target: ManifestState,
+    clock: Clock,
 ) -> MergeResult:
     """What a merge into this state would do; nothing is staged or published.
 
@@ -390,7 +498,7 @@ def preview_merge(
     """
     _require_two(request)
     with RowMerge(objects, catalog, _way(request)) as rows:
-        return _Merging(objects, request, rows).preview(target)
+        return _Merging(objects, contracts, request, rows, clock).preview(target)
 
 
 def _require_two(request: MergeRequest) -> None:
@@ -416,10 +524,15 @@ class _Merging:
     def __init__(
         self,
         objects: Objects,
+        contracts: Contracts,
         request: MergeRequest,
         rows: RowMerge,
+        clock: Clock,
     ) -> None:
         self._objects = objects
+        self._contracts = contracts
+        self._clock = clock
+        self._has_lock = False
         self._request = request
         self._rows = rows
         self._plan: MergePlan | None = None
@@ -436,8 +549,11 @@ class _Merging:
     def preview(self, state: ManifestState) -> MergeResult:
         """The result that a merge into this state would have, but for a commit."""
         request = self._request
-        plan = self._plan = plan_merge(self._objects, request.source, request.source_commit, state)
+        plan = self._plan = plan_merge(
+            self._objects, self._contracts, request.source, request.source_commit, state
+        )
         if plan.outcome is not MergeOutcome.UP_TO_DATE:
+            require_nothing_dropped(self._objects.root, plan)
             previewed = self._rows.preview(plan, self._policy(plan))
             self._counts = {
                 table.table_key: TableCounts(
@@ -468,33 +584,130 @@ class _Merging:
 
     def _prepare(self, state: ManifestState) -> Prepared:
         plan = self._plan = plan_merge(
-            self._objects, self._request.source, self._request.source_commit, state
+            self._objects,
+            self._contracts,
+            self._request.source,
+            self._request.source_commit,
+            state,
         )
         if plan.outcome is MergeOutcome.UP_TO_DATE:
             return Prepared(changes=(), read_set=frozenset())
-        pointed = [key for key in plan.keys if self._can_point(plan, key)]
-        if pointed:
-            # They were found before this merge had a sidecar; from now on that protects them.
-            kept = replace(plan.theirs, tables={key: plan.theirs.tables[key] for key in pointed})
-            require_retained(self._objects, kept, thing=self._request.source.name)
-        written = [key for key in plan.keys if key not in pointed]
+        self._take_lock(plan)
+        require_nothing_dropped(self._objects.root, plan)
+        routes = self._routes(plan)
         changes: list[StagedChange] = []
         if plan.outcome is MergeOutcome.FAST_FORWARD:
-            adopted = at_once(written, lambda key: self._adopt(plan, key))
-            changes = [change for change in adopted if change is not None]
-            written = [key for key, change in zip(written, adopted, strict=True) if change is None]
-        policy = self._policy(plan)
-        merged = self._rows.merge(plan, written, policy)
+            taken = at_once(routes.written, lambda key: self._take_over(plan, key))
+            changes = [change for change in taken if change is not None]
+            left = [key for key, change in zip(routes.written, taken, strict=True) if not change]
+            routes = replace(routes, written=left)
+        merged = self._rows.merge(plan, routes, self._policy(plan))
+        keys = {sides.ours.table_key: key for key, sides in plan.tables.items() if sides.ours}
+        self._counts = {keys[change.table_key]: _counts(change) for change in changes}
+        self._counts |= {key: counts for key, counts in merged.counts.items() if any_rows(counts)}
         changes += merged.changes
         self._resolved = merged.resolved
+        edited = {*self._counts, *routes.pointed, *routes.adopted}
+        move = self._move(plan, routes, merged.created, edited)
         reach("merge.staged")
-        self._counts = {change.table_key: _counts(change) for change in changes}
         return Prepared(
             changes=tuple(changes),
             read_set=frozenset(plan.ours.tables),
-            pointed=tuple(_pointed(plan, key) for key in pointed),
+            pointed=tuple(_pointed(plan, key) for key in routes.pointed),
             merged=self._merged_from(),
+            schema_move=move,
+            create_tables=None
+            if move is None
+            else lambda: self._create(plan, move, merged.created),
         )
+
+    def free_lock(self) -> None:
+        """Release the lock of schema changes, if this merge has it."""
+        if self._has_lock:
+            with suppress(errors.OmnigraphError):
+                # A lock whose operation has no sidecar blocks nothing.
+                free_schema_lock(self._objects, self._request.operation_id)
+
+    def _take_lock(self, plan: MergePlan) -> None:
+        if plan.moves_schema:
+            take_schema_lock(
+                self._objects,
+                self._request.operation_id,
+                now=self._clock.now(),
+                impatient=self._has_lock,
+            )
+            self._has_lock = True
+
+    def _routes(self, plan: MergePlan) -> Routes:
+        pointed = [key for key in plan.keys if self._can_point(plan, key)]
+        adopted = [key for key in plan.keys if self._can_adopt(plan, key)]
+        in_place = {
+            entry.table_key: entry
+            for key in (*pointed, *adopted)
+            if (entry := plan.tables[key].theirs) is not None
+        }
+        if in_place:
+            # They were found before this merge had a sidecar; from now on that protects them.
+            kept = replace(plan.theirs, tables=in_place)
+            require_retained(self._objects, kept, thing=self._request.source.name)
+        return Routes(
+            pointed=pointed,
+            adopted=adopted,
+            written=[key for key in plan.keys if key not in (*pointed, *adopted)],
+        )
+
+    def _move(
+        self,
+        plan: MergePlan,
+        routes: Routes,
+        created: Iterable[DecidedTable],
+        edited: Iterable[str],
+    ) -> SchemaMove | None:
+        """The change of the target's schema; the new one is kept before a manifest can name it."""
+        schemas = plan.schemas
+        if schemas is None or not schemas.moves_ours:
+            return None
+        for contract in (schemas.ours, schemas.merged):
+            keep_schema(self._objects, contract.model_hash, stored_form(contract))
+        reach("schema.post_contract")
+        rows = {table.table_key: table.upserted for table in created}
+        kept = {sides.ours.table_key for sides in plan.tables.values() if sides.ours}
+        declared = schemas.merged.catalog.tables()
+        return SchemaMove(
+            before=schemas.ours.model_hash,
+            after=schemas.merged.model_hash,
+            created=tuple(
+                CreatedTable(
+                    table_key=key,
+                    location=names.table_location(key, self._request.operation_id),
+                    type_number=declared[key].number,
+                    row_count=rows.get(key, 0),
+                )
+                for key, sides in plan.tables.items()
+                if sides.ours is None and key not in routes.adopted
+            ),
+            renamed=tuple(
+                (sides.ours.table_key, key)
+                for key, sides in plan.tables.items()
+                if sides.ours and sides.ours.table_key != key
+            ),
+            dropped=tuple(key for key in plan.ours.tables if key not in kept),
+            adopted=tuple(
+                _adoption(plan.tables[key], declared[key].number) for key in routes.adopted
+            ),
+            values=schemas.values,
+            edited=tuple(sorted(edited)),
+        )
+
+    def _create(self, plan: MergePlan, move: SchemaMove, created: Iterable[DecidedTable]) -> None:
+        tables = {table.table_key: table for table in created}
+        for table in move.created:
+            self._rows.create(
+                table.location,
+                tables.get(table.table_key),
+                schema=self._rows.schema(plan, table.table_key),
+            )
+            reach("schema.post_create")
 
     def result(self, commit_id: str | None) -> MergeResult:
         plan = self._plan
@@ -510,19 +723,36 @@ class _Merging:
 
     def _can_point(self, plan: MergePlan, key: str) -> bool:
         """Whether the target may read the source's version in place."""
-        ours, theirs = plan.ours.tables.get(key), plan.theirs.tables[key]
-        if ours is None or self._request.target is None:
+        sides = plan.tables[key]
+        ours, theirs = sides.ours, sides.theirs
+        if ours is None or theirs is None or self._request.target is None:
             return False
-        unmoved = ours.pin == plan.before.tables[key].pin
-        return unmoved and (theirs.fork is None or belongs_to(theirs, self._request.target))
+        if sides.theirs_lift is not None or theirs.location != ours.location:
+            return False
+        return sides.unmoved and (theirs.fork is None or belongs_to(theirs, self._request.target))
 
-    def _adopt(self, plan: MergePlan, key: str) -> StagedChange | None:
+    def _can_adopt(self, plan: MergePlan, key: str) -> bool:
+        """Whether the target, a branch, may read the table of a new type of main in place."""
+        sides = plan.tables[key]
+        is_from_main = self._request.source.state.ref is None and sides.theirs is not None
+        return (
+            self._request.target is not None
+            and is_from_main
+            and sides.ours is None
+            and sides.theirs is not None
+            and sides.theirs.fork is None
+        )
+
+    def _take_over(self, plan: MergePlan, key: str) -> StagedChange | None:
+        sides = plan.tables[key]
+        if sides.ours is None or sides.theirs is None or sides.ours_lift is not None:
+            return None
         return stage_adoption(
             self._objects,
-            plan.ours.tables[key],
+            sides.ours,
             self._rows.writable(plan, key),
-            plan.theirs.tables[key],
-            schema=self._rows.schema(key),
+            sides.theirs,
+            schema=self._rows.schema(plan, key),
         )
 
     def _policy(self, plan: MergePlan) -> MergePolicy:
@@ -541,16 +771,37 @@ class _Merging:
 
 
 def _pointed(plan: MergePlan, key: str) -> PointedTable:
-    theirs = plan.theirs.tables[key]
+    sides = plan.tables[key]
+    theirs = sides.theirs
+    assert theirs is not None
+    assert sides.ours is not None
     return PointedTable(
-        table_key=key,
+        table_key=sides.ours.table_key,
         version=theirs.version,
         fork=theirs.fork,
         row_count=theirs.row_count,
-        expected=plan.ours.tables[key].pin,
+        expected=sides.ours.pin,
         made_at=theirs.made_at,
         checksums=None if theirs.checksums is None else theirs.checksums.digest,
     )
+
+
+def _adoption(sides: TableSides, number: int) -> AdoptedTable:
+    theirs = sides.theirs
+    assert theirs is not None
+    return AdoptedTable(
+        table_key=sides.key,
+        location=theirs.location,
+        type_number=number,
+        version=theirs.version,
+        row_count=theirs.row_count,
+        made_at=theirs.made_at,
+        checksums=None if theirs.checksums is None else theirs.checksums.digest,
+    )
+
+
+def any_rows(counts: TableCounts) -> bool:
+    return bool(counts.inserted or counts.updated or counts.deleted)
 
 
 def _counts(change: StagedChange) -> TableCounts:

@@ -5,21 +5,31 @@ Invariant: decided from commits and pins alone; no row is read.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from omnigraph import names
 from omnigraph.errors import ConflictError
+from omnigraph.merge.schemas import (
+    MergedSchemas,
+    SideOfMerge,
+    TableSides,
+    merge_schemas,
+    sides_of,
+)
 from omnigraph.storage.manifest.commit_graph import base_of
 from omnigraph.storage.manifest.time_travel import all_commits, snapshot_of
 
 if TYPE_CHECKING:
+    from omnigraph.storage.manifest.commit_graph import CommitGraph
     from omnigraph.storage.manifest.state import ManifestState
     from omnigraph.storage.objects.store import Objects
     from omnigraph.storage.refs.references import Resolved
     from omnigraph.storage.snapshot import Snapshot
+    from omnigraph.validation.schema_contract import Contracts
 
 
 class MergeOutcome(StrEnum):
@@ -32,7 +42,12 @@ class MergeOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergePlan:
-    """The three snapshots of a merge, and the tables that the source changed."""
+    """The three snapshots of a merge, and the tables that need work.
+
+    `tables` has every table by its key in the merged schema. `keys` are those that the source
+    changed; if the target gets another schema, also those that the target changed: its rows have to
+    keep the rules of that schema. `schemas` are None if no side changed the schema.
+    """
 
     outcome: MergeOutcome
     base_commit: str
@@ -41,10 +56,21 @@ class MergePlan:
     theirs: Snapshot
     keys: tuple[str, ...]
     source_is_newer: bool
+    tables: Mapping[str, TableSides] = field(repr=False)
+    schemas: MergedSchemas | None = field(default=None, repr=False)
+
+    @property
+    def moves_schema(self) -> bool:
+        """Whether the target gets another schema."""
+        return self.schemas is not None and self.schemas.moves_ours
 
 
 def plan_merge(
-    objects: Objects, source: Resolved, source_commit: str, target: ManifestState
+    objects: Objects,
+    contracts: Contracts,
+    source: Resolved,
+    source_commit: str,
+    target: ManifestState,
 ) -> MergePlan:
     """Compare the heads of source and target with their common ancestor."""
     root = objects.root
@@ -65,8 +91,11 @@ def plan_merge(
         outcome, before = MergeOutcome.FAST_FORWARD, ours
     else:
         outcome, before = MergeOutcome.MERGED, snapshot_of(root, states, graph, base)
+    schemas = None
     if outcome is not MergeOutcome.UP_TO_DATE:
-        _require_one_schema(source, target, before)
+        commits = (base.commit_id, target_commit, source_commit)
+        schemas = _schemas(contracts, graph, (before, target, source), commits)
+    tables = _tables(schemas, before, ours, theirs)
     theirs_at, ours_at = (
         datetime.fromisoformat(graph.commits[commit_id].created_at)
         for commit_id in (source_commit, target_commit)
@@ -77,33 +106,54 @@ def plan_merge(
         before=before,
         ours=ours,
         theirs=theirs,
-        keys=tuple(key for key in sorted(theirs.tables) if _differs(key, before, ours, theirs)),
+        keys=tuple(key for key, sides in sorted(tables.items()) if _needs_work(sides, schemas)),
         source_is_newer=theirs_at > ours_at,
+        tables=tables,
+        schemas=schemas,
     )
 
 
-def _require_one_schema(source: Resolved, target: ManifestState, before: Snapshot) -> None:
-    """Rows are compared column by column, so all three sides must have the same columns.
-
-    Raises:
-        ConflictError: names the side that changed the schema since they diverged.
-    """
+def _schemas(
+    contracts: Contracts,
+    graph: CommitGraph,
+    sides: tuple[Snapshot, ManifestState, Resolved],
+    commits: tuple[str, str, str],
+) -> MergedSchemas | None:
+    """The schemas of the base, the target and the source, with their commits."""
+    before, target, source = sides
     first = target.head.first_schema
-    parted = before.schema_hash or first
-    theirs = source.snapshot.schema_hash or first
-    ours = target.head.schema_hash
-    into = target.branch or names.MAIN
-    changed = [name for name, now in ((source.name, theirs), (into, ours)) if now != parted]
-    if changed:
-        raise ConflictError(
-            f"{source.name} cannot be merged into {into}: the schema of {' and of '.join(changed)} "
-            "was changed since they diverged, and rows of two schemas cannot be compared",
-            next_step=f"Export what {source.name} added and load it into {into}, or create a "
-            f"new branch from {into}.",
+    hashes = (
+        before.schema_hash or first,
+        target.head.schema_hash,
+        source.snapshot.schema_hash or first,
+    )
+    base, ours, theirs = (
+        SideOfMerge(name=name, commit_id=commit_id, schema_hash=schema_hash)
+        for name, commit_id, schema_hash in zip(
+            ("base", target.branch or names.MAIN, source.name), commits, hashes, strict=True
         )
+    )
+    return merge_schemas(contracts, graph, base=base, ours=ours, theirs=theirs)
 
 
-def _differs(key: str, before: Snapshot, ours: Snapshot, theirs: Snapshot) -> bool:
-    """Whether the source changed a table, and the target has not the very same already."""
-    pins = [snapshot.tables[key].pin for snapshot in (before, ours) if key in snapshot.tables]
-    return theirs.tables[key].pin not in pins
+def _needs_work(sides: TableSides, schemas: MergedSchemas | None) -> bool:
+    if sides.theirs is None:
+        return False
+    moves_schema = schemas is not None and schemas.moves_ours
+    return sides.is_changed_by_theirs or (moves_schema and not sides.unmoved)
+
+
+def _tables(
+    schemas: MergedSchemas | None, before: Snapshot, ours: Snapshot, theirs: Snapshot
+) -> Mapping[str, TableSides]:
+    if schemas is not None:
+        return {sides.key: sides for sides in sides_of(schemas, before, ours, theirs)}
+    return {
+        key: TableSides(
+            key=key,
+            before=before.tables.get(key),
+            ours=ours.tables.get(key),
+            theirs=entry,
+        )
+        for key, entry in theirs.tables.items()
+    }

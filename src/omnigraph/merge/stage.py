@@ -14,7 +14,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, Final, assert_never
@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 
 from omnigraph import names
 from omnigraph.errors import OmnigraphError
+from omnigraph.evolution.column_work import write_columns
 from omnigraph.merge.decide import IDS, IDS_SCHEMA, UPSERTS, DecidedTable
 from omnigraph.runner.protocol import Runner, Stage, Task, require_answers
 from omnigraph.runner.shuffle import (
@@ -38,6 +39,13 @@ from omnigraph.runner.shuffle import (
 from omnigraph.storage.lance.row_lineage import RowLineage
 from omnigraph.storage.lance.tables import grouped, plan_scan, scan_fragments
 from omnigraph.storage.staging import bulk
+from omnigraph.storage.staging.column_changes import (
+    ColumnFiles,
+    RowEdits,
+    fragments_to_compute,
+    stage_with_rows,
+    staged_from,
+)
 from omnigraph.storage.staging.edits import (
     LOCATED_COLUMNS,
     PROBE_IDS_MAX,
@@ -45,14 +53,18 @@ from omnigraph.storage.staging.edits import (
     can_locate_changed,
     locate,
     locate_changed,
+    row_parts,
     shrink_all,
     write_edits,
 )
 
 if TYPE_CHECKING:
+    from omnigraph.evolution.lifting import TableLift
+    from omnigraph.storage.objects.location import Root
     from omnigraph.storage.objects.store import Objects
     from omnigraph.storage.snapshot import TableEntry
     from omnigraph.storage.staging.changes import StagedChange
+    from omnigraph.storage.staging.column_layout import ColumnChange
 
 ROWS_PER_SCAN: Final = 4_000_000
 """About so many rows of the target are scanned for their ids by one task."""
@@ -86,9 +98,13 @@ class TableToWrite:
     entry: TableEntry
     access: Access
     groups: tuple[tuple[int, ...], ...] = field(repr=False)
+    lift: TableLift | None = field(default=None, repr=False)
+    """How the columns of the table change in the same version; None if they stay."""
 
     @classmethod
-    def plan(cls, decided: DecidedTable, entry: TableEntry) -> TableToWrite:
+    def plan(
+        cls, decided: DecidedTable, entry: TableEntry, *, lift: TableLift | None = None
+    ) -> TableToWrite:
         """Choose how the target's rows are found; reads metadata only."""
         table, access = decided.table, Access.LOOKUP
         if not table.knows_rows:
@@ -105,7 +121,14 @@ class TableToWrite:
         if access in (Access.FILTER, Access.EXCHANGE):
             scan = plan_scan(table.root, entry, columns=[names.ID_COLUMN], where=None)
             groups = grouped(scan.fragments, rows_max=ROWS_PER_SCAN)
-        return cls(decided=decided, entry=entry, access=access, groups=groups)
+        is_changed = lift is not None and lift.columns is not None
+        return cls(
+            decided=decided,
+            entry=entry,
+            access=access,
+            groups=groups,
+            lift=lift if is_changed else None,
+        )
 
     @property
     def number(self) -> int:
@@ -114,6 +137,12 @@ class TableToWrite:
     @property
     def buckets(self) -> int:
         return self.decided.table.buckets
+
+    @property
+    def columns(self) -> ColumnChange | None:
+        """The columns that the rows are written with; None if the table has them."""
+        columns = None if self.lift is None else self.lift.columns
+        return None if columns is None else replace(columns, has_rows=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +219,12 @@ class StagedRows:
         require_answers(answers)
         shrunk = _shrink(runner, scratch, tables, written)
         return [
-            self._gather(table, written[table.number], shrunk[table.number]) for table in tables
+            self._gather(table, written[table.number], shrunk[table.number])
+            if table.columns is None
+            else self._gather_converted(
+                runner, table, table.columns, written[table.number], shrunk[table.number]
+            )
+            for table in tables
         ]
 
     def discard(self) -> None:
@@ -213,16 +247,58 @@ class StagedRows:
             table.entry,
             inserted=inserted,
             replacing=_fragments(fragment for bucket in written for fragment in bucket.replacing),
-            shrunk=[
-                bulk.Shrunk(
-                    fragment_id=fragment.fragment_id,
-                    description=fragment.description,
-                    rows_lost=fragment.rows,
-                )
-                for fragment in shrunk
-            ],
+            shrunk=_as_shrunk(shrunk),
             rows_deleted=sum(bucket.deleted for bucket in written),
         )
+
+    def _gather_converted(
+        self,
+        runner: Runner,
+        table: TableToWrite,
+        columns: ColumnChange,
+        written: Sequence[_Written],
+        shrunk: Sequence[_Shrunk],
+    ) -> StagedChange:
+        """New columns of all rows, and the rows that were written with them, as one change."""
+        assert table.lift is not None
+        return stage_with_rows(
+            self._objects,
+            table.entry,
+            columns,
+            _column_files(runner, self._objects.root, table.entry, columns, table.lift),
+            RowEdits(
+                inserted=_fragments(fragment for bucket in written for fragment in bucket.inserted),
+                shrunk=_as_shrunk(shrunk),
+                rows_deleted=sum(bucket.deleted for bucket in written),
+            ),
+        )
+
+
+def stage_columns(runner: Runner, root: Root, entry: TableEntry, lift: TableLift) -> StagedChange:
+    """Stage the new columns of a table whose rows are not changed otherwise."""
+    columns = lift.columns
+    assert columns is not None
+    return staged_from(root, entry, columns, _column_files(runner, root, entry, columns, lift))
+
+
+def _column_files(
+    runner: Runner, root: Root, entry: TableEntry, columns: ColumnChange, lift: TableLift
+) -> tuple[ColumnFiles, ...]:
+    fragments = fragments_to_compute(root, entry, columns)
+    if not fragments:
+        return ()
+    return write_columns(runner, root, entry, columns, lift.compute, fragments)
+
+
+def _as_shrunk(shrunk: Iterable[_Shrunk]) -> list[bulk.Shrunk]:
+    return [
+        bulk.Shrunk(
+            fragment_id=fragment.fragment_id,
+            description=fragment.description,
+            rows_lost=fragment.rows,
+        )
+        for fragment in shrunk
+    ]
 
 
 def _find(runner: Runner, scratch: Scratch, tables: Sequence[TableToWrite]) -> list[_Bucket]:
@@ -277,7 +353,16 @@ def _write(scratch: Scratch, bucket: _Bucket, task: Task) -> _Written:
     ids = _ids(scratch, bucket.ids)
     known = _locate(scratch, bucket, ids.column(names.ID_COLUMN).combine_chunks())
     rows = _advance(task, read_files(scratch, bucket.upserts))
-    inserted, replacing = write_edits(root, table.entry, rows, known)
+    columns = table.columns
+    replacing: list[bulk.StagedFragment] = []
+    if columns is None:
+        inserted, replacing = write_edits(root, table.entry, rows, known)
+    else:
+        inserted = [
+            fragment
+            for part in row_parts(rows)
+            for fragment in bulk.write_rows(root, table.entry, part, columns=columns)
+        ]
     shrunk: Iterable[bulk.Shrunk] = ()
     gone: list[StagedFile] = []
     if table.buckets == 1:

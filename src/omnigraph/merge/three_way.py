@@ -49,11 +49,19 @@ _KINDS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableToMerge:
-    """Which table is merged, the columns its target has, and what the caller decided."""
+    """Which table is merged, the columns its target has, and what the caller decided.
+
+    A side has not set columns that it `lacks`, not even of rows that it inserted. With
+    `writes_kept` also rows that only the target changed are upserts: to be checked by rules that
+    the target did not have, and to be written by the columns that it did not have.
+    """
 
     table_key: str
     schema: pa.Schema
     policy: MergePolicy
+    theirs_lacks: frozenset[str] = frozenset()
+    ours_lacks: frozenset[str] = frozenset()
+    writes_kept: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,16 +154,25 @@ def _step(
     theirs: pa.RecordBatch | None, ours: pa.RecordBatch | None, table: TableToMerge
 ) -> MergeStep:
     if theirs is None:
-        return _nothing(table, MergeCounts(kept=ours.num_rows if ours else 0))
+        return _keep(ours, table)
     if ours is None:
         return _taken(theirs, table)
     # What only the target changed is in the target already: it is counted, not written.
     in_ours = pc.is_in(theirs.column("id"), value_set=ours.column("id"))
     in_theirs = pc.is_in(ours.column("id"), value_set=theirs.column("id"))
     alone = theirs.select(["op", "id", "after"]).filter(pc.invert(in_ours))
-    kept = ours.num_rows - pc.sum(in_theirs).as_py()
+    kept = _keep(ours.filter(pc.invert(in_theirs)), table)
     both = _both(theirs.filter(in_ours), ours.filter(in_theirs), table)
-    return _join([_nothing(table, MergeCounts(kept=kept)), _taken(alone, table), *both])
+    return _join([kept, _taken(alone, table), *both])
+
+
+def _keep(ours: pa.RecordBatch | None, table: TableToMerge) -> MergeStep:
+    """What only the target changed."""
+    step = _nothing(table, MergeCounts(kept=ours.num_rows if ours else 0))
+    if ours is None or not table.writes_kept:
+        return step
+    after = ours.column("after").filter(pa.array(~_is(ours, "delete")))
+    return replace(step, upserts=_rows(after, table.schema))
 
 
 def _taken(theirs: pa.RecordBatch, table: TableToMerge) -> MergeStep:
@@ -184,7 +201,9 @@ def _both(theirs: pa.RecordBatch, ours: pa.RecordBatch, table: TableToMerge) -> 
         new, old = (_rows(changes.column("after"), table.schema) for changes in (theirs, ours))
         by_row |= by_column & _any(~_same(*pair) for pair in zip(new, old, strict=True))
         by_column[:] = False
-    yield _nothing(table, MergeCounts(agreed=int((~by_row & ~by_column).sum())))
+    agreed = ~by_row & ~by_column
+    counts = MergeCounts(agreed=int(agreed.sum()))
+    yield replace(_keep(ours.filter(pa.array(agreed)), table), counts=counts)
     for mask, decide in ((by_row, _by_row), (by_column, _by_column)):
         if mask.any():
             chosen = pa.array(mask)
@@ -204,7 +223,8 @@ def _by_row(theirs: pa.RecordBatch, ours: pa.RecordBatch, table: TableToMerge) -
         table=table,
     )
     if side is not Side.THEIRS:
-        return replace(_nothing(table, MergeCounts()), conflicts=conflicts)
+        kept = _keep(ours if side is Side.OURS else None, table)
+        return replace(kept, conflicts=conflicts, counts=MergeCounts())
     step = _taken(theirs, table)
     # Counts describe the effect on the target: a row that it had deleted is inserted again.
     inserted, deleted = int(_is(ours, "delete").sum()), step.counts.deleted
@@ -240,6 +260,8 @@ def _by_column(theirs: pa.RecordBatch, ours: pa.RecordBatch, table: TableToMerge
         combined=int(combined.sum()),
         agreed=int((~taken & ~contested).sum()),
     )
+    if table.writes_kept:
+        written = ~_any(merge.open for merge in merges)
     rows = pa.RecordBatch.from_arrays([merge.values for merge in merges], schema=table.schema)
     upserts = rows.filter(pa.array(written))
     return replace(_nothing(table, counts), upserts=upserts, conflicts=conflicts)
@@ -254,7 +276,8 @@ def _column_merge(
     )
     # An insert has no base to compare with, so both sides count as having set every column.
     fresh = _is(theirs, "insert")
-    by_theirs, by_ours = fresh | _changed(theirs, field.name), fresh | _changed(ours, field.name)
+    by_theirs = (fresh & (field.name not in table.theirs_lacks)) | _changed(theirs, field.name)
+    by_ours = (fresh & (field.name not in table.ours_lacks)) | _changed(ours, field.name)
     clash = by_theirs & by_ours
     if clash.any():
         # The same change on both sides is no conflict.

@@ -139,12 +139,16 @@ class GraphHead(Displayed):
 class SchemaChange:
     """What a commit did to the schema: the hashes, and every table as it left them.
 
-    A table is its key, location, version, and the fork that holds it.
+    A table is its key, location, version, and the fork that holds it. `values` tells, as JSON, what
+    the change wrote into rows that were there; None if that is not known, as of older commits.
+    `edited` are tables, by their keys after it, whose rows it changed besides.
     """
 
     before: str
     after: str
     tables: tuple[tuple[str, str, int, str | None], ...]
+    values: str | None = None
+    edited: tuple[str, ...] = ()
 
     @property
     def paths(self) -> Iterator[str]:
@@ -154,12 +158,18 @@ class SchemaChange:
             yield from (location,) if fork is None else (location, fork)
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), sort_keys=True)
+        fields = asdict(self)
+        for name in ("values", "edited"):
+            if not fields[name]:
+                del fields[name]  # as older programs wrote it
+        return json.dumps(fields, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> SchemaChange:
         fields = parsed(text)
-        return cls(**{**fields, "tables": tuple(tuple(table) for table in fields["tables"])})
+        tables = tuple(tuple(table) for table in fields["tables"])
+        edited = tuple(fields.get("edited", ()))
+        return cls(**{**fields, "tables": tables, "edited": edited})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

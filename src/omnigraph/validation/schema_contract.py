@@ -41,12 +41,13 @@ class SchemaContract:
 class Widening:
     """An accepted schema, and one that differs from it in more nullable properties alone.
 
-    `added` are their names by table key.
+    `added` are their names by table key, `values` what the commit records of values in old rows.
     """
 
     accepted: SchemaContract
     target: SchemaContract
     added: Mapping[str, tuple[str, ...]]
+    values: str
 
 
 class Contracts:

@@ -187,7 +187,7 @@ def without_cleanup(dataset: LanceDataset) -> lance.LanceOperation.BaseOperation
 
 
 def create_dataset(
-    root: Root, location: str, content: pa.Table, *, operation_id: str
+    root: Root, location: str, content: pa.Table | pa.RecordBatchReader, *, operation_id: str
 ) -> LanceDataset:
     """Create a dataset as exactly one version, with stable row ids and its creator's id."""
     with translated(root, f"create {location}"):

@@ -60,9 +60,17 @@ class TableHealth:
     indexes: tuple[IndexCoverage, ...]
 
 
-def create_table(root: Root, location: str, schema: pa.Schema, *, operation_id: str) -> int:
-    """Create an empty table as its first version, which must be ours."""
-    datasets.create_dataset(root, location, schema.empty_table(), operation_id=operation_id)
+def create_table(
+    root: Root,
+    location: str,
+    schema: pa.Schema,
+    *,
+    operation_id: str,
+    rows: pa.RecordBatchReader | None = None,
+) -> int:
+    """Create a table, empty or with rows, as its first version, which must be ours."""
+    content = schema.empty_table() if rows is None else rows
+    datasets.create_dataset(root, location, content, operation_id=operation_id)
     dataset = datasets.open_dataset(root, location)
     if dataset is None or dataset.version != 1 or datasets.creator_of(dataset) != operation_id:
         raise ConflictError(
@@ -73,12 +81,17 @@ def create_table(root: Root, location: str, schema: pa.Schema, *, operation_id: 
 
 
 def adopt_or_create_table(
-    root: Root, location: str, schema: pa.Schema, *, operation_id: str
+    root: Root,
+    location: str,
+    schema: pa.Schema,
+    *,
+    operation_id: str,
+    rows: pa.RecordBatchReader | None = None,
 ) -> None:
     """The same at a path of the operation's own, where an earlier attempt of it may have been."""
     dataset = datasets.open_dataset(root, location)
     if dataset is None:
-        create_table(root, location, schema, operation_id=operation_id)
+        create_table(root, location, schema, operation_id=operation_id, rows=rows)
 
 
 def open_pinned(root: Root, entry: TableEntry, *, with_indexes: bool = False) -> LanceDataset:

@@ -19,7 +19,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
@@ -75,12 +75,16 @@ class Shrunk:
 
 
 def write_rows(
-    root: Root, entry: TableEntry, rows: pa.Table | pa.RecordBatchReader
+    root: Root,
+    entry: TableEntry,
+    rows: pa.Table | pa.RecordBatchReader,
+    *,
+    columns: column_layout.ColumnChange | None = None,
 ) -> tuple[StagedFragment, ...]:
-    """Write rows as fragments of a table; runs in any process."""
+    """Write rows as fragments of a table, or of what it is with new columns; in any process."""
     base = cached_dataset(root, entry)
     with translated(root, f"stage rows for {entry.table_key}"):
-        written = _write(entry, base, rows)
+        written = _write(entry, base, rows, columns)
     return tuple(_stage(root, entry, fragment) for fragment in written)
 
 
@@ -119,14 +123,21 @@ def count_bytes(fragments: Iterable[StagedFragment]) -> int:
 
 
 def _write(
-    entry: TableEntry, base: LanceDataset, rows: pa.Table | pa.RecordBatchReader
+    entry: TableEntry,
+    base: LanceDataset,
+    rows: pa.Table | pa.RecordBatchReader,
+    columns: column_layout.ColumnChange | None = None,
 ) -> Sequence[FragmentMetadata]:
-    if not adds_columns(base, rows.schema):
+    if columns is None and not adds_columns(base, rows.schema):
         return write_fragments(rows, base, mode="append")
     storage_version = base.data_storage_version
     written = write_fragments(rows, base, mode="overwrite", data_storage_version=storage_version)
     as_written = column_layout.as_lance_writes(rows.schema, storage_version=storage_version)
-    layout = column_layout.lay_out_added(entry, base, rows.schema)
+    layout = (
+        column_layout.lay_out_added(entry, base, rows.schema)
+        if columns is None
+        else column_layout.lay_out(entry, base, columns)
+    )
     numbers = {
         own: future
         for column in layout.columns
@@ -198,6 +209,19 @@ def exclude(
     """Exclude rows from a staged fragment, which gets this number; runs in any process."""
     if not len(offsets) or len(offsets) == fragment.rows:
         return replace(fragment, rows_excluded=len(offsets))
+    fields = json.loads(fragment.description)
+    deletions = write_deletions(root, entry, number, offsets)
+    return replace(
+        fragment,
+        description=json.dumps({**fields, "id": number, "deletion_file": deletions}),
+        rows_excluded=len(offsets),
+    )
+
+
+def write_deletions(
+    root: Root, entry: TableEntry, number: int, offsets: np.ndarray
+) -> dict[str, Any]:
+    """Write which rows of a fragment are deleted; returns what Lance notes of the file."""
     file_id = secrets.randbits(63)
     sink = pa.BufferOutputStream()
     deleted = pa.array(np.sort(offsets), pa.uint32())
@@ -207,19 +231,13 @@ def exclude(
         f"{_folder(entry)}/_deletions/{number}-{entry.version}-{file_id}.arrow",
         sink.getvalue().to_pybytes(),
     )
-    deletion_file = {
+    return {
         "file_type": "array",
         "read_version": entry.version,
         "id": file_id,
         "num_deleted_rows": len(offsets),
         "base_id": None,
     }
-    fields = json.loads(fragment.description)
-    return replace(
-        fragment,
-        description=json.dumps({**fields, "id": number, "deletion_file": deletion_file}),
-        rows_excluded=len(offsets),
-    )
 
 
 def shrink(root: Root, entry: TableEntry, fragment_id: int, offsets: np.ndarray) -> Shrunk:
@@ -407,6 +425,16 @@ def _number(
     if not any(fragment.rows_excluded for fragment in kept_fragments):
         return _pack(fragment.description for fragment in kept_fragments)
     return _pack(_number_in_order(kept_fragments, next_fragment_id(objects.root, entry)))
+
+
+def number_fragments(
+    fragments: Iterable[StagedFragment], first: int
+) -> tuple[FragmentMetadata, ...]:
+    """New fragments with numbers of their own, where Lance gives none."""
+    return tuple(
+        _metadata(json.dumps({**json.loads(fragment.description), "id": number}))
+        for number, fragment in enumerate(fragments, first)
+    )
 
 
 def _number_in_order(fragments: Iterable[StagedFragment], first: int) -> Iterator[str]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 from lance import LanceOperation
 from lance.fragment import FragmentMetadata
@@ -25,13 +26,14 @@ from omnigraph.errors import InvalidInputError
 from omnigraph.storage.lance.dataset_cache import cached_dataset
 from omnigraph.storage.lance.datasets import translated
 from omnigraph.storage.lance.row_lineage import names_hidden_columns
-from omnigraph.storage.staging import column_layout
+from omnigraph.storage.staging import bulk, column_layout
 from omnigraph.storage.staging.changes import Change, StagedChange
 
 if TYPE_CHECKING:
     from lance import LanceDataset, LanceFragment
 
     from omnigraph.storage.objects.location import Root
+    from omnigraph.storage.objects.store import Objects
     from omnigraph.storage.snapshot import TableEntry
 
 Compute: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]
@@ -52,6 +54,15 @@ class ColumnFiles:
     """The data files that the values were computed from, and where the new ones belong."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowEdits:
+    """Rows that are written with new columns, and fragments that lose rows."""
+
+    inserted: Sequence[bulk.StagedFragment] = ()
+    shrunk: Sequence[bulk.Shrunk] = ()
+    rows_deleted: int = 0
+
+
 class _Work(NamedTuple):
     """What the computation of every fragment has in common."""
 
@@ -67,7 +78,7 @@ def fragments_to_compute(
     root: Root, entry: TableEntry, change: column_layout.ColumnChange
 ) -> tuple[int, ...]:
     """The fragments that need a file of new values: each is one task for `column_files`."""
-    if not change.computes:
+    if not change.computes and not change.has_rows:
         return ()
     return tuple(fragment.fragment_id for fragment in cached_dataset(root, entry).get_fragments())
 
@@ -129,6 +140,67 @@ def staged_from(
     return _stage(entry, base, layout, files)
 
 
+def stage_with_rows(
+    objects: Objects,
+    entry: TableEntry,
+    change: column_layout.ColumnChange,
+    files: Sequence[ColumnFiles],
+    edits: RowEdits,
+) -> StagedChange:
+    """Stage new columns, rows with these columns, and the loss of rows, as one version.
+
+    Lance takes no row ids of rows that come with a schema: rows that are replaced get new ones.
+    """
+    root, base = objects.root, cached_dataset(objects.root, entry)
+    layout = column_layout.lay_out(entry, base, change)
+    shrunk = {fragment.fragment_id: fragment for fragment in edits.shrunk}
+    computed = {file.fragment_id: file for file in files}
+    fragments = [
+        _shrink(
+            root,
+            entry,
+            _check(fragment, computed[fragment.fragment_id]),
+            shrunk.get(fragment.fragment_id),
+        )
+        for fragment in base.get_fragments()
+    ]
+    new = bulk.number_fragments(edits.inserted, bulk.next_fragment_id(root, entry))
+    schema = column_layout.with_columns(
+        base.lance_schema, [column.column for column in layout.columns]
+    )
+    operation = LanceOperation.Merge([*fragments, *new], schema)
+    lost = sum(fragment.rows_lost for fragment in edits.shrunk)
+    replaced = lost - edits.rows_deleted
+    return StagedChange(
+        entry=entry,
+        change=Change.COLUMNS,
+        rows_inserted=sum(fragment.rows for fragment in edits.inserted) - replaced,
+        rows_updated=replaced,
+        rows_deleted=edits.rows_deleted,
+        make_operation=lambda: operation,
+        base=base,
+    )
+
+
+def _shrink(
+    root: Root, entry: TableEntry, fragment: FragmentMetadata, shrunk: bulk.Shrunk | None
+) -> FragmentMetadata:
+    """A fragment with its new columns, without the rows that it loses.
+
+    One that loses all of them stays, without a row: Lance takes no columns for fewer fragments.
+    """
+    if shrunk is None:
+        return fragment
+    if shrunk.description is None:
+        every = np.arange(fragment.physical_rows)
+        deletions = bulk.write_deletions(root, entry, fragment.id, every)
+    else:
+        deletions = json.loads(shrunk.description)["deletion_file"]
+    return FragmentMetadata.from_json(
+        json.dumps({**fragment.to_json(), "deletion_file": deletions})
+    )
+
+
 def _stage(
     entry: TableEntry,
     base: LanceDataset,
@@ -164,13 +236,13 @@ def _compute(work: _Work, fragment: LanceFragment) -> ColumnFiles:
     files = [_moved(file, layout.moves) for file in description["files"]]
     present = {number for file in files for number in file["fields"]}
     written_columns = [column for column in layout.columns if _is_written(column, present)]
-    with_new = _write(work, fragment, written_columns)
+    with_new = [_write(work, fragment, written_columns)] if written_columns else []
     kept = [
         file for file in files if layout.numbers & set(file["fields"]) or names_hidden_columns(file)
     ]
     return ColumnFiles(
         fragment_id=fragment.fragment_id,
-        description=json.dumps({**description, "files": [*kept, with_new]}),
+        description=json.dumps({**description, "files": [*kept, *with_new]}),
         made_from=_origin(work.entry, layout, fragment),
     )
 

@@ -247,11 +247,12 @@ class ColumnChange:
     """All columns of a table as they will be, in order; stored ones that are not kept go.
 
     `reads` names the stored columns that values are computed from. Without any, a computation gets
-    batches with only the number of rows.
+    batches with only the number of rows. `has_rows` tells that the same version changes rows.
     """
 
     columns: tuple[WantedColumn, ...]
     reads: tuple[str, ...] = ()
+    has_rows: bool = False
 
     @property
     def computes(self) -> bool:
@@ -325,6 +326,7 @@ def lay_out(entry: TableEntry, base: LanceDataset, change: ColumnChange) -> Layo
     assert len(set(kept_names)) == len(kept_names), "a stored column is kept once"
     lance_columns = as_lance_writes(target, storage_version=base.data_storage_version)
     has_rows = bool(base.get_fragments())
+    has_new_files = change.has_rows or (has_rows and change.computes)
     free = first_free_number(base)
     placed_columns: list[PlacedColumn] = []
     for wanted_column in change.columns:
@@ -334,7 +336,7 @@ def lay_out(entry: TableEntry, base: LanceDataset, change: ColumnChange) -> Layo
             or not isinstance(wanted_column, NullColumn)
         )
         column = lance_columns[wanted_column.field.name]
-        place = _place(wanted_column, stored, has_new_files=has_rows and change.computes)
+        place = _place(wanted_column, stored, has_new_files=has_new_files)
         if place is not ColumnPlacement.AS_STORED:
             column = column.numbered(range(free, free + len(column.numbers)))
             free += len(column.numbers)

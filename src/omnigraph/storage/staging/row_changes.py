@@ -145,16 +145,19 @@ def plan_row_changes(
     *,
     columns: Sequence[str] | None = None,
     rows_per_part: int = ROWS_PER_PART,
+    by_edits: bool = False,
 ) -> RowChanges:
     """Compare two versions of a table by their metadata; None means no table.
 
     The versions may be of any two forks. `columns` are those that count beside `id`, all if None;
-    one that a version lacks is not read there.
+    one that a version lacks is not read there. With `by_edits`, rows whose columns were computed
+    again by a change of the schema are no candidates, unless they were written since: a write of
+    rows writes all of their columns, so the place of their ids tells.
     """
     sides = [None if entry is None else cached_dataset(root, entry) for entry in (before, after)]
     key = after.table_key if after else before.table_key if before else "no table"
     with translated(root, f"compare versions of {key}"):
-        laid_out = [_columns(side, columns) for side in sides]
+        laid_out = [_columns(side, () if by_edits else columns) for side in sides]
         fragments = [*map(_fragments, sides, laid_out)]
         gone_fragments, new_fragments = _candidates(*fragments), _candidates(*reversed(fragments))
         stamps = None
@@ -168,6 +171,8 @@ def plan_row_changes(
             gone_fragments, new_fragments = map(
                 _with_row_ids, sides, (gone_fragments, new_fragments)
             )
+        if by_edits:
+            laid_out = [_columns(side, columns) for side in sides]
         stored_schemas = [*map(_stored, sides, laid_out)]
     return RowChanges(
         before=before,

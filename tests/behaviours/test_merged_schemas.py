@@ -1,0 +1,205 @@
+"""A schema is merged like rows: developed on a branch, taken over by one that is behind."""
+
+from __future__ import annotations
+
+import pytest
+
+import omnigraph
+
+pytestmark = pytest.mark.behaviour
+
+FIRST = "node N {\n  k: String @key\n  v: I32?\n}\n"
+WIDER = "node N {\n  k: String @key\n  v: I32?\n  b: I32?\n}\n"
+FILLED = "node N {\n  k: String @key\n  v: I64?\n  b: I32 @backfill(7)\n}\n"
+
+
+def _rows(graph: omnigraph.Graph) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = graph.scan("N").read_all().sort_by("k").to_pylist()
+    return [{name: value for name, value in row.items() if name != "id"} for row in rows]
+
+
+def _graph(root: str) -> tuple[omnigraph.Graph, omnigraph.Graph]:
+    graph = omnigraph.init(root, schema=FIRST)
+    graph.write({"N": [{"k": f"k{number}", "v": number} for number in range(3)]})
+    return graph, graph.branches.create("dev")
+
+
+def test_a_schema_developed_on_a_branch_is_merged_by_fast_forward(graph_root: str) -> None:
+    graph, dev = _graph(graph_root)
+    dev.schema.apply(FILLED)
+    dev.write({"N": [{"k": "k1", "v": 10, "b": 1}, {"k": "new", "v": 5, "b": 2}]}, mode="merge")
+
+    merged = graph.merge("dev")
+
+    assert merged.outcome == "fast_forward"
+    assert _rows(graph) == _rows(dev)
+    assert [row["b"] for row in _rows(graph)] == [7, 1, 7, 2]
+    assert graph.schema.text == dev.schema.text
+    assert graph.maintenance.check().ok
+    assert graph.merge("dev").outcome == "up_to_date"
+
+
+def test_rows_of_main_are_brought_to_the_schema_of_a_branch(graph_root: str) -> None:
+    graph, dev = _graph(graph_root)
+    dev.schema.apply(FILLED)
+    dev.write({"N": [{"k": "k1", "v": 10, "b": 1}, {"k": "theirs", "v": 5, "b": 2}]}, mode="merge")
+    graph.write({"N": [{"k": "k2", "v": 20}, {"k": "ours", "v": 6}]}, mode="merge")
+    graph.delete({"N": ["k0"]})
+
+    merged = graph.merge("dev")
+
+    assert merged.outcome == "merged"
+    assert _rows(graph) == [
+        {"k": "k1", "v": 10, "b": 1},
+        {"k": "k2", "v": 20, "b": 7},
+        {"k": "ours", "v": 6, "b": 7},
+        {"k": "theirs", "v": 5, "b": 2},
+    ]
+    assert merged.tables["node:N"].inserted == 1
+    assert merged.tables["node:N"].updated == 1
+    assert graph.maintenance.check().ok
+
+
+@pytest.mark.parametrize("edited", [False, True])
+def test_a_branch_that_is_behind_takes_the_schema_of_main(graph_root: str, edited: bool) -> None:
+    graph, dev = _graph(graph_root)
+    graph.schema.apply(FILLED, allow_diverged=True)
+    graph.write({"N": [{"k": "main", "v": 5, "b": 2}]}, mode="merge")
+    if edited:
+        dev.write({"N": [{"k": "k1", "v": 10}, {"k": "dev", "v": 9}]}, mode="merge")
+
+    into_dev = dev.merge("main")
+    back = graph.merge("dev")
+
+    assert into_dev.outcome == ("merged" if edited else "fast_forward")
+    assert back.outcome == "fast_forward"
+    assert _rows(graph) == _rows(dev)
+    assert {row["k"]: row["b"] for row in _rows(dev)} == {
+        "k0": 7,
+        "k1": 7,
+        "k2": 7,
+        "main": 2,
+    } | ({"dev": 7} if edited else {})
+    assert dev.schema.text == graph.schema.text
+    for side in (graph, dev):
+        assert side.maintenance.check().ok
+
+
+def test_rows_of_a_branch_are_merged_into_a_main_with_another_schema(graph_root: str) -> None:
+    graph, dev = _graph(graph_root)
+    dev.write({"N": [{"k": "k1", "v": 10}, {"k": "dev", "v": 9}]}, mode="merge")
+    graph.schema.apply(FILLED, allow_diverged=True)
+    graph.write({"N": [{"k": "k2", "v": 2, "b": 3}]}, mode="merge")
+
+    assert graph.merge("dev").outcome == "merged"
+
+    assert {row["k"]: (row["v"], row["b"]) for row in _rows(graph)} == {
+        "k0": (0, 7),
+        "k1": (10, 7),
+        "k2": (2, 3),
+        "dev": (9, 7),
+    }
+    assert graph.maintenance.check().ok
+
+
+@pytest.mark.parametrize("text", [WIDER, FILLED])
+def test_the_same_text_on_both_sides_is_one_schema(graph_root: str, text: str) -> None:
+    graph, dev = _graph(graph_root)
+    graph.schema.apply(text, allow_diverged=True)
+    dev.schema.apply(text)
+    graph.write({"N": [{"k": "k0", "v": 1, "b": 1}]}, mode="merge")
+    dev.write({"N": [{"k": "k1", "v": 2, "b": 2}]}, mode="merge")
+
+    assert graph.merge("dev").outcome == "merged"
+    assert dev.merge("main").outcome == "fast_forward"
+
+    assert _rows(graph) == _rows(dev)
+    assert [row["v"] for row in _rows(graph)] == [1, 2, 2]
+    assert graph.maintenance.check().ok
+
+
+BEFORE = """
+node Person {
+  name: String @key
+  age: I32?
+  state: enum(new, left)
+}
+node Pet {
+  name: String @key
+}
+edge Knows: Person -> Person {
+  since: I32?
+}
+"""
+AFTER = """
+node Human @rename_from("Person") {
+  name: String @key
+  years: I64? @rename_from("age")
+  state: enum(new, gone) @rename_value(left="gone")
+  copied: I64? @backfill(from="age")
+  @unique(copied)
+}
+node Company {
+  name: String @key
+}
+edge Knows: Human -> Human {
+}
+edge WorksAt: Human -> Company
+"""
+
+
+def test_names_types_values_and_new_types_are_merged_with_rows(graph_root: str) -> None:
+    graph = omnigraph.init(graph_root, schema=BEFORE)
+    people = [{"name": f"p{number}", "age": number, "state": "left"} for number in range(5)]
+    graph.write({"Person": people, "Pet": [{"name": "rex"}]})
+    dev = graph.branches.create("dev")
+    dev.schema.apply(AFTER)
+    dev.write(
+        {
+            "Human": [{"name": "p1", "years": 1, "state": "gone", "copied": 100}],
+            "Company": [{"name": "acme"}],
+            "WorksAt": [{"src": "p1", "dst": "acme"}],
+        },
+        mode="merge",
+    )
+    graph.write(
+        {
+            "Person": [
+                {"name": "p2", "age": 22, "state": "new"},
+                {"name": "p9", "age": 9, "state": "left"},
+            ]
+        },
+        mode="merge",
+    )
+
+    cursor = graph.changes().cursor
+    graph.merge("dev")
+
+    (commit,) = graph.changes(cursor=cursor)
+    assert commit.schema_hash is not None
+    told = {
+        table.table_key: table.reader().read_all().column("id").to_pylist()
+        for table in commit.tables
+    }
+    assert told["node:Company"] == ["acme"]
+    assert "p1" in told["node:Human"]
+    assert "p0" not in told["node:Human"]
+    rows = graph.scan("Human").read_all().sort_by("name").to_pylist()
+    assert [(row["name"], row["years"], row["state"], row["copied"]) for row in rows] == [
+        ("p0", 0, "gone", 0),
+        ("p1", 1, "gone", 100),
+        ("p2", 22, "new", 2),
+        ("p3", 3, "gone", 3),
+        ("p4", 4, "gone", 4),
+        ("p9", 9, "gone", 9),
+    ]
+    assert graph.count("Company") == 1
+    assert graph.count("WorksAt") == 1
+    assert "Pet" not in graph.schema.catalog.nodes
+    assert graph.maintenance.check().ok
+    graph.write({"Company": [{"name": "other"}]})
+    dev.write({"Company": [{"name": "third"}]})
+    assert graph.merge("dev").outcome == "merged"
+    assert graph.count("Company") == 3
+    late = graph.branches.create("late", source="main")
+    assert late.count("Company") == 3
