@@ -164,7 +164,7 @@ def _float_spelling(member: ct.Property, scalar: ct.Scalar, value: float) -> str
         )
     if stored == 0:
         return "0"
-    shortest = _shortest_f32(stored) if scalar is ct.Scalar.F32 else stored
+    shortest = shortest_f32(stored) if scalar is ct.Scalar.F32 else stored
     return repr(shortest).removesuffix(".0")
 
 
@@ -173,8 +173,10 @@ def _as_f32(value: float) -> float:
     return narrowed
 
 
-def _shortest_f32(stored: float) -> float:
+def shortest_f32(stored: float) -> float:
     """The double with the fewest digits that still rounds to this 32-bit float."""
+    if not math.isfinite(stored):
+        return stored
     for digits in range(1, _F32_DIGITS_MAX):
         candidate = float(f"{stored:.{digits}g}")
         try:

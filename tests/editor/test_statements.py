@@ -179,7 +179,7 @@ def words_at(text: str, catalog: Catalog) -> set[str]:
         ("insert WorksAt { ", {"from", "to", "role", "id"}),
         ('insert Person { email: "x", s', {"status"}),
         ("update Person set { a", {"age"}),
-        ("delete Company where co", {"code", "concat"}),
+        ("delete Company where cod", {"code"}),
         ("match { $p: Person } r", {"return"}),
         ("match { $p: Person } return { $p } o", {"order", "offset"}),
         ("query q($a: S", {"String"}),

@@ -14,18 +14,23 @@ import pyarrow as pa
 
 from omnigraph.errors import QueryFailedError
 from omnigraph.query.columns import arrow_type
+from omnigraph.query.conversion_steps import can_fail
 from omnigraph.query.expressions import (
     Aggregate,
     AggregateFunction,
     Arithmetic,
+    Case,
+    Cast,
+    Coalesce,
     Comparison,
     Expression,
+    FunctionCall,
     Negation,
     operands,
     walk,
 )
 from omnigraph.query.typed import Block, TypedQuery, TypedRead
-from omnigraph.query.types import is_integer
+from omnigraph.query.types import is_integer, scalar_of
 from omnigraph.schema.catalog import Catalog
 from tests.query.evaluator import Answer
 from tests.query.expression_values import EvaluationError
@@ -147,13 +152,13 @@ def alike(one: Any, other: Any) -> bool:
 
 
 def _always_computed(body: TypedRead) -> bool:
-    """Whether every integer that could overflow is one that each row of the result needs."""
+    """Whether everything that could fail is what each row of the result needs."""
     cut = body.limit is not None or body.offset is not None
     results = [each.expression for each in body.projections]
     keys = [each.expression for each in body.order]
-    risky = [each for each in (*results, *keys) if any(map(_can_overflow, walk(each)))]
+    risky = [each for each in (*results, *keys) if any(map(_can_fail, walk(each)))]
     if any(
-        _can_overflow(part)
+        _can_fail(part)
         for block in body.blocks
         for each in _conditions(block)
         for part in walk(each)
@@ -163,14 +168,17 @@ def _always_computed(body: TypedRead) -> bool:
 
 
 def _is_plain(each: Expression) -> bool:
-    """Arithmetic that no logic around it can skip."""
-    if not any(map(_can_overflow, walk(each))):
+    """What no logic around it can skip, but for the choices that the language defines."""
+    if not any(map(_can_fail, walk(each))):
         return True
-    kinds = Arithmetic | Negation | Comparison | Aggregate
+    kinds = Arithmetic | Negation | Comparison | Aggregate | FunctionCall | Case | Coalesce | Cast
     return isinstance(each, kinds) and all(map(_is_plain, operands(each)))
 
 
-def _can_overflow(each: Expression) -> bool:
+def _can_fail(each: Expression) -> bool:
+    if isinstance(each, Cast):
+        source = scalar_of(each.operand.type)
+        return not each.lenient and source is not None and can_fail(source, each.type.scalar)
     sums = isinstance(each, Aggregate) and each.function is AggregateFunction.SUM
     return (sums or isinstance(each, Arithmetic | Negation)) and is_integer(each.type)
 

@@ -19,6 +19,9 @@ from omnigraph.query.expressions import (
     AggregateFunction,
     And,
     Arithmetic,
+    Case,
+    Cast,
+    Coalesce,
     Comparison,
     Constant,
     Distance,
@@ -43,10 +46,10 @@ from omnigraph.query.expressions import (
     TextSearchKind,
     TypeName,
 )
-from omnigraph.query.types import EdgeOf, is_float, is_integer
+from omnigraph.query.types import EdgeOf, is_float, is_integer, scalar_of
 from omnigraph.schema.catalog import Catalog
 from tests.query import text_search
-from tests.query.function_values import function_value
+from tests.query.function_values import cast_value, function_value
 
 
 class EvaluationError(Exception):
@@ -122,12 +125,36 @@ def value_of(  # noqa: C901, PLR0911, PLR0912 - one case per kind
             return function_value(
                 each.function, [value_of(one, row, run) for one in each.arguments]
             )
+        case Case():
+            for branch in each.branches:
+                if value_of(branch.condition, row, run) is True:
+                    return value_of(branch.value, row, run)
+            return value_of(each.otherwise, row, run)
+        case Coalesce():
+            for operand in each.operands:
+                found = value_of(operand, row, run)
+                if found is not None:
+                    return found
+            return None
+        case Cast():
+            return _cast(each, value_of(each.operand, row, run))
         case Distance() | TextScore() | Fusion():
             return score(each, row, run)
         case Aggregate():
             raise AssertionError("an aggregate is a value of a group")
         case _:
             assert_never(each)
+
+
+def _cast(each: Cast, value: Any) -> Any:
+    source = scalar_of(each.operand.type)
+    assert source is not None
+    try:
+        return None if value is None else cast_value(value, source, each.type.scalar)
+    except ValueError as error:
+        if each.lenient:
+            return None
+        raise EvaluationError(f"no {each.type.scalar.value}: {value!r}") from error
 
 
 def _of_row(each: PropertyOf | TypeName | Entity | PartOfPath, row: Row, run: Run) -> Any:

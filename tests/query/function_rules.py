@@ -5,11 +5,16 @@ The evaluator, the local engine and Spark are each asked for all of them.
 
 from __future__ import annotations
 
+import datetime as dt
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
+from omnigraph.query.checks.literals import as_f32
+
 PARAMETERS: Final = (
-    "$none: String?, $no_number: I64?, $minus: I64, $word: String, $regex: String, $spaces: String"
+    "$none: String?, $no_number: I64?, $minus: I64, $large: I64, $word: String, $regex: String, "
+    "$spaces: String"
 )
 GIVEN: Final[Mapping[str, Any]] = {
     "none": None,
@@ -17,6 +22,7 @@ GIVEN: Final[Mapping[str, Any]] = {
     "minus": -1,
     "word": "ab",
     "regex": "^b",
+    "large": 2**62,
     "spaces": "\u00a0\u3000x\u2003\u0085",
 }
 
@@ -98,6 +104,118 @@ TEXT: Final[tuple[tuple[str, Any], ...]] = (
     ('matches("ab", $none)', None),
 )
 
-RULES: Final = TEXT
+CHOICES: Final[tuple[tuple[str, Any], ...]] = (
+    ("coalesce($none, $word)", "ab"),
+    ("coalesce($none, null)", None),
+    ('coalesce($word, "x")', "ab"),
+    ("coalesce($no_number, $minus, 7)", -1),
+    ("coalesce($no_number, 2.5)", 2.5),
+    ("coalesce($minus, 2.5)", -1.0),
+    ("coalesce($minus, $large * 4)", -1),
+    ("if($minus < 0, 1, 2)", 1),
+    ("if($no_number < 0, 1, 2)", 2),
+    ("if($minus < 0, 1, $large * 4)", 1),
+    ("if($minus = 0, $large * 4, null)", None),
+    ("case when $minus > 0 then 1 when $minus < 0 then 2 else 3 end", 2),
+    ("case when $none = $word then 1 end", None),
+    ("case when $minus < 0 then $word else $none end", "ab"),
+    ("case when $minus < 0 then 0 when $large * 4 > 0 then 1 end", 0),
+    ("case when $minus < 0 then 0 else cast($word as I64) end", 0),
+    ('case when $minus < 0 then split("a,b", ",") else [] end', ("a", "b")),
+    ("case when false then 1 when true then 2 end", 2),
+    ("if(coalesce($none is null, false), case when true then 1 else 2 end, 3) + 1", 2),
+)
+
+CASTS: Final[tuple[tuple[str, Any], ...]] = (
+    ('cast("-0012" as I64)', -12),
+    ('cast("9223372036854775807" as I64)', 2**63 - 1),
+    ('cast("18446744073709551615" as U64)', 2**64 - 1),
+    ('cast("2147483647" as I32)', 2**31 - 1),
+    ('cast("1e3" as F64)', 1000.0),
+    ('cast("-0.5" as F32)', -0.5),
+    ('cast("1.7" as F32)', as_f32(1.7)),
+    ('cast("Infinity" as F64)', math.inf),
+    ('cast("true" as Bool)', True),
+    ('cast("2024-02-29" as Date)', dt.date(2024, 2, 29)),
+    ('cast("0001-01-01" as Date)', dt.date(1, 1, 1)),
+    (
+        'cast("2024-02-29T23:59:59.5-01:30" as DateTime)',
+        dt.datetime(2024, 3, 1, 1, 29, 59, 500000, tzinfo=dt.UTC),
+    ),
+    ('cast("9999-12-31 23:59" as DateTime)', dt.datetime(9999, 12, 31, 23, 59, tzinfo=dt.UTC)),
+    ("cast(3.0 as I64)", 3),
+    ("cast($minus as F32)", -1.0),
+    ("cast(9007199254740993 as F64)", 2.0**53),
+    ("cast(cast(0.1 as F32) as F64)", as_f32(0.1)),
+    ("cast(7 as U32)", 7),
+    ("cast(7 as String)", "7"),
+    ("cast(18446744073709551615 as String)", "18446744073709551615"),
+    ("cast(0.1 as String)", "0.1"),
+    ("cast(cast(0.1 as F32) as String)", "0.1"),
+    ("cast(2.0 as String)", "2"),
+    ("cast(10000000000000000.0 as String)", "1e+16"),
+    ("cast(-0.0 as String)", "0"),
+    ("cast(true as String)", "true"),
+    ('cast(date("0999-01-02") as String)', "0999-01-02"),
+    ('cast(datetime("2024-05-31T12:30:00+02:00") as String)', "2024-05-31T10:30:00Z"),
+    ('cast(datetime("0001-01-01T00:00:00.000070Z") as String)', "0001-01-01T00:00:00.000070Z"),
+    ('cast(datetime("1969-12-31T23:59:59Z") as Date)', dt.date(1969, 12, 31)),
+    ('cast(date("1969-12-31") as DateTime)', dt.datetime(1969, 12, 31, tzinfo=dt.UTC)),
+    ("cast($none as I64)", None),
+    ("cast($word as String)", "ab"),
+    *(
+        (f"try_cast({text} as {kind})", None)
+        for text, kind in (
+            ('""', "I64"),
+            ('" 12"', "I64"),
+            ('"1_000"', "I64"),
+            ('"0x1F"', "I64"),
+            ('"2.5"', "I64"),
+            ('"1e3"', "I64"),
+            ('"+1"', "I64"),
+            ('"٣"', "I64"),
+            ('"9223372036854775808"', "I64"),
+            ('"-1"', "U64"),
+            ('"3000000000"', "I32"),
+            ('"1."', "F64"),
+            ('".5"', "F64"),
+            ('"1e999"', "F64"),
+            ('"1e300"', "F32"),
+            ('"nan"', "F64"),
+            ('"yes"', "Bool"),
+            ('"True"', "Bool"),
+            ('"2023-02-29"', "Date"),
+            ('"2023-2-9"', "Date"),
+            ('"0000-01-01"', "Date"),
+            ('"2023-01-01T24:00:00"', "DateTime"),
+            ('"0001-01-01T00:00:00+01:00"', "DateTime"),
+            ('"2023-01-01"', "DateTime"),
+            ("2.5", "I64"),
+            ("9223372036854775808.0", "I64"),
+            ("-1.0", "U64"),
+            ("3000000000", "I32"),
+            ("-1", "U32"),
+            ("18446744073709551615", "I64"),
+        )
+    ),
+)
+
+REFUSED: Final[tuple[str, ...]] = (
+    "cast($word as I64)",
+    "cast($word as U64)",
+    "cast($word as F64)",
+    "cast($word as Bool)",
+    "cast($word as Date)",
+    "cast($word as DateTime)",
+    "cast($minus as U32)",
+    "cast($minus + 0.5 as I64)",
+    "cast($large as I32)",
+    "cast(1000000000000000000000000000000000000000.0 * $large as F32)",
+    "coalesce($no_number, cast($word as I64))",
+    "case when $minus < 0 then cast($word as I32) else 1 end",
+)
+"""Expressions that fail while they run."""
+
+RULES: Final = (*TEXT, *CHOICES, *CASTS)
 OF_RE2_ALONE: Final = frozenset({'matches("é", "[[:alpha:]]")', 'matches("ä", "\\\\pL")'})
 """Rules about patterns that Python does not have, so the evaluator cannot know them."""

@@ -5,11 +5,16 @@ No function of the package computes here, so that a mistake in one of them is no
 
 from __future__ import annotations
 
+import datetime as dt
+import math
 import re
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from omnigraph.query.functions import ScalarFunction
+from omnigraph.query.types import INTEGER_LIMITS
+from omnigraph.schema.catalog import INTEGERS, Scalar
 
 WHITE_SPACE: Final = frozenset(
     map(
@@ -108,3 +113,110 @@ VALUES: Final[Mapping[ScalarFunction, Callable[..., Any]]] = {
     ScalarFunction.LIKE: _like,
     ScalarFunction.MATCHES: _matches,
 }
+
+
+# Conversions
+
+
+def cast_value(  # noqa: PLR0911 - one per type
+    value: Any, source: Scalar, target: Scalar
+) -> Any:
+    """A value in another type; a ValueError if it has none there."""
+    if target is Scalar.STRING:
+        return _spelt(value, source)
+    if source is Scalar.STRING:
+        return _read(value, target)
+    if target in INTEGERS:
+        low, high = INTEGER_LIMITS[target]
+        if value != value or math.isinf(value) or value != math.floor(value):  # noqa: PLR0124
+            raise ValueError(value)
+        if not low <= int(value) <= high:
+            raise ValueError(value)
+        return int(value)
+    if target is Scalar.F32:
+        return _single(float(value))
+    if target is Scalar.DATE:
+        return value.date()
+    if target is Scalar.DATETIME:
+        return dt.datetime(value.year, value.month, value.day, tzinfo=dt.UTC)
+    assert target is Scalar.F64
+    return float(value)
+
+
+def _single(value: float) -> float:
+    if not math.isfinite(value):
+        return value
+    try:
+        narrowed: float = struct.unpack("<f", struct.pack("<f", value))[0]
+    except OverflowError as error:
+        raise ValueError(value) from error
+    return narrowed
+
+
+def _spelt(value: Any, source: Scalar) -> str:  # noqa: PLR0911 - one per type
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dt.datetime):
+        plain = value.astimezone(dt.UTC)
+        fraction = f".{plain.microsecond:06}" if plain.microsecond else ""
+        day = f"{plain.year:04}-{plain.month:02}-{plain.day:02}"
+        return f"{day}T{plain.hour:02}:{plain.minute:02}:{plain.second:02}{fraction}Z"
+    if isinstance(value, dt.date):
+        return f"{value.year:04}-{value.month:02}-{value.day:02}"
+    if not isinstance(value, float):
+        return str(value)
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if value == 0:
+        return "0"
+    digits = range(1, 18)
+    width = _single if source is Scalar.F32 else float
+    shortest = next(text for count in digits if width(float(text := f"{value:.{count}g}")) == value)
+    spelt = repr(float(shortest))
+    return spelt.removesuffix(".0")
+
+
+_PART: Final = r"(\d{4})-(\d\d)-(\d\d)"
+_ZONED: Final = _PART + r"[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,6}))?)?(?:(Z)|([+-])(\d\d):(\d\d))?"
+
+
+def _read(text: str, target: Scalar) -> Any:
+    def parts(pattern: str) -> tuple[str | None, ...]:
+        found = re.fullmatch(pattern, text, re.ASCII)
+        if found is None:
+            raise ValueError(text)
+        return found.groups()
+
+    if target is Scalar.BOOL:
+        return parts("(true)|(false)")[0] is not None
+    if target in INTEGERS:
+        parts(r"-?\d+")
+        low, high = INTEGER_LIMITS[target]
+        if not low <= int(text) <= high:
+            raise ValueError(text)
+        return int(text)
+    if target is Scalar.F64:
+        if text in ("NaN", "Infinity", "-Infinity"):
+            return float(text)
+        parts(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
+        if math.isinf(float(text)):
+            raise ValueError(text)
+        return float(text)
+    if target is Scalar.DATE:
+        year, month, day = (int(part or 0) for part in parts(_PART))
+        return dt.date(year, month, day)
+    return _moment(parts(_ZONED))
+
+
+def _moment(parts: Sequence[str | None]) -> dt.datetime:
+    *moment, fraction, _, sign, hours, minutes = parts
+    at = dt.datetime(*(int(part or 0) for part in moment))  # type: ignore[arg-type]  # noqa: DTZ001
+    at = at.replace(microsecond=int((fraction or "").ljust(6, "0")))
+    offset = dt.timedelta(hours=int(hours or 0), minutes=int(minutes or 0))
+    if int(hours or 0) > 23 or int(minutes or 0) > 59:
+        raise ValueError(parts)
+    try:
+        at += offset if sign == "-" else -offset
+    except OverflowError as error:
+        raise ValueError(parts) from error
+    return at.replace(tzinfo=dt.UTC)

@@ -72,6 +72,17 @@ REGEXES: Final = (
     "b{1,2}",
 )
 SEPARATORS: Final = ("a", " ", "ab", "é", ".", "|", "\t", "日", "\\")
+CAST_SOURCES: Final[Mapping[Scalar, tuple[Scalar, ...]]] = {
+    Scalar.STRING: tuple(each for each in Scalar if each is not Scalar.BLOB),
+    **{each: tuple(NUMBERS) for each in NUMBERS},
+    Scalar.DATE: (Scalar.DATETIME,),
+    Scalar.DATETIME: (Scalar.DATE,),
+}
+CAST_TEXTS: Final = (
+    *("1", "-7", "007", "2.5", "1e3", "-0", "18446744073709551615", "3000000000", " 1", "", "abc"),
+    *("true", "false", "NaN", "-Infinity", "2024-02-29", "2023-02-29", "0001-01-01"),
+    *("2024-05-31T12:00:00Z", "2024-05-31 12:00:00.000001+00:00", "0.1", "1e39"),
+)
 COMPARISONS: Final = ("=", "!=", "<", "<=", ">", ">=")
 _NUMBERS: Final = sorted(NUMBERS)
 
@@ -172,6 +183,10 @@ class Expressions:
 
     def _computed(self, scalar: Scalar, scope: Sequence[Seen], *, depth: int) -> str | None:
         """An operation or a function that gives this type, if there is one."""
+        if depth < 4 and self.generator.random() < 0.15:
+            return self._choice(scalar, scope, depth=depth)
+        if depth < 4 and self.generator.random() < 0.15:
+            return self._cast(scalar, scope, depth=depth)
         if scalar in NUMBERS and depth < 3 and self.generator.random() < 0.7:
             return self.arithmetic(scope, depth=depth)
         if scalar is Scalar.STRING and depth < 4 and self.generator.random() < 0.6:
@@ -179,6 +194,38 @@ class Expressions:
         if scalar in INTEGERS and depth < 4:
             return f"length({self.value(Scalar.STRING, scope, depth=depth)})"
         return None
+
+    def _choice(self, scalar: Scalar, scope: Sequence[Seen], *, depth: int) -> str:
+        """One of several values, of which not all are computed."""
+
+        def value() -> str:
+            return self.value(scalar, scope, depth=depth + 1)
+
+        match self.generator.choice(["coalesce", "if", "case", "cases"]):
+            case "coalesce":
+                return f"coalesce({value()}, {value()})"
+            case "if":
+                return f"if({self.condition(scope, depth=2)}, {value()}, {value()})"
+            case "case":
+                return f"case when {self.condition(scope, depth=2)} then {value()} end"
+            case _:
+                whens = [
+                    f"when {self.condition(scope, depth=2)} then {value()}"
+                    for _ in range(self.generator.randrange(1, 4))
+                ]
+                return f"case {' '.join(whens)} else {value()} end"
+
+    def _cast(self, scalar: Scalar, scope: Sequence[Seen], *, depth: int) -> str:
+        """A conversion, most likely one that does not fail."""
+        sources = CAST_SOURCES.get(scalar, (Scalar.STRING,))
+        source = self.generator.choice([*sources, scalar, Scalar.STRING])
+        if source is Scalar.STRING and self.generator.random() < 0.7:
+            operand = self._known_text(CAST_TEXTS)
+        else:
+            operand = self.value(source, scope, depth=depth + 1)
+        is_safe = scalar in (Scalar.STRING, Scalar.F64, Scalar.DATETIME) and source != "String"
+        word = "cast" if is_safe or self.generator.random() < 0.1 else "try_cast"
+        return f"{word}({operand} as {scalar.value})"
 
     def text_call(self, scope: Sequence[Seen], *, depth: int) -> str:
         """A function of text that gives text."""

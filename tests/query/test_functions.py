@@ -12,13 +12,14 @@ import pytest
 from omnigraph.engine.expressions import function_sql, letter_case
 from omnigraph.engine.expressions.kernels import KERNELS, Kernel
 from omnigraph.engine.spark import function_columns
-from omnigraph.errors import InvalidInputError
+from omnigraph.errors import InvalidInputError, QueryFailedError
 from omnigraph.graph import Graph
 from omnigraph.query.functions import DECLARATIONS, Evaluation, ScalarFunction
 from omnigraph.query.text_patterns import PATTERN_CHARACTERS_MAX
 from omnigraph.runner.databases import open_database
 from tests.query.answers import alike, plain
-from tests.query.function_rules import GIVEN, OF_RE2_ALONE, PARAMETERS, RULES
+from tests.query.expression_values import EvaluationError
+from tests.query.function_rules import GIVEN, OF_RE2_ALONE, PARAMETERS, REFUSED, RULES
 from tests.query.function_values import VALUES, WHITE_SPACE, simple_lower, simple_upper
 from tests.query.letter_case_runs import runs_of
 from tests.query.people import ask
@@ -63,6 +64,15 @@ def test_the_local_engine_has_every_rule(people: Graph) -> None:
     (row,) = people.query(text, dict(GIVEN)).to_pylist()
 
     assert _wrong(rules, row) == []
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_a_value_that_is_refused_fails_the_query(people: Graph, text: str) -> None:
+    with pytest.raises(EvaluationError):
+        ask(ONE_PERSON, f"{text} as c", "", PARAMETERS, **GIVEN)
+    query = f"query q({PARAMETERS}) {{ match {{ {ONE_PERSON} }} return {{ {text} as c }} }}"
+    with pytest.raises(QueryFailedError, match=r"cannot be converted|does not fit"):
+        people.query(query, dict(GIVEN)).to_pylist()
 
 
 def test_every_function_is_declared_and_has_each_evaluator_once() -> None:

@@ -175,6 +175,16 @@ FUNCTIONS_EXPLAINED: Final[Mapping[str, tuple[str, str]]] = {
         function.value: (declaration.shown, declaration.meaning)
         for function, declaration in DECLARATIONS.items()
     },
+    "if": ("if(condition: Bool, x, y)", "`x` if the condition is true, else `y`."),
+    "coalesce": ("coalesce(x, y, ...)", "The first value that is not null."),
+    "cast": (
+        "cast(x as Type) -> Type",
+        "The value in another type; an error if it has none there.",
+    ),
+    "try_cast": (
+        "try_cast(x as Type) -> Type",
+        "The value in another type; null if it has none there.",
+    ),
     "search": (
         "search(field: String, words: String) -> Bool",
         "Whether a token of the words is a token of the field.",

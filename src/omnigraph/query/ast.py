@@ -124,6 +124,36 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cast:
+    """`function(operand as Type)`; only `cast` and `try_cast` are valid."""
+
+    function: Name
+    operand: Expression
+    type: Name
+    size: NumberLiteral | None
+    listed: bool
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseBranch:
+    """`when condition then value`."""
+
+    condition: Expression
+    value: Expression
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """`case when ... then ... else otherwise end`."""
+
+    branches: tuple[CaseBranch, ...]
+    otherwise: Expression | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Negative:
     """`-operand`."""
 
@@ -201,6 +231,8 @@ Expression: TypeAlias = (
     | PropertyUse
     | Word
     | Call
+    | Cast
+    | Case
     | Negative
     | Not
     | Binary

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias, assert_never
@@ -15,7 +16,7 @@ from typing import Final, TypeAlias, assert_never
 from omnigraph.query.ast import BinaryOperator, SubPatternKind
 from omnigraph.query.functions import ScalarFunction
 from omnigraph.query.types import BOOL, DATETIME, F64, I64, STRING, EntityType, ExpressionType
-from omnigraph.schema.catalog import VectorMetric
+from omnigraph.schema.catalog import ScalarType, VectorMetric
 
 Value: TypeAlias = str | int | float | bool | dt.date | dt.datetime | tuple["Value", ...] | None
 
@@ -213,6 +214,47 @@ class FunctionCall:
     nullable: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """The value of the first branch whose condition is true, else `otherwise`.
+
+    Conditions are asked in order, and only the value that is chosen is needed. All values have the
+    type of the whole.
+    """
+
+    branches: tuple[CaseBranch, ...]
+    otherwise: Expression
+    type: ExpressionType
+    nullable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseBranch:
+    """A condition and the value that it chooses."""
+
+    condition: Expression
+    value: Expression
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coalesce:
+    """The first operand that is not null; those after it are not needed."""
+
+    operands: tuple[Expression, ...]
+    type: ExpressionType
+    nullable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cast:
+    """A step of a conversion, see `conversion_steps`; a lenient one gives null, no error."""
+
+    operand: Expression
+    type: ScalarType
+    lenient: bool
+    nullable: bool
+
+
 class TextSearchKind(enum.StrEnum):
     """The text conditions, by their function."""
 
@@ -313,6 +355,9 @@ Expression: TypeAlias = (
     | And
     | Or
     | FunctionCall
+    | Case
+    | Coalesce
+    | Cast
     | TextSearch
     | Distance
     | TextScore
@@ -330,14 +375,17 @@ def operands(expression: Expression) -> tuple[Expression, ...]:  # noqa: C901, P
             return ()
         case Arithmetic() | Comparison():
             return expression.left, expression.right
-        case Negation() | Not() | IsNull():
+        case Negation() | Not() | IsNull() | Cast():
             return (expression.operand,)
         case StringTest():
             return expression.text, expression.part
         case Membership():
             return expression.item, expression.collection
-        case And() | Or():
+        case And() | Or() | Coalesce():
             return expression.operands
+        case Case():
+            branches = [(branch.condition, branch.value) for branch in expression.branches]
+            return (*itertools.chain.from_iterable(branches), expression.otherwise)
         case FunctionCall():
             return expression.arguments
         case TextSearch():

@@ -35,7 +35,19 @@ _TIGHT_AFTER: Final = frozenset({"DOT", "LPAR", "LSQB", "OPEN_UNDIRECTED"})
 _CALLED: Final = frozenset({"NAME", "TYPE_NAME", "ANNOTATION"})
 _EDGE_ENDS: Final = frozenset({"EDGE_NAME", "CLOSE_UNDIRECTED"})
 _OPERAND_ENDS: Final = frozenset(
-    {"NAME", "VARIABLE", "NUMBER", "STRING", "TRUE", "FALSE", "NULL", "RPAR", "RSQB", "RBRACE"}
+    {
+        "NAME",
+        "VARIABLE",
+        "NUMBER",
+        "STRING",
+        "TRUE",
+        "FALSE",
+        "NULL",
+        "RPAR",
+        "RSQB",
+        "RBRACE",
+        "END",
+    }
 )
 
 

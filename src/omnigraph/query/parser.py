@@ -122,6 +122,30 @@ class _Expressions(Transformer[Token, Any]):
     def distinct_call(self, items: list[Any]) -> ast.Call:
         return _call(items, arguments=(items[3],), distinct=True)
 
+    def cast(self, items: list[Any]) -> ast.Cast:
+        inner = items[4:-1]
+        listed = len(inner) == 3
+        name, size = inner[1] if listed else inner[0]
+        return ast.Cast(
+            function=_name(items[0]),
+            operand=items[2],
+            type=name,
+            size=size,
+            listed=listed,
+            span=_between(items[0], items[-1]),
+        )
+
+    def case(self, items: list[Any]) -> ast.Case:
+        has_else = isinstance(items[-3], Token) and items[-3].type == "ELSE"
+        return ast.Case(
+            branches=tuple(item for item in items if isinstance(item, ast.CaseBranch)),
+            otherwise=items[-2] if has_else else None,
+            span=_between(items[0], items[-1]),
+        )
+
+    def branch(self, items: list[Any]) -> ast.CaseBranch:
+        return ast.CaseBranch(condition=items[1], value=items[3], span=_between(items[0], items[3]))
+
     def arguments(self, items: list[Any]) -> tuple[ast.Expression, ...]:
         return tuple(items)
 

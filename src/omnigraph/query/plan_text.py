@@ -14,6 +14,7 @@ from omnigraph.query import expressions as ex
 from omnigraph.query import plan as lp
 from omnigraph.query import typed as tq
 from omnigraph.query.rewrites import inputs_of
+from omnigraph.query.types import show
 
 _INDENT: Final = "  "
 _ITEMS_SHOWN: Final = 8
@@ -207,6 +208,8 @@ def text_of(node: ex.Expression) -> str:  # noqa: C901, PLR0911, PLR0912 - one c
             return word.join(_inner(inner) for inner in node.operands)
         case ex.FunctionCall():
             return f"{node.function.value}({', '.join(map(text_of, node.arguments))})"
+        case ex.Case() | ex.Coalesce() | ex.Cast():
+            return _choice(node)
         case ex.TextSearch():
             edits = "" if node.edits is None else f", {text_of(node.edits)}"
             return f"{node.kind.value}({text_of(node.field)}, {text_of(node.query)}{edits})"
@@ -226,6 +229,23 @@ def text_of(node: ex.Expression) -> str:  # noqa: C901, PLR0911, PLR0912 - one c
             assert_never(node)
 
 
+def _choice(choice: ex.Case | ex.Coalesce | ex.Cast) -> str:
+    match choice:
+        case ex.Case():
+            branches = [
+                f"when {text_of(branch.condition)} then {text_of(branch.value)}"
+                for branch in choice.branches
+            ]
+            return f"case {' '.join(branches)} else {text_of(choice.otherwise)} end"
+        case ex.Coalesce():
+            return f"coalesce({', '.join(map(text_of, choice.operands))})"
+        case ex.Cast():
+            word = "try_cast" if choice.lenient else "cast"
+            return f"{word}({text_of(choice.operand)} as {show(choice.type)})"
+        case _:
+            assert_never(choice)
+
+
 def _inner(expression: ex.Expression) -> str:
     text = text_of(expression)
     simple = (
@@ -238,6 +258,9 @@ def _inner(expression: ex.Expression) -> str:
         | ex.PartOfPath
         | ex.FunctionCall
         | ex.MatchesOf
+        | ex.Case
+        | ex.Coalesce
+        | ex.Cast
         | ex.TextSearch
     )
     if isinstance(expression, simple):

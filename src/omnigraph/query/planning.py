@@ -96,6 +96,12 @@ def fold(expression: ex.Expression) -> ex.Expression:  # noqa: C901, PLR0911, PL
             return _junction(ex.Or, [fold(inner) for inner in expression.operands], ends=TRUE)
         case ex.FunctionCall():
             return replace(expression, arguments=tuple(map(fold, expression.arguments)))
+        case ex.Case():
+            return _case(expression)
+        case ex.Coalesce():
+            return _coalesce(expression)
+        case ex.Cast():
+            return replace(expression, operand=fold(expression.operand))
         case ex.TextSearch() | ex.Distance() | ex.TextScore() | ex.Fusion():
             return expression
         case ex.Aggregate():
@@ -106,6 +112,35 @@ def fold(expression: ex.Expression) -> ex.Expression:  # noqa: C901, PLR0911, PL
             )
         case _:
             assert_never(expression)
+
+
+def _case(case: ex.Case) -> ex.Expression:
+    """Without the branches that are never chosen, and those behind one that always is."""
+    branches: list[ex.CaseBranch] = []
+    otherwise = fold(case.otherwise)
+    for branch in case.branches:
+        condition = fold(branch.condition)
+        if condition == TRUE:
+            otherwise = fold(branch.value)
+            break
+        if not isinstance(condition, ex.Constant):
+            branches.append(ex.CaseBranch(condition=condition, value=fold(branch.value)))
+    if not branches:
+        return otherwise
+    return replace(case, branches=tuple(branches), otherwise=otherwise)
+
+
+def _coalesce(coalesce: ex.Coalesce) -> ex.Expression:
+    """Without nulls, and without what follows an operand that cannot be null."""
+    operands: list[ex.Expression] = []
+    for operand in map(fold, coalesce.operands):
+        if not _is_null(operand):
+            operands.append(operand)
+            if not operand.nullable:
+                break
+    if not operands:
+        return ex.Constant(value=None, type=coalesce.type)
+    return operands[0] if len(operands) == 1 else replace(coalesce, operands=tuple(operands))
 
 
 def _is_null(expression: ex.Expression) -> bool:

@@ -26,15 +26,19 @@ KEYWORDS: Final = frozenset(
         *("not", "and", "or", "in", "is", "null", "true", "false"),
         *("contains", "starts_with", "ends_with", "as", "asc", "desc"),
         *("insert", "upsert", "update", "delete", "set", "where"),
+        *("case", "when", "then", "else", "end"),
     }
 )
 SUB_PATTERNS: Final = frozenset({"exists", "count"})
 """Keywords in front of a brace, names everywhere else."""
+_OF_CASES: Final = frozenset({"case", "when", "then", "else", "end"})
+"""Keywords of an open `case` alone; elsewhere they are names."""
 _NEVER_EDGES: Final = frozenset({"and", "or", "in", "is", "as", "not"})
 _OPERATOR_WORDS: Final = frozenset({"contains", "starts_with", "ends_with"})
 _NEVER_OPERANDS: Final = frozenset(
     {*_NEVER_EDGES, *_OPERATOR_WORDS, "null", "true", "false", "where", "return"}
 )
+_OPERAND_ENDS: Final = frozenset({"VARIABLE", "NUMBER", "STRING", "RPAR", "RSQB", "RBRACE"})
 _COMPARISONS: Final = frozenset(
     {"EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL"}
 )
@@ -59,7 +63,10 @@ def sort_words(tokens: Sequence[Token]) -> list[Token]:
     # Parameters in front of a body without a name.
     parameters = _declared(tokens, 1) if _kind(tokens, 0) == "LPAR" else frozenset[str]()
     kinds = [str(token.type) for token in tokens]
+    of_cases = _sort_cases(tokens)
     for index, token in enumerate(tokens):
+        if index in of_cases:
+            kinds[index] = token.value.upper()
         if kinds[index] != _NAME:
             continue
         if token.value == "query" and _kind(tokens, index + 2) == "LPAR":
@@ -69,6 +76,42 @@ def sort_words(tokens: Sequence[Token]) -> list[Token]:
         token if token.type == kind else token.update(type=kind)
         for token, kind in zip(tokens, kinds, strict=True)
     ]
+
+
+def _sort_cases(tokens: Sequence[Token]) -> frozenset[int]:
+    """The words that belong to a `case`, which begins where `when` follows and ends with `end`.
+
+    Where an operand is expected, such a word is a name. A block inside is a text of its own.
+    """
+    words: set[int] = set()
+    open_cases = [0]
+    for index, token in enumerate(tokens):
+        if token.type == "LBRACE":
+            open_cases.append(0)
+        elif token.type == "RBRACE" and len(open_cases) > 1:
+            open_cases.pop()
+        if token.value == "case" and _value(tokens, index + 1) == "when":
+            is_word = _kind(tokens, index - 1) != "DOT"
+            open_cases[-1] += is_word
+        elif token.value in _OF_CASES and open_cases[-1]:
+            begins = index - 1 in words and _value(tokens, index - 1) == "case"
+            is_word = begins or _ends_operand(tokens, index - 1, words)
+            open_cases[-1] -= is_word and token.value == "end"
+        else:
+            continue
+        if is_word:
+            words.add(index)
+    return frozenset(words)
+
+
+def _ends_operand(tokens: Sequence[Token], index: int, words: set[int]) -> bool:
+    """Whether an operand can end with a token."""
+    if index in words:
+        return _value(tokens, index) == "end"
+    if _kind(tokens, index) == _NAME:
+        is_operator = tokens[index].value in _NEVER_OPERANDS - {"null", "true", "false"}
+        return not is_operator or _kind(tokens, index - 1) == "DOT"
+    return _kind(tokens, index) in _OPERAND_ENDS
 
 
 def _sort_word(
@@ -84,7 +127,7 @@ def _sort_word(
     elif named or _stands_between_ends(tokens, index, parameters):
         kinds[index] = "EDGE_NAME"
     elif (
-        tokens[index].value in KEYWORDS and not _is_plain_name(tokens, index)
+        tokens[index].value in KEYWORDS - _OF_CASES and not _is_plain_name(tokens, index)
     ) or _opens_sub_pattern(tokens, index):
         kinds[index] = tokens[index].value.upper()
 
@@ -191,7 +234,7 @@ _OPERATORS: Final = frozenset(
 )
 _VALUE_STARTS: Final = frozenset({"STRING", "NUMBER", "VARIABLE", "LSQB", "LPAR", "TRUE", "NULL"})
 _VALUE_WORDS: Final = frozenset(
-    {*_VALUE_STARTS, "FALSE", "MINUS", "NAME", "NOT", "EXISTS", "COUNT"}
+    {*_VALUE_STARTS, "FALSE", "MINUS", "NAME", "NOT", "EXISTS", "COUNT", "CASE"}
 )
 _CLAUSE_STARTS: Final = frozenset({"OPTIONAL", "VARIABLE"})
 _WORD: Final = re.compile(r"[$@]?\w+|[<>!]=|\.\.|==|&&|\|\|")

@@ -40,6 +40,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyspark
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import functions as sql
@@ -199,6 +200,47 @@ def arrow_column(
     compute.__annotations__ = {"series": pandas.Series, "return": pandas.Series}
     text: Column = functions.pandas_udf(compute, "string")(*columns)
     return text.cast(gives)
+
+
+def arrow_column_or_refusal(
+    function: Callable[..., pa.Array],
+    columns: Sequence[Column],
+    *,
+    takes: Sequence[pa.DataType],
+    gives: str,
+    refused: Column,
+) -> Column:
+    """As `arrow_column`; where the value is null although no argument is, `refused` instead."""
+
+    def mark(*arrays: pa.Array) -> tuple[pa.Array, pa.Array]:
+        result = function(*arrays)
+        is_refused = pc.is_null(result)
+        for array in arrays:
+            is_refused = pc.and_(is_refused, pc.is_valid(array))
+        return result, is_refused
+
+    functions: Any = sql
+    if hasattr(functions, "arrow_udf"):
+
+        def pair(*arrays: pa.Array) -> pa.Array:
+            return pa.StructArray.from_arrays([*mark(*arrays)], names=["value", "refused"])
+
+        struct = functions.arrow_udf(pair, f"struct<value: {gives}, refused: boolean>")(*columns)
+        return once(struct, lambda both: sql.when(both.refused, refused).otherwise(both.value))
+
+    def spell(*arrays: pa.Array) -> pa.Array:
+        result, is_refused = mark(*arrays)
+        return pc.if_else(
+            is_refused, "!", pc.binary_join_element_wise("=", result.cast(pa.string()), "")
+        )
+
+    text = arrow_column(spell, columns, takes=takes, gives="string")
+    return once(
+        text,
+        lambda spelt: sql.when(spelt == "!", refused).otherwise(
+            sql.substr(spelt, sql.lit(2)).cast(gives)
+        ),
+    )
 
 
 def try_remainder(dividend: Column, divisor: Column) -> Column:

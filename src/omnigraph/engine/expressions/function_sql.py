@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.engine.expressions.kernels import KERNELS, Kernel, find_refusals
+from omnigraph.engine.expressions.kernels import CAST_KERNELS, KERNELS, Kernel, find_refusals
 from omnigraph.query.functions import ScalarFunction
+from omnigraph.schema import catalog as ct
 
 if TYPE_CHECKING:
     import duckdb
@@ -88,6 +89,12 @@ KERNEL_OF: Final[Mapping[ScalarFunction, Kernel]] = {
 _SQL_TYPES: Final[Mapping[pa.DataType, str]] = {
     pa.string(): "VARCHAR",
     pa.bool_(): "BOOLEAN",
+    pa.int64(): "BIGINT",
+    pa.uint64(): "UBIGINT",
+    pa.float32(): "FLOAT",
+    pa.float64(): "DOUBLE",
+    pa.date32(): "DATE",
+    pa.timestamp("us", "UTC"): "TIMESTAMPTZ",
 }
 
 
@@ -137,3 +144,22 @@ def _require_none_refused(result: pa.Array, arguments: Sequence[pa.Array]) -> No
     if pc.any(refused, min_count=0).as_py():
         at = pc.index(refused, True).as_py()
         raise ValueError(f"{REFUSED}: {arguments[0][at].as_py()!r:.80}")
+
+
+def step_text(text: str, source: ct.Scalar, target: ct.Scalar, kind: str, *, lenient: bool) -> str:
+    """A step of a conversion; `kind` is the SQL type of the target."""
+    kernel = CAST_KERNELS.get((source, target))
+    if kernel is not None:
+        return kernel_call(kernel, [text], strict=KERNELS[kernel].can_fail and not lenient)
+    word = "TRY_CAST" if lenient else "CAST"
+    if source in ct.INTEGERS and target in ct.INTEGERS:
+        # Through the widest type, so that the error is one that `refusal` knows.
+        return f"{word}(CAST({text} AS HUGEINT) AS {kind})"
+    match source, target:
+        case ct.Scalar.DATETIME, ct.Scalar.DATE:
+            # Not by a cast, which depends on the time zone of the session.
+            return f"CAST(make_timestamp(epoch_us({text})) AS DATE)"
+        case ct.Scalar.DATE, ct.Scalar.DATETIME:
+            return f"to_timestamp(epoch({text}))"
+        case _:
+            return f"{word}({text} AS {kind})"

@@ -11,15 +11,20 @@ Invariants:
 
 from __future__ import annotations
 
+import datetime as dt
 import enum
+import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.engine.expressions.letter_case import lower_case, upper_case
+from omnigraph.ids import shortest_f32
+from omnigraph.schema.catalog import Scalar
 
 Compute: TypeAlias = Callable[..., pa.Array]
 
@@ -30,6 +35,17 @@ class Kernel(enum.StrEnum):
     LOWER = "lower"
     UPPER = "upper"
     MATCHES = "matches"
+    TEXT_TO_I64 = "text_to_i64"
+    TEXT_TO_U64 = "text_to_u64"
+    TEXT_TO_F64 = "text_to_f64"
+    TEXT_TO_BOOL = "text_to_bool"
+    TEXT_TO_DATE = "text_to_date"
+    TEXT_TO_DATETIME = "text_to_datetime"
+    F64_TO_I64 = "f64_to_i64"
+    F64_TO_U64 = "f64_to_u64"
+    F32_TO_TEXT = "f32_to_text"
+    F64_TO_TEXT = "f64_to_text"
+    DATETIME_TO_TEXT = "datetime_to_text"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +90,133 @@ def _matches(texts: pa.Array, patterns: pa.Array) -> pa.Array:
     return pc.match_substring_regex(texts, pattern=pattern)
 
 
+_INTEGER: Final = re.compile(r"-?[0-9]+", re.ASCII)
+_NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?|NaN|-?Infinity", re.ASCII)
+_DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
+_DATETIME: Final = re.compile(
+    rf"{_DATE.pattern}[T ][0-9]{{2}}:[0-9]{{2}}(:[0-9]{{2}}(\.[0-9]{{1,6}})?)?"
+    r"(Z|[+-][0-9]{2}:[0-9]{2})?",
+    re.ASCII,
+)
+_DIGITS_MAX: Final = 400
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_SPELT: Final = {math.inf: "Infinity", -math.inf: "-Infinity"}
+_DATETIMES: Final = pa.timestamp("us", "UTC")
+
+
+def _each(
+    values: pa.Array, convert: Callable[[Any], Any], gives: pa.DataType, refuses: type[Exception]
+) -> pa.Array:
+    """Every value converted by itself; null where that is refused."""
+
+    def convert_one(value: Any) -> Any:
+        try:
+            return None if value is None else convert(value)
+        except refuses:
+            return None
+
+    return pa.array([convert_one(value) for value in values.to_pylist()], gives)
+
+
+def _text_to_integer(texts: pa.Array, gives: pa.DataType, low: int, high: int) -> pa.Array:
+    def convert(text: str) -> int:
+        if _INTEGER.fullmatch(text) is None or len(text.lstrip("-0")) > _DIGITS_MAX:
+            raise ValueError
+        number = int(text.lstrip("-0") or "0") * (-1 if text.startswith("-") else 1)
+        if not low <= number <= high:
+            raise ValueError
+        return number
+
+    return _each(texts, convert, gives, ValueError)
+
+
+def _text_to_i64(texts: pa.Array) -> pa.Array:
+    return _text_to_integer(texts, pa.int64(), -(2**63), 2**63 - 1)
+
+
+def _text_to_u64(texts: pa.Array) -> pa.Array:
+    return _text_to_integer(texts, pa.uint64(), 0, 2**64 - 1)
+
+
+def _text_to_f64(texts: pa.Array) -> pa.Array:
+    def convert(text: str) -> float:
+        if _NUMBER.fullmatch(text) is None:
+            raise ValueError
+        number = float(text)
+        if math.isinf(number) and not text.endswith("Infinity"):
+            raise ValueError
+        return number
+
+    return _each(texts, convert, pa.float64(), ValueError)
+
+
+def _text_to_bool(texts: pa.Array) -> pa.Array:
+    return _each(texts, {"true": True, "false": False}.__getitem__, pa.bool_(), KeyError)
+
+
+def _text_to_date(texts: pa.Array) -> pa.Array:
+    def convert(text: str) -> dt.date:
+        if _DATE.fullmatch(text) is None:
+            raise ValueError
+        return dt.date.fromisoformat(text)
+
+    return _each(texts, convert, pa.date32(), ValueError)
+
+
+def _text_to_datetime(texts: pa.Array) -> pa.Array:
+    def convert(text: str) -> dt.datetime:
+        if _DATETIME.fullmatch(text) is None:
+            raise ValueError
+        moment = dt.datetime.fromisoformat(text)
+        aware = moment.replace(tzinfo=dt.UTC) if moment.tzinfo is None else moment
+        try:
+            return aware.astimezone(dt.UTC)
+        except OverflowError:
+            raise ValueError from None
+
+    return _each(texts, convert, _DATETIMES, ValueError)
+
+
+def _f64_to_integer(numbers: pa.Array, gives: pa.DataType, low: int, end: int) -> pa.Array:
+    def convert(number: float) -> int:
+        if not (low <= number < end and number.is_integer()):
+            raise ValueError
+        return int(number)
+
+    return _each(numbers, convert, gives, ValueError)
+
+
+def _f64_to_i64(numbers: pa.Array) -> pa.Array:
+    return _f64_to_integer(numbers, pa.int64(), -(2**63), 2**63)
+
+
+def _f64_to_u64(numbers: pa.Array) -> pa.Array:
+    return _f64_to_integer(numbers, pa.uint64(), 0, 2**64)
+
+
+def _f64_to_text(numbers: pa.Array) -> pa.Array:
+    return _each(numbers, _spell, pa.string(), ValueError)
+
+
+def _f32_to_text(numbers: pa.Array) -> pa.Array:
+    return _each(numbers, lambda number: _spell(shortest_f32(number)), pa.string(), ValueError)
+
+
+def _spell(number: float) -> str:
+    """The shortest spelling that gives the number back, as in ids; zeros are equal."""
+    if not math.isfinite(number):
+        return _SPELT.get(number, "NaN")
+    return "0" if number == 0 else repr(number).removesuffix(".0")
+
+
+def _datetime_to_text(moments: pa.Array) -> pa.Array:
+    def convert(microseconds: int) -> str:
+        moment = _EPOCH + dt.timedelta(microseconds=microseconds)
+        return moment.replace(tzinfo=None).isoformat() + "Z"
+
+    return _each(moments.cast(_DATETIMES).cast(pa.int64()), convert, pa.string(), ValueError)
+
+
 def find_refusals(result: pa.Array, arguments: Sequence[pa.Array]) -> pa.Array:
     """Where a kernel that can fail refused a value."""
     refused = pc.is_null(result)
@@ -82,10 +225,41 @@ def find_refusals(result: pa.Array, arguments: Sequence[pa.Array]) -> pa.Array:
     return refused
 
 
+CAST_KERNELS: Final[Mapping[tuple[Scalar, Scalar], Kernel]] = {
+    (Scalar.STRING, Scalar.I64): Kernel.TEXT_TO_I64,
+    (Scalar.STRING, Scalar.U64): Kernel.TEXT_TO_U64,
+    (Scalar.STRING, Scalar.F64): Kernel.TEXT_TO_F64,
+    (Scalar.STRING, Scalar.BOOL): Kernel.TEXT_TO_BOOL,
+    (Scalar.STRING, Scalar.DATE): Kernel.TEXT_TO_DATE,
+    (Scalar.STRING, Scalar.DATETIME): Kernel.TEXT_TO_DATETIME,
+    (Scalar.F64, Scalar.I64): Kernel.F64_TO_I64,
+    (Scalar.F64, Scalar.U64): Kernel.F64_TO_U64,
+    (Scalar.F32, Scalar.STRING): Kernel.F32_TO_TEXT,
+    (Scalar.F64, Scalar.STRING): Kernel.F64_TO_TEXT,
+    (Scalar.DATETIME, Scalar.STRING): Kernel.DATETIME_TO_TEXT,
+}
+"""The steps of conversions that are kernels."""
+
 KERNELS: Final[Mapping[Kernel, KernelFunction]] = {
     Kernel.LOWER: KernelFunction(takes=(pa.string(),), gives=pa.string(), compute=_lower),
     Kernel.UPPER: KernelFunction(takes=(pa.string(),), gives=pa.string(), compute=_upper),
     Kernel.MATCHES: KernelFunction(
         takes=(pa.string(), pa.string()), gives=pa.bool_(), compute=_matches
     ),
+    **{
+        kernel: KernelFunction(takes=(takes,), gives=gives, compute=compute, can_fail=can_fail)
+        for kernel, takes, gives, compute, can_fail in (
+            (Kernel.TEXT_TO_I64, pa.string(), pa.int64(), _text_to_i64, True),
+            (Kernel.TEXT_TO_U64, pa.string(), pa.uint64(), _text_to_u64, True),
+            (Kernel.TEXT_TO_F64, pa.string(), pa.float64(), _text_to_f64, True),
+            (Kernel.TEXT_TO_BOOL, pa.string(), pa.bool_(), _text_to_bool, True),
+            (Kernel.TEXT_TO_DATE, pa.string(), pa.date32(), _text_to_date, True),
+            (Kernel.TEXT_TO_DATETIME, pa.string(), _DATETIMES, _text_to_datetime, True),
+            (Kernel.F64_TO_I64, pa.float64(), pa.int64(), _f64_to_i64, True),
+            (Kernel.F64_TO_U64, pa.float64(), pa.uint64(), _f64_to_u64, True),
+            (Kernel.F32_TO_TEXT, pa.float32(), pa.string(), _f32_to_text, False),
+            (Kernel.F64_TO_TEXT, pa.float64(), pa.string(), _f64_to_text, False),
+            (Kernel.DATETIME_TO_TEXT, _DATETIMES, pa.string(), _datetime_to_text, False),
+        )
+    },
 }

@@ -19,10 +19,12 @@ from typing import Final, TypeAlias, assert_never
 from omnigraph.engine.expressions.function_sql import (
     KERNEL_OF,
     NATIVE,
+    REFUSED,
     index_text,
     kernel_call,
     once,
     quoted,
+    step_text,
 )
 from omnigraph.query import expressions as ex
 from omnigraph.query import types as qt
@@ -159,17 +161,26 @@ _STRING_TESTS: Final = {
 }
 
 
+CANNOT_CAST: Final = "a value cannot be converted"
+TOO_LARGE: Final = "an integer or a sum does not fit into 64 bits"
+
+
 def refusal(error: Exception) -> str | None:
     """The error of the language that an error of DuckDB means; None if it means another."""
     import duckdb  # imported by what failed; a query without expressions does not need it
 
     # While rows are read, the same text is in an error of Arrow.
+    text = str(error)
+    if REFUSED in text:
+        return text[text.index(REFUSED) :].splitlines()[0].replace(REFUSED, CANNOT_CAST)
+    if isinstance(error, duckdb.ConversionException | OSError) and "DOUBLE" in text:
+        return CANNOT_CAST
     too_large = (
         isinstance(error, duckdb.OutOfRangeException)
         or str(error).startswith("Out of Range Error")
         or (isinstance(error, duckdb.ConversionException | OSError) and "INT128" in str(error))
     )
-    return "an integer or a sum does not fit into 64 bits" if too_large else None
+    return TOO_LARGE if too_large else None
 
 
 def sql_of(expression: ex.Expression, *, column: ColumnText, parameters: BoundParameters) -> str:
@@ -218,10 +229,31 @@ class _Sql:
                 return "(" + " OR ".join(map(self.of, expression.operands)) + ")"
             case ex.FunctionCall():
                 return self._call(expression)
+            case ex.Case():
+                branches = [
+                    f"WHEN {self.of(branch.condition)} THEN {self.of(branch.value)}"
+                    for branch in expression.branches
+                ]
+                return f"(CASE {' '.join(branches)} ELSE {self.of(expression.otherwise)} END)"
+            case ex.Coalesce():
+                return f"coalesce({', '.join(map(self.of, expression.operands))})"
+            case ex.Cast():
+                return self._cast(expression)
             case ex.Aggregate():
                 raise AssertionError("an aggregate is a value of a group")
             case _:
                 assert_never(expression)
+
+    def _cast(self, cast: ex.Cast) -> str:
+        source = qt.scalar_of(cast.operand.type)
+        assert source is not None
+        return step_text(
+            self.of(cast.operand),
+            source,
+            cast.type.scalar,
+            sql_type(cast.type),
+            lenient=cast.lenient,
+        )
 
     def _call(self, call: ex.FunctionCall) -> str:
         texts = [self.of(argument) for argument in call.arguments]

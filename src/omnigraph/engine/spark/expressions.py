@@ -37,7 +37,7 @@ from omnigraph.engine.search import (
     words_of,
 )
 from omnigraph.engine.spark import rows as spark_rows
-from omnigraph.engine.spark.function_columns import function_column
+from omnigraph.engine.spark.function_columns import function_column, step_column
 from omnigraph.engine.spark.literals import known_column, spark_type_of
 from omnigraph.errors import InvalidInputError
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
@@ -341,6 +341,8 @@ class Expressions:
             case ex.FunctionCall():
                 columns = [self.column(argument, rows) for argument in expression.arguments]
                 return function_column(expression, columns, self._run.parameters)
+            case ex.Case() | ex.Coalesce() | ex.Cast():
+                return self._choice(expression, rows)
             case ex.TextSearch():
                 return self._searches.matching(expression, rows)
             case ex.Distance() | ex.TextScore() | ex.Fusion():
@@ -349,6 +351,27 @@ class Expressions:
                 raise AssertionError("an aggregate is a value of a group")
             case _:
                 assert_never(expression)
+
+    def _choice(self, choice: ex.Case | ex.Coalesce | ex.Cast, rows: spark_rows.Rows) -> Column:
+        match choice:
+            case ex.Case():
+                first, *others = choice.branches
+                chosen = sql.when(
+                    self.column(first.condition, rows), self.column(first.value, rows)
+                )
+                for branch in others:
+                    condition = self.column(branch.condition, rows)
+                    chosen = chosen.when(condition, self.column(branch.value, rows))
+                return chosen.otherwise(self.column(choice.otherwise, rows))
+            case ex.Coalesce():
+                return sql.coalesce(*(self.column(operand, rows) for operand in choice.operands))
+            case ex.Cast():
+                source = qt.scalar_of(choice.operand.type)
+                assert source is not None
+                operand = self.column(choice.operand, rows)
+                return step_column(operand, source, choice.type.scalar, lenient=choice.lenient)
+            case _:
+                assert_never(choice)
 
     def score(
         self, ranking: ex.Distance | ex.TextScore | ex.Fusion, rows: spark_rows.Rows

@@ -8,29 +8,42 @@ Invariants:
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import functions as sql
 
 from omnigraph.engine.expressions.function_sql import INDEX_MAX, KERNEL_OF, TRIMMED
-from omnigraph.engine.expressions.kernels import KERNELS, Kernel
+from omnigraph.engine.expressions.kernels import CAST_KERNELS, KERNELS, Kernel
+from omnigraph.engine.spark.rows import cannot_cast
 from omnigraph.query import expressions as ex
 from omnigraph.query.binding import BoundParameters, known_value
 from omnigraph.query.functions import ScalarFunction
 from omnigraph.query.text_patterns import like_regex
+from omnigraph.query.types import INTEGER_LIMITS
 from omnigraph.runner.session import without_noise
-from omnigraph.runner.spark_versions import arrow_column, once
+from omnigraph.runner.spark_versions import arrow_column, arrow_column_or_refusal, once
+from omnigraph.runner.types import property_spark_type
+from omnigraph.schema import catalog as ct
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
+_DAY: Final = 86_400_000_000
 _Build: TypeAlias = Callable[[Sequence["Column"]], "Column"]
 _SPARK_TYPES: Final[Mapping[pa.DataType, str]] = {
     pa.string(): "string",
     pa.bool_(): "boolean",
+    pa.int64(): "bigint",
+    pa.uint64(): "decimal(20,0)",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.date32(): "date",
+    pa.timestamp("us", "UTC"): "timestamp",
 }
 
 
@@ -50,13 +63,72 @@ def function_column(
     return NATIVE[call.function](columns) if kernel is None else kernel_column(kernel, columns)
 
 
-def kernel_column(kernel: Kernel, columns: Sequence[Column]) -> Column:
-    """What a kernel computes from columns."""
+def kernel_column(kernel: Kernel, columns: Sequence[Column], *, strict: bool = False) -> Column:
+    """What a kernel computes from columns; a strict one fails the job where it refuses a value."""
     function = KERNELS[kernel]
+    compute, takes, gives = function.compute, function.takes, _SPARK_TYPES[function.gives]
+    if function.gives == pa.uint64():
+        compute = _as_decimals(compute)
     with without_noise():
-        return arrow_column(
-            function.compute, columns, takes=function.takes, gives=_SPARK_TYPES[function.gives]
+        if not strict:
+            return arrow_column(compute, columns, takes=takes, gives=gives)
+        return arrow_column_or_refusal(
+            compute, columns, takes=takes, gives=gives, refused=cannot_cast()
         )
+
+
+def _as_decimals(compute: Callable[..., pa.Array]) -> Callable[..., pa.Array]:
+    """Spark has no unsigned integers."""
+
+    def compute_decimals(*arrays: pa.Array) -> pa.Array:
+        return compute(*arrays).cast(pa.decimal128(20, 0))
+
+    return compute_decimals
+
+
+def step_column(column: Column, source: ct.Scalar, target: ct.Scalar, *, lenient: bool) -> Column:
+    """A step of a conversion."""
+    kernel = CAST_KERNELS.get((source, target))
+    if kernel is not None:
+        strict = KERNELS[kernel].can_fail and not lenient
+        return kernel_column(kernel, [column], strict=strict)
+    refused = sql.lit(None) if lenient else None
+    if source in ct.INTEGERS and target in ct.INTEGERS:
+        return _fit_integer(column, target, refused)
+    match source, target:
+        case ct.Scalar.DATETIME, ct.Scalar.DATE:
+            # Not by a cast, which depends on the time zone of the session.
+            days = once(
+                sql.unix_micros(column),
+                lambda at: (at - sql.pmod(at, sql.lit(_DAY))) / sql.lit(_DAY),
+            )
+            return sql.date_from_unix_date(days.cast("int"))
+        case ct.Scalar.DATE, ct.Scalar.DATETIME:
+            return sql.timestamp_micros(sql.unix_date(column).cast("bigint") * sql.lit(_DAY))
+        case ct.Scalar.F64, ct.Scalar.F32:
+            return once(column, lambda value: _narrow(value, refused))
+        case _:
+            return column.cast(property_spark_type(ct.ScalarType(scalar=target)))
+
+
+def _fit_integer(column: Column, target: ct.Scalar, refused: Column | None) -> Column:
+    low, high = INTEGER_LIMITS[target]
+    kind = property_spark_type(ct.ScalarType(scalar=target))
+
+    def fit(value: Column) -> Column:
+        wide = value.cast("decimal(20,0)")
+        is_outside = (wide < Decimal(low)) | (wide > Decimal(high))
+        wrong = cannot_cast() if refused is None else refused
+        return sql.when(is_outside, wrong).otherwise(value).cast(kind)
+
+    return once(column, fit)
+
+
+def _narrow(value: Column, refused: Column | None) -> Column:
+    is_finite = sql.abs(value) < sql.lit(math.inf)
+    is_lost = is_finite & (sql.abs(value.cast("float").cast("double")) == sql.lit(math.inf))
+    wrong = cannot_cast() if refused is None else refused
+    return sql.when(is_lost, wrong).otherwise(value).cast("float")
 
 
 def _quote_regex(text: str) -> str:

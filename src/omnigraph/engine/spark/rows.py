@@ -274,18 +274,36 @@ def merge_equal(rows: Rows, variable: str, names: Names, *, weighed: bool) -> Ro
 
 OUT_OF_RANGE: Final = "an integer or a sum does not fit into 64 bits"
 _NEXT_STEP: Final = "Use smaller numbers, or floats."
-# On separate lines, like an `OmnigraphError` of a task.
-_RAISED: Final = f"\nomnigraph.errors.{QueryFailedError.__name__}: {OUT_OF_RANGE}.\n{_NEXT_STEP}\n"
+CANNOT_CAST: Final = "a value cannot be converted"
+_USE_TRY_CAST: Final = "Use `try_cast`, which gives null for such values."
+_REFUSALS: Final = {OUT_OF_RANGE: _NEXT_STEP, CANNOT_CAST: _USE_TRY_CAST}
 
 
 def out_of_range() -> Column:
     """A value that fails the job when a row evaluates it."""
-    return sql.raise_error(sql.lit(_RAISED))
+    return _raise(OUT_OF_RANGE)
+
+
+def cannot_cast() -> Column:
+    """As above, for a value that another type does not have."""
+    return _raise(CANNOT_CAST)
+
+
+def _raise(why: str) -> Column:
+    # On separate lines, like an `OmnigraphError` of a task.
+    name = f"omnigraph.errors.{QueryFailedError.__name__}"
+    return sql.raise_error(sql.lit(f"\n{name}: {why}.\n{_REFUSALS[why]}\n"))
 
 
 def is_refusal(error: BaseException) -> bool:
     """Whether a failure of Spark was raised by the query itself."""
-    return isinstance(error, PySparkException | Py4JError) and OUT_OF_RANGE in str(error)
+    return _find_refusal(error) is not None
+
+
+def _find_refusal(error: BaseException) -> str | None:
+    if not isinstance(error, PySparkException | Py4JError):
+        return None
+    return next((why for why in _REFUSALS if why in str(error)), None)
 
 
 @contextmanager
@@ -295,6 +313,7 @@ def query_errors() -> Iterator[None]:
         try:
             yield
         except (PySparkException, Py4JError) as error:
-            if is_refusal(error):
-                raise QueryFailedError(OUT_OF_RANGE, next_step=_NEXT_STEP) from error
+            why = _find_refusal(error)
+            if why is not None:
+                raise QueryFailedError(why, next_step=_REFUSALS[why]) from error
             raise

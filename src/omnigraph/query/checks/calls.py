@@ -20,6 +20,7 @@ from typing import Final
 from omnigraph.query import ast
 from omnigraph.query import expressions as ex
 from omnigraph.query import types as qt
+from omnigraph.query.checks.choices import CASTS, CHOICES
 from omnigraph.query.checks.literals import date_constant, datetime_constant, fit_vector
 from omnigraph.query.checks.scalar_calls import Infer, infer_function
 from omnigraph.query.checks.scope import ExpressionContext, Scope
@@ -69,6 +70,14 @@ FUNCTIONS: Final[Mapping[str, FunctionShape]] = {
             usage=declaration.usage,
         )
         for function, declaration in DECLARATIONS.items()
+    },
+    "if": FunctionShape(family=Family.VALUE, fewest=3, most=3, usage=CHOICES["if"]),
+    "coalesce": FunctionShape(
+        family=Family.VALUE, fewest=2, most=ARGUMENTS_MAX, usage=CHOICES["coalesce"]
+    ),
+    **{
+        name: FunctionShape(family=Family.VALUE, fewest=1, most=1, usage=usage)
+        for name, usage in CASTS.items()
     },
     "search": FunctionShape(
         family=Family.CONDITION, fewest=2, most=2, usage='search($p.title, "words")'
@@ -413,6 +422,9 @@ def _value(call: ast.Call, scope: Scope, infer: Infer) -> ex.Expression | None:
         return ex.Now()
     if call.function.text in ("date", "datetime"):
         return _date(call, scope, infer)
+    if call.function.text in CASTS:
+        bad_argument(call, call.arguments[0], "a value and a type", scope)
+        return None
     if call.function.text in _SCALAR_FUNCTIONS and not _is_of_path(call, scope):
         return infer_function(call, scope, infer)
     return _of_variable(call, scope, infer)

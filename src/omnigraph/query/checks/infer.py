@@ -16,6 +16,12 @@ from omnigraph.query import expressions as ex
 from omnigraph.query import types as qt
 from omnigraph.query.ast import BinaryOperator
 from omnigraph.query.checks.calls import infer_call
+from omnigraph.query.checks.choices import (
+    CHOICES,
+    infer_case,
+    infer_cast,
+    infer_choice,
+)
 from omnigraph.query.checks.literals import (
     EMPTY_LIST,
     beside,
@@ -170,7 +176,13 @@ def infer(  # noqa: C901, PLR0911, PLR0912 - one case per kind of expression
         case ast.Word():
             return _word(expression, scope)
         case ast.Call():
+            if expression.function.text in CHOICES:
+                return infer_choice(expression, scope, infer_value, infer_condition)
             return infer_call(expression, scope, place, infer)
+        case ast.Cast():
+            return infer_cast(expression, scope, infer_value)
+        case ast.Case():
+            return infer_case(expression, scope, infer_value, infer_condition)
         case ast.Negative():
             return _negative(expression, scope)
         case ast.Not() | ast.Joined():

@@ -68,6 +68,11 @@ def _leveled(  # noqa: C901, PLR0911, PLR0912 - one case per kind of expression
             distinct = "distinct " if expression.distinct else ""
             inner = "*" if expression.star else distinct + _listed(expression.arguments, sigil)
             return _PRIMARY, f"{expression.function.text}({inner})"
+        case ast.Cast():
+            operand = _text(expression.operand, _OR, sigil=sigil)
+            return _PRIMARY, f"{expression.function.text}({operand} as {_type_text(expression)})"
+        case ast.Case():
+            return _PRIMARY, _case(expression, sigil)
         case ast.Negative():
             return _SIGN, f"-{_text(expression.operand, _PRIMARY, sigil=sigil)}"
         case ast.Not():
@@ -87,6 +92,22 @@ def _leveled(  # noqa: C901, PLR0911, PLR0912 - one case per kind of expression
             return _PRIMARY, f"{expression.kind.value} {_block_text(expression.clauses, sigil)}"
         case _:
             assert_never(expression)
+
+
+def _type_text(cast: ast.Cast) -> str:
+    text = cast.type.text if cast.size is None else f"{cast.type.text}({cast.size.raw})"
+    return f"[{text}]" if cast.listed else text
+
+
+def _case(case: ast.Case, sigil: str) -> str:
+    branches = [
+        f"when {_text(branch.condition, _OR, sigil=sigil)}"
+        f" then {_text(branch.value, _OR, sigil=sigil)}"
+        for branch in case.branches
+    ]
+    if case.otherwise is not None:
+        branches.append(f"else {_text(case.otherwise, _OR, sigil=sigil)}")
+    return " ".join(["case", *branches, "end"])
 
 
 def _binary(binary: ast.Binary, sigil: str) -> tuple[int, str]:
