@@ -138,8 +138,62 @@ def deletes(draw: st.DrawFn) -> str:
     return f"delete {kind} where {draw(conditions(kind))}"
 
 
+MATCHES = {
+    "$p: Person": ("Person", "p"),
+    "$p: Person  $p.age > 1": ("Person", "p"),
+    "$p: Person  $p $e: knows $q  $p.age < $q.age": ("Knows", "e"),
+    "$p: Person  $p knows $q  not { $q knows $p }": ("Person", "q"),
+    "$p: Person  $p worksAt $c": ("Company", "c"),
+    "$p: Person  optional { $p worksAt $c }": ("Company", "c"),
+    "$p: Person  $p $e: worksAt $c  $c.size > 1": ("WorksAt", "e"),
+    "$p: Person  $p wrote $n  $p.email in $keys": ("Note", "n"),
+    "$c: Company  $c contains{1,2} $d": ("Company", "d"),
+    "$c: Company  $c.city = $city": ("Company", "c"),
+}
+"""Patterns, and a variable of them with its type."""
+MATCHED_VALUES = {
+    "Person": ("age: count(*)", "age: 7", "name: $v.email", "age: $v.age + 1", "age: $none"),
+    "Company": ("size: count(*)", "size: 3", "city: $v.code", "size: $v.size + 1", "city: null"),
+    "Note": ("title: $v.id", "body: $word", "body: max($v.title)"),
+    "Knows": ("weight: count(*)", "weight: $two", "comment: $v.src"),
+    "WorksAt": ("role: $word", "role: $v.dst"),
+}
+MATCHED_INSERTS = {
+    "Person": "{word} Company {{ code: $v.email, name: $v.name, size: $v.age }}",
+    "Company": '{word} Note {{ id: $v.code, title: "of" }}',
+    "Note": 'insert Company {{ code: "n", name: $v.title }}',
+    "Knows": "{word} Knows {{ id: $v.id, from: $v.dst, to: $v.src, weight: 1 }}",
+    "WorksAt": "insert Knows {{ id: $v.id, from: $v.src, to: $v.src, comment: $v.role }}",
+}
+
+
+@st.composite
+def matched(draw: st.DrawFn) -> str:
+    """Statements for the rows of a match."""
+    pattern = draw(one(*MATCHES))
+    kind, variable = MATCHES[pattern]
+    statements: list[str] = []
+    for _ in range(draw(st.integers(1, 2))):
+        values = [value.replace("$v.", f"${variable}.") for value in MATCHED_VALUES[kind]]
+        chosen = draw(st.lists(one(*values), min_size=1, max_size=2))
+        by_property = {each.partition(":")[0]: each for each in chosen}
+        insert = MATCHED_INSERTS[kind].format(word=draw(one("insert", "upsert")))
+        statements.append(
+            draw(
+                one(
+                    f"update ${variable} set {{ {', '.join(by_property.values())} }}",  # noqa: S608
+                    f"delete ${variable}",
+                    insert.replace("$v.", f"${variable}."),
+                )
+            )
+        )
+    return f"match {{ {pattern} }} {' '.join(statements)}"
+
+
 @st.composite
 def mutations(draw: st.DrawFn) -> str:
+    if draw(st.integers(0, 2)) == 0:
+        return draw(matched())
     statements = draw(st.lists(st.one_of(inserts(), updates(), deletes()), min_size=1, max_size=5))
     return "\n".join(statements)
 

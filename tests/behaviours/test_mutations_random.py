@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import omnigraph
-from omnigraph.errors import QueryFailedError, ValidationFailedError
+from omnigraph.errors import InvalidInputError, QueryFailedError, ValidationFailedError
 from omnigraph.graph import Graph
 from omnigraph.mutate.mutate import MutationResult
 from tests.behaviours.random_mutations import (
@@ -60,7 +60,7 @@ def _compared(graph: Graph, before: Expected, body: str) -> Expected:
     head = graph.snapshot().commit_id
     outcome = _defined(text, before)
     if outcome is None:
-        with pytest.raises((ValidationFailedError, QueryFailedError)):
+        with pytest.raises((ValidationFailedError, QueryFailedError, InvalidInputError)):
             graph.mutate(text, GIVEN)
         assert graph.snapshot().commit_id == head
         assert plain(_read(graph)) == plain(before), body

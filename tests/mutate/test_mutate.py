@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -403,7 +404,7 @@ def test_a_vector_that_must_be_made_from_a_text_is_refused(graph: Graph) -> None
 def test_more_rows_than_a_mutation_may_change_are_counted_and_refused(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(overlay, "ROWS_MAX", 2)
+    monkeypatch.setattr(overlay, "LIMITS", replace(overlay.LIMITS, rows=2))
 
     with pytest.raises(InvalidInputError, match="3 rows, expected at most 2") as error:
         run(graph, "update Person set { age: 1 } where true")
@@ -417,7 +418,7 @@ def test_more_rows_than_a_mutation_may_change_are_counted_and_refused(
 def test_more_memory_than_a_mutation_may_hold_is_refused(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(overlay, "BYTES_MAX", 100)
+    monkeypatch.setattr(overlay, "LIMITS", replace(overlay.LIMITS, bytes=100))
 
     with pytest.raises(InvalidInputError, match="expected at most 100"):
         run(graph, 'update Person set { name: "A" } where true')

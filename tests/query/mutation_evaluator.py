@@ -17,6 +17,8 @@ from omnigraph.query.expressions import ROW
 from omnigraph.query.typed import (
     DeleteStatement,
     InsertStatement,
+    MatchedStatement,
+    MatchedVerb,
     Presence,
     TypedAssignment,
     TypedQuery,
@@ -25,7 +27,7 @@ from omnigraph.query.typed import (
 )
 from omnigraph.query.types import INTEGER_LIMITS, scalar_of
 from omnigraph.schema.catalog import Catalog, EdgeType, EnumType, NodeType
-from tests.query.evaluator import EPOCH
+from tests.query.evaluator import EPOCH, answer, block_rows, with_matches
 from tests.query.expression_values import EvaluationError, Graph, Held, Run, value_of
 
 
@@ -48,7 +50,12 @@ def mutate(
     """The effect of a mutation; an error leaves the given graph as it was."""
     assert isinstance(query.body, TypedWrite)
     state = _State(catalog, copy.deepcopy(graph), parameters or {}, now)
-    for statement in query.body.statements:
+    run = Run(catalog=catalog, graph=graph, parameters=parameters or {}, now=now)
+    matched_rows = [
+        _matched_rows(statement, run) if isinstance(statement, MatchedStatement) else []
+        for statement in query.body.statements
+    ]
+    for statement, rows in zip(query.body.statements, matched_rows, strict=True):
         match statement:
             case InsertStatement():
                 state.insert(statement)
@@ -56,9 +63,19 @@ def mutate(
                 state.update(statement)
             case DeleteStatement():
                 state.delete(statement)
+            case MatchedStatement():
+                state.apply(statement, rows)
             case _:
                 assert_never(statement)
     return Outcome(graph=state.graph, nodes=state.counts["nodes"], edges=state.counts["edges"])
+
+
+def _matched_rows(statement: MatchedStatement, run: Run) -> list[list[Any]]:
+    """The values of every row of a match, in the order of its columns."""
+    body = statement.read
+    matches = [with_matches(body.sub_patterns, row, run) for row in block_rows(body.block, {}, run)]
+    names = [projection.column.name for projection in body.projections]
+    return [[row[name] for name in names] for row in answer(body, matches, run).all_rows]
 
 
 class _State:
@@ -83,6 +100,52 @@ class _State:
         rows[:] = [*(each for each in rows if each["id"] != row["id"]), row]
         self.counts[kind] += 1
 
+    def apply(self, statement: MatchedStatement, rows: list[list[Any]]) -> None:
+        """A statement for every row of a match; each entity has one row, or all of it fails."""
+        kind, declared = self._declared(statement.table_key)
+        known = self._values(statement.assignments, declared, old={})
+        if statement.verb in (MatchedVerb.INSERT, MatchedVerb.UPSERT):
+            self._insert_matched(statement, rows, known)
+            return
+        rows = [row for row in rows if row[0] is not None]
+        ids = [row[0] for row in rows]
+        if len(set(ids)) < len(ids):
+            raise EvaluationError("different values for one entity")
+        if statement.verb is MatchedVerb.DELETE:
+            self._remove(statement, set(ids))
+            return
+        stored = {row["id"]: row for row in self._rows(kind, statement.type)}
+        for entity_id, *values in rows:
+            if entity_id not in stored:
+                raise EvaluationError("it is deleted")
+            new = {**dict(zip(statement.columns, values, strict=True)), **known}
+            for name, value in new.items():
+                _check_storable(name, value, declared.properties[name])
+            stored[entity_id].update(new)
+            self.counts[kind] += 1
+
+    def _insert_matched(
+        self, statement: MatchedStatement, rows: list[list[Any]], known: dict[str, Any]
+    ) -> None:
+        kind, declared = self._declared(statement.table_key)
+        stored = self._rows(kind, statement.type)
+        new_rows: dict[str, dict[str, Any]] = {}
+        for values in rows:
+            given = dict(zip(statement.columns, values, strict=False))
+            if given.get("id", "") is None:
+                raise EvaluationError("no id")
+            row: dict[str, Any] = {**dict.fromkeys(declared.properties), **given, **known}
+            for name, prop in declared.properties.items():
+                _check_storable(name, row[name], prop)
+            row["id"] = self._identity(declared, row)
+            if row["id"] in new_rows:
+                raise EvaluationError("two rows make one entity")
+            new_rows[row["id"]] = row
+        if statement.verb is MatchedVerb.INSERT and any(row["id"] in new_rows for row in stored):
+            raise EvaluationError("it exists")
+        stored[:] = [*(row for row in stored if row["id"] not in new_rows), *new_rows.values()]
+        self.counts[kind] += len(new_rows)
+
     def update(self, statement: UpdateStatement) -> None:
         kind, declared = self._declared(statement.table_key)
         rows = self._rows(kind, statement.type)
@@ -94,7 +157,12 @@ class _State:
     def delete(self, statement: DeleteStatement) -> None:
         kind, _ = self._declared(statement.table_key)
         rows = self._rows(kind, statement.type)
-        gone = {row["id"] for row in rows if self._matches(statement, row)}
+        self._remove(statement, {row["id"] for row in rows if self._matches(statement, row)})
+
+    def _remove(self, statement: DeleteStatement | MatchedStatement, ids: set[str]) -> None:
+        kind, _ = self._declared(statement.table_key)
+        rows = self._rows(kind, statement.type)
+        gone = {row["id"] for row in rows if row["id"] in ids}
         self.counts[kind] += len(gone)
         rows[:] = [row for row in rows if row["id"] not in gone]
         for edge_type in statement.incident:

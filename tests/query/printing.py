@@ -33,13 +33,19 @@ def _query(query: ast.QueryDeclaration) -> Iterator[str]:
     yield "}"
 
 
-def _body(body: ast.ReadBody | ast.WriteBody) -> Iterator[str]:
+def _body(body: ast.ReadBody | ast.WriteBody | ast.MatchedWriteBody) -> Iterator[str]:
     match body:
         case ast.ReadBody():
             yield from _read(body)
         case ast.WriteBody():
             for statement in body.statements:
                 yield from _statement(statement)
+        case ast.MatchedWriteBody():
+            yield "match {"
+            yield from _clauses(body.clauses)
+            yield "}"
+            for matched_statement in body.statements:
+                yield from _matched_statement(matched_statement)
         case _:
             assert_never(body)
 
@@ -132,6 +138,20 @@ def _traversal(traversal: ast.Traversal) -> str:
 
 def _assignment(assignment: ast.Assignment) -> str:
     return f"{assignment.name.text}: {expression_text(assignment.value)}"
+
+
+def _matched_statement(statement: ast.MatchedStatement) -> Iterator[str]:
+    match statement:
+        case ast.Insert():
+            yield from _statement(statement)
+        case ast.MatchedUpdate():
+            inner = ", ".join(_assignment(assignment) for assignment in statement.assignments)
+            yield f"update ${statement.variable.text} set {{ {inner} }}"  # noqa: S608
+        case ast.MatchedDelete():
+            names = ", ".join(f"${variable.text}" for variable in statement.variables)
+            yield f"delete {names}"
+        case _:
+            assert_never(statement)
 
 
 def _statement(statement: ast.Statement) -> Iterator[str]:

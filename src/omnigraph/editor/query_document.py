@@ -187,7 +187,12 @@ def _scope_at(declaration: ast.QueryDeclaration, offset: int, catalog: Catalog) 
     if isinstance(declaration.body, ast.WriteBody):
         return scope
     clauses: tuple[ast.Clause, ...] = declaration.body.clauses
-    outside: tuple[object, ...] = (declaration.body.projections, declaration.body.orderings)
+    outside: tuple[object, ...]
+    match declaration.body:
+        case ast.ReadBody():
+            outside = (declaration.body.projections, declaration.body.orderings)
+        case ast.MatchedWriteBody():
+            outside = (declaration.body.statements,)
     while True:
         scope = check_block(clauses, scope).scope
         blocks = [

@@ -52,7 +52,7 @@ def kind_at(tokens: Sequence[Lexeme], position: int) -> str:
 
 def aliases_of(declaration: ast.QueryDeclaration | None) -> dict[str, ast.Name]:
     """The aliases of the columns of a query."""
-    if declaration is None or isinstance(declaration.body, ast.WriteBody):
+    if declaration is None or not isinstance(declaration.body, ast.ReadBody):
         return {}
     names = [projection.alias for projection in declaration.body.projections]
     return {name.text: name for name in names if name is not None and name.text}

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -23,10 +23,12 @@ from omnigraph.commit.phases import Prepared, Unchanged, Verb, WriteRequest
 from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.display.pages import Displayed, Page, change_page
+from omnigraph.display.tables import TableView
 from omnigraph.errors import HeadMovedError, InvalidInputError
 from omnigraph.load.formats.values import blob_bytes
 from omnigraph.load.write import TableCounts, counts_of, merged_counts
-from omnigraph.mutate.overlay import PinnedRows, TableOverlay
+from omnigraph.mutate.matched import read_matches
+from omnigraph.mutate.overlay import PinnedRows, TableOverlay, joined
 from omnigraph.mutate.row_values import RowValues
 from omnigraph.mutate.statements import (
     ReadyMutation,
@@ -37,6 +39,7 @@ from omnigraph.mutate.statements import (
 )
 from omnigraph.notes import NO_NOTE, CommitNote
 from omnigraph.query.plan import Mutation
+from omnigraph.schema.arrow import has_blob
 from omnigraph.schema.model import model_hash
 from omnigraph.storage.staging.edits import stage_edits
 from omnigraph.storage.staging.tail_merge import merge_tail
@@ -84,7 +87,15 @@ def effect_of(mutation: ReadyMutation, root: Root, snapshot: Snapshot) -> Effect
         QueryFailedError: a value cannot be computed.
     """
     pinned = PinnedRows(root, snapshot)
-    run = StatementRun(mutation, pinned)
+    matches = read_matches(
+        mutation.statements,
+        mutation.reads,
+        root=root,
+        snapshot=snapshot,
+        catalog=mutation.catalog,
+        parameters=mutation.values.parameters,
+    )
+    run = StatementRun(mutation, pinned, matches)
     statements = run.run()
     tables = {
         key: _effect(table)
@@ -92,7 +103,11 @@ def effect_of(mutation: ReadyMutation, root: Root, snapshot: Snapshot) -> Effect
         if table.rows.num_rows or len(table.deleted)
     }
     checked = _check(tables, mutation.catalog, SnapshotTables(root=root, snapshot=snapshot))
-    return Effect(tables=tables, statements=statements, read_set=pinned.read_set | checked)
+    return Effect(
+        tables=tables,
+        statements=statements,
+        read_set=pinned.read_set | checked | mutation.read_tables,
+    )
 
 
 def _effect(table: TableOverlay) -> TableEffect:
@@ -136,6 +151,58 @@ class MutationRequest:
     note: CommitNote = NO_NOTE
 
 
+SAMPLES_OF_A_TABLE: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeSample:
+    """One row that a mutation would change; None before an insert, and after a deletion."""
+
+    table: str
+    id: str
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any] | None
+
+    @property
+    def words(self) -> str:
+        """What changes, on one line."""
+        if self.before is None:
+            assert self.after is not None
+            return "insert " + ", ".join(
+                f"{name}: {value!r}"
+                for name, value in self.after.items()
+                if value is not None and name != names.ID_COLUMN
+            )
+        if self.after is None:
+            ends = [self.before.get(name) for name in (names.SOURCE_COLUMN, names.TARGET_COLUMN)]
+            return "delete" if None in ends else f"delete {ends[0]} -> {ends[1]}"
+        changed = [
+            f"{name}: {self.before.get(name)!r} -> {value!r}"
+            for name, value in self.after.items()
+            if value != self.before.get(name)
+        ]
+        return f"update {', '.join(changed) or 'nothing'}"
+
+
+def _samples(effect: Effect, pinned: PinnedRows) -> Iterator[ChangeSample]:
+    for key, table in effect.tables.items():
+        deleted = table.deleted[:SAMPLES_OF_A_TABLE]
+        written = table.rows.slice(0, SAMPLES_OF_A_TABLE - len(deleted))
+        ids = joined(deleted, *written.column(names.ID_COLUMN).chunks)
+        columns = [
+            name for name in table.rows.column_names if not has_blob(table.rows.schema.field(name))
+        ]
+        before = {row[names.ID_COLUMN]: row for row in pinned.rows_of(key, ids, columns)}
+        after = {row[names.ID_COLUMN]: row for row in written.select(columns).to_pylist()}
+        for entity_id in ids.to_pylist():
+            yield ChangeSample(
+                table=key,
+                id=entity_id,
+                before=before.get(entity_id),
+                after=after.get(entity_id),
+            )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MutationResult(Displayed):
     """A published mutation. `commit_id` is None if there was nothing to change, or for a dry run.
@@ -148,9 +215,18 @@ class MutationResult(Displayed):
     commit_id: str | None
     tables: Mapping[str, TableCounts]
     statements: tuple[StatementCounts, ...]
+    samples: tuple[ChangeSample, ...] = ()
+    """The first changes of every table; of a dry run only."""
 
     def _page(self) -> Page:
-        return change_page(self.tables, self.commit_id, otherwise="nothing to change")
+        page = change_page(self.tables, self.commit_id, otherwise="nothing to change")
+        if not self.samples:
+            return page
+        table = TableView(
+            header=("table", "id", "change"),
+            rows=[(sample.table, sample.id, sample.words) for sample in self.samples],
+        )
+        return replace(page, tables=[*page.tables, table])
 
 
 def mutate_graph(
@@ -201,13 +277,16 @@ def preview_mutation(
             for key, table in effect.tables.items()
         },
         statements=effect.statements,
+        samples=tuple(_samples(effect, PinnedRows(objects.root, snapshot))),
     )
 
 
 @contextmanager
 def _ready(request: MutationRequest, catalog: Catalog, clock: Clock) -> Iterator[ReadyMutation]:
     """The statements with their values, for any number of runs."""
-    statements = _mutation(request.chosen).statements
+    plan = _mutation(request.chosen)
+    statements = plan.statements
+    has_matches = any(read is not None for read in plan.reads)
     values = RowValues(request.chosen.bound(clock.now()), blob_bytes=blob_bytes)
     try:
         yield ReadyMutation(
@@ -215,6 +294,9 @@ def _ready(request: MutationRequest, catalog: Catalog, clock: Clock) -> Iterator
             statements=statements,
             inserts=inserted_rows(statements, catalog, values, new_id=clock.new_id),
             values=values,
+            reads=plan.reads,
+            read_tables=frozenset(request.chosen.typed.reads if has_matches else ()),
+            new_id=clock.new_id,
         )
     finally:
         values.close()

@@ -37,34 +37,25 @@ if TYPE_CHECKING:
     from omnigraph.storage.snapshot import Snapshot
 
 
-ROWS_MAX: Final = 100_000
-"""Rows that one mutation may insert, update and delete, edges of deleted nodes included."""
-BYTES_MAX: Final = 64 << 20
-"""Memory that the new contents of these rows may take."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverlayLimits:
+    """What one mutation may hold.
 
-_NEXT_STEP: Final = (
-    "Narrow its conditions, or change that much with `omnigraph load --mode merge` or "
-    "`graph.delete`."
+    `rows` are those that it inserts, updates and deletes, edges of deleted nodes included; `bytes`
+    is the memory that their new contents take.
+    """
+
+    rows: int
+    bytes: int
+    next_step: str
+
+
+LIMITS: Final = OverlayLimits(
+    rows=100_000,
+    bytes=64 << 20,
+    next_step="Narrow its conditions, change that much with `match { ... }` in front of the "
+    "statements, or with `omnigraph load --mode merge` or `graph.delete`.",
 )
-
-
-def require_rows(count: int, *, what: str) -> None:
-    """Refuse a mutation that changes too many rows; `what` says in which step it does."""
-    if count > ROWS_MAX:
-        raise InvalidInputError(
-            f"{what} makes the mutation change {count:,} rows, expected at most {ROWS_MAX:,}",
-            next_step=_NEXT_STEP,
-        )
-
-
-def require_bytes(size: int, *, rows: int, what: str) -> None:
-    """Refuse a mutation whose new rows take too much memory."""
-    if size > BYTES_MAX:
-        raise InvalidInputError(
-            f"{what} makes the mutation hold {size:,} bytes of {rows:,} rows or more, "
-            f"expected at most {BYTES_MAX:,}",
-            next_step=_NEXT_STEP,
-        )
 
 
 NO_IDS = pa.array([], pa.string())
@@ -114,7 +105,8 @@ class TableOverlay:
 class Overlay:
     """The changes of all tables; an unchanged table has none."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, limits: OverlayLimits = LIMITS) -> None:
+        self.limits = limits
         self._declared = catalog.tables()
         self._tables: dict[str, TableOverlay] = {}
 
@@ -130,12 +122,30 @@ class Overlay:
             )
         return self._tables[table_key]
 
+    def require_rows(self, count: int, *, what: str) -> None:
+        """Refuse a mutation that changes too many rows; `what` says in which step it does."""
+        if count > self.limits.rows:
+            raise InvalidInputError(
+                f"{what} makes the mutation change {count:,} rows, expected at most "
+                f"{self.limits.rows:,}",
+                next_step=self.limits.next_step,
+            )
+
+    def require_bytes(self, size: int, *, rows: int, what: str) -> None:
+        """Refuse a mutation whose new rows take too much memory."""
+        if size > self.limits.bytes:
+            raise InvalidInputError(
+                f"{what} makes the mutation hold {size:,} bytes of {rows:,} rows or more, "
+                f"expected at most {self.limits.bytes:,}",
+                next_step=self.limits.next_step,
+            )
+
     def require_bounds(self, what: str) -> None:
         """Refuse a mutation that became too large in the named step."""
         rows = self.row_count
-        require_rows(rows, what=what)
+        self.require_rows(rows, what=what)
         size = sum(table.rows.nbytes for table in self._tables.values())
-        require_bytes(size, rows=rows, what=what)
+        self.require_bytes(size, rows=rows, what=what)
 
     @property
     def row_count(self) -> int:
@@ -200,6 +210,29 @@ class PinnedRows:
         present = joined(*id_arrays)
         return ids.filter(pc.is_in(ids, present))
 
+    def having_ids(
+        self, table_key: str, ids: pa.StringArray
+    ) -> Iterator[tuple[pa.StringArray, np.ndarray]]:
+        """Those of the ids that a row has, and the addresses of the rows."""
+        for rows, addresses in self.candidates(table_key, (), _filter_of((names.ID_COLUMN,), ids)):
+            wanted = pc.is_in(rows.column(names.ID_COLUMN), ids).combine_chunks()
+            yield (
+                joined(*rows.filter(wanted).column(names.ID_COLUMN).chunks),
+                addresses[wanted.to_numpy(zero_copy_only=False)],
+            )
+
+    def rows_of(
+        self, table_key: str, ids: pa.StringArray, columns: Sequence[str]
+    ) -> list[dict[str, Any]]:
+        """These columns of the few rows that have one of the ids."""
+        where = _filter_of((names.ID_COLUMN,), ids)
+        return [
+            row
+            for rows, _ in self.candidates(table_key, columns, where)
+            for row in rows.select(list(columns)).to_pylist()
+            if row[names.ID_COLUMN] in ids.to_pylist()
+        ]
+
     def edges_at(
         self, edge_key: str, columns: Sequence[str], nodes: pa.StringArray
     ) -> Iterator[pa.StringArray]:
@@ -229,4 +262,6 @@ def _filter_of(columns: Sequence[str], ids: pa.StringArray) -> str | None:
     """A filter for rows of which a column has one of these ids; None if they are too many."""
     if len(ids) > PROBE_VALUES_MAX:
         return None
+    if not len(ids):
+        return "false"
     return " OR ".join(OneOf(column=column, values=ids).text for column in columns)

@@ -24,13 +24,12 @@ import pyarrow.compute as pc
 from omnigraph.engine.access.conditions import lance_filter
 from omnigraph.errors import InvalidInputError, ValidationFailedError
 from omnigraph.mutate import overlay
+from omnigraph.mutate.matched import MATCHED_LIMITS, MatchedRows
 from omnigraph.mutate.overlay import (
     NO_IDS,
     Overlay,
     PinnedRows,
     joined,
-    require_bytes,
-    require_rows,
     touching,
     without,
 )
@@ -38,7 +37,8 @@ from omnigraph.mutate.row_values import RowValues, columns_of
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN, edge_table_key
 from omnigraph.query import typed as tq
 from omnigraph.query.expressions import Expression, PropertyOf
-from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
+from omnigraph.query.types import STRING
+from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, PropertyType
 from omnigraph.validation import constraints
 from omnigraph.validation.input.columns import RawColumn, cast_column
 from omnigraph.validation.input.intake import id_source, table_key_of, take_in
@@ -55,6 +55,7 @@ from omnigraph.validation.violations import (
 )
 
 if TYPE_CHECKING:
+    from omnigraph.query.plan import Plan
     from omnigraph.validation.input.casts import Fault
 
 
@@ -181,9 +182,15 @@ def updated_rows(
     statement: tq.UpdateStatement, declared: NodeType | EdgeType, rows: pa.Table, values: RowValues
 ) -> pa.Table:
     """The rows with the assigned values in place of the old ones."""
+    return _with_columns(declared, rows, _assign(statement, rows, values))
+
+
+def _with_columns(
+    declared: NodeType | EdgeType, rows: pa.Table, assigned: Mapping[str, RawColumn]
+) -> pa.Table:
     new = {name: rows.column(name) for name in rows.column_names}
     findings: list[BadRows] = []
-    for name, raw in _assign(statement, rows, values).items():
+    for name, raw in assigned.items():
         column, faults = cast_column(raw, declared.properties[name].type)
         findings += [_unstorable(declared, name, raw, fault, rows) for fault in faults]
         if isinstance(raw, list):
@@ -192,9 +199,80 @@ def updated_rows(
         new[name] = column
     require_none(findings)
     table = pa.Table.from_arrays(list(new.values()), schema=rows.schema)
-    assigned = {assignment.property for assignment in statement.assignments}
     require_storable(table, constraints.rules_of(declared), assigned)
     return table
+
+
+def insert_matched(
+    statement: tq.MatchedStatement,
+    declared: NodeType | EdgeType,
+    rows: MatchedRows,
+    values: RowValues,
+    *,
+    new_id: Callable[[], str],
+) -> pa.Table:
+    """One new entity for every row of a match.
+
+    Raises:
+        ValidationFailedError: a value cannot be stored, or two rows make the same entity.
+    """
+    columns: dict[str, pa.ChunkedArray] = dict(rows.values)
+    for assignment in statement.assignments:
+        known = values.known(assignment.value)
+        assert known is not None
+        column, faults = cast_column([known[0]], _slot_type(declared, assignment.property))
+        assert not faults, "the compiler checked the value"
+        columns[assignment.property] = column.take(pa.array(np.zeros(rows.count, np.int64)))
+    for name in declared.properties:
+        given = columns.get(name)
+        require_vector(declared, name, given=given is not None and not given.null_count)
+    if ID_COLUMN in columns and columns[ID_COLUMN].null_count:
+        _refuse_ids(statement, None, Reason.BAD_ID, "a row of the match gives it no id")
+    taken = take_in(declared, pa.table(columns), new_ids=id_source(new_id))
+    require_none(taken.findings)
+    require_storable(taken.table, constraints.rules_of(declared), taken.table.column_names)
+    repeated = pc.value_counts(taken.table.column(ID_COLUMN))
+    repeated_ids = repeated.field("values").filter(pc.greater(repeated.field("counts"), 1))
+    for row_id in repeated_ids[:1].to_pylist():
+        _refuse_ids(statement, row_id, Reason.DUPLICATE_ID, "several rows of the match make it")
+    return taken.table
+
+
+def _refuse_ids(
+    statement: tq.MatchedStatement, row_id: str | None, reason: Reason, message: str
+) -> None:
+    violation = Violation(
+        table_key=statement.table_key,
+        reason=reason,
+        columns=(ID_COLUMN,),
+        row=None,
+        id=row_id,
+        message=message,
+    )
+    require_none([unplaced([violation], count=1)])
+
+
+def _slot_type(declared: NodeType | EdgeType, column: str) -> PropertyType:
+    return declared.properties[column].type if column in declared.properties else STRING
+
+
+def update_matched(
+    statement: tq.MatchedStatement,
+    declared: NodeType | EdgeType,
+    rows: pa.Table,
+    matched: MatchedRows,
+    values: RowValues,
+) -> pa.Table:
+    """The rows with the values of the match in place of the old ones."""
+    order = pc.index_in(rows.column(ID_COLUMN), value_set=matched.ids).combine_chunks()
+    raw_columns: dict[str, RawColumn] = {
+        name: column.take(order) for name, column in matched.values.items()
+    }
+    for assignment in statement.assignments:
+        known = values.known(assignment.value)
+        assert known is not None
+        raw_columns[assignment.property] = [known[0]]
+    return _with_columns(declared, rows, raw_columns)
 
 
 def _assign(
@@ -248,6 +326,14 @@ class ReadyMutation:
     statements: tuple[tq.TypedStatement, ...]
     inserts: Inserts
     values: RowValues
+    reads: tuple[Plan | None, ...]
+    read_tables: frozenset[str]
+    """The tables that matches read."""
+    new_id: Callable[[], str]
+
+    @property
+    def has_matches(self) -> bool:
+        return any(plan is not None for plan in self.reads)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,15 +365,23 @@ class _Matches:
 class StatementRun:
     """Runs the statements of one mutation on one snapshot."""
 
-    def __init__(self, mutation: ReadyMutation, pinned: PinnedRows) -> None:
+    def __init__(
+        self,
+        mutation: ReadyMutation,
+        pinned: PinnedRows,
+        matches: Mapping[int, MatchedRows] | None = None,
+    ) -> None:
         self._mutation = mutation
         self._catalog = mutation.catalog
         self._values = mutation.values
         self._pinned = pinned
+        self._matched = matches or {}
         self._present = {
             key: pinned.existing(key, pc.unique(ids)) for key, ids in mutation.inserts.ids.items()
         }
-        self.overlay = Overlay(mutation.catalog)
+        self.overlay = Overlay(
+            mutation.catalog, MATCHED_LIMITS if mutation.has_matches else overlay.LIMITS
+        )
 
     def run(self) -> tuple[StatementCounts, ...]:
         statement_counts = []
@@ -299,6 +393,8 @@ class StatementRun:
                     counts = self._update(statement)
                 case tq.DeleteStatement():
                     counts = self._delete(statement)
+                case tq.MatchedStatement():
+                    counts = self._apply(statement, self._matched[position])
                 case _:
                     assert_never(statement)
             self.overlay.require_bounds(counts.statement)
@@ -321,21 +417,86 @@ class StatementRun:
         matches = self._matches(statement, "update")
         if matches.count:
             table = self.overlay.table(statement.table_key)
-            old = [matches.changed]
-            size = 0
-            for rows in self._pinned.whole(
-                statement.table_key, matches.addresses, table.rows.schema
-            ):
-                size += rows.nbytes
-                require_bytes(size, rows=matches.count, what=f"update {statement.type}")
-                old.append(rows)
-            rows = pa.concat_tables(old)
+            rows = self._whole_rows(statement, matches)
             new = updated_rows(statement, table.declared, rows, self._values)
             table.put(new, pinned=matches.ids)
         return self._counts("update", statement, matches.count)
 
+    def _whole_rows(
+        self, statement: tq.UpdateStatement | tq.MatchedStatement, matches: _Matches
+    ) -> pa.Table:
+        """All columns of the entities, changed ones first."""
+        table = self.overlay.table(statement.table_key)
+        rows, size = [matches.changed], 0
+        for batch in self._pinned.whole(statement.table_key, matches.addresses, table.rows.schema):
+            size += batch.nbytes
+            self.overlay.require_bytes(size, rows=matches.count, what=f"update {statement.type}")
+            rows.append(batch)
+        return pa.concat_tables(rows)
+
+    def _apply(self, statement: tq.MatchedStatement, rows: MatchedRows) -> StatementCounts:
+        """Apply a statement to the rows of its match."""
+        match statement.verb:
+            case tq.MatchedVerb.INSERT | tq.MatchedVerb.UPSERT:
+                return self._insert_rows(statement, rows)
+            case tq.MatchedVerb.UPDATE:
+                return self._update_rows(statement, rows)
+            case tq.MatchedVerb.DELETE:
+                assert rows.ids is not None
+                return self._delete_rows(statement, self._entities(statement, rows.ids))
+            case _:
+                assert_never(statement.verb)
+
+    def _insert_rows(self, statement: tq.MatchedStatement, rows: MatchedRows) -> StatementCounts:
+        table = self.overlay.table(statement.table_key)
+        new = insert_matched(
+            statement, table.declared, rows, self._values, new_id=self._mutation.new_id
+        )
+        ids = joined(*new.column(ID_COLUMN).chunks)
+        present = self._pinned.existing(statement.table_key, ids)
+        if statement.verb is tq.MatchedVerb.INSERT:
+            taken = joined(without(present, table.known), ids.filter(pc.is_in(ids, table.ids)))
+            for row_id in taken[:1].to_pylist():
+                require_new(statement.table_key, row_id, taken=True)
+        table.put(new, pinned=present)
+        return self._counts(statement.verb.value, statement, new.num_rows)
+
+    def _update_rows(self, statement: tq.MatchedStatement, rows: MatchedRows) -> StatementCounts:
+        assert rows.ids is not None
+        matches = self._entities(statement, rows.ids)
+        if matches.count < rows.count:
+            raise InvalidInputError(
+                f"update {statement.type}: {rows.count - matches.count:,} of the matched entities "
+                "are deleted by an earlier statement of the mutation",
+                next_step="Update entities before others are deleted, or leave them out.",
+            )
+        if matches.count:
+            table = self.overlay.table(statement.table_key)
+            old = self._whole_rows(statement, matches)
+            new = update_matched(statement, table.declared, old, rows, self._values)
+            table.put(new, pinned=matches.ids)
+        return self._counts("update", statement, matches.count)
+
+    def _entities(self, statement: tq.MatchedStatement, ids: pa.StringArray) -> _Matches:
+        """The entities with these ids as earlier statements left them."""
+        table = self.overlay.table(statement.table_key)
+        pinned_ids: list[pa.StringArray] = [NO_IDS]
+        addresses: list[np.ndarray] = [np.empty(0, np.uint64)]
+        for rows, places in self._pinned.having_ids(statement.table_key, without(ids, table.known)):
+            pinned_ids.append(rows)
+            addresses.append(places)
+        return _Matches(
+            ids=joined(*pinned_ids),
+            addresses=np.concatenate(addresses),
+            changed=table.rows.filter(pc.is_in(table.rows.column(ID_COLUMN), ids)),
+        )
+
     def _delete(self, statement: tq.DeleteStatement) -> StatementCounts:
-        matches = self._matches(statement, "delete")
+        return self._delete_rows(statement, self._matches(statement, "delete"))
+
+    def _delete_rows(
+        self, statement: tq.DeleteStatement | tq.MatchedStatement, matches: _Matches
+    ) -> StatementCounts:
         table = self.overlay.table(statement.table_key)
         table.remove(matches.all_ids, pinned=matches.ids)
         counts = self._counts("delete", statement, matches.count)
@@ -346,7 +507,9 @@ class StatementRun:
         )
         return replace(counts, edges=counts.edges + cascaded)
 
-    def _cascade(self, statement: tq.DeleteStatement, edge_type: str, nodes: _Matches) -> int:
+    def _cascade(
+        self, statement: tq.DeleteStatement | tq.MatchedStatement, edge_type: str, nodes: _Matches
+    ) -> int:
         """Delete the edges of one type at deleted nodes; how many there were."""
         edge = self._catalog.edges[edge_type]
         ends = {SOURCE_COLUMN: edge.source.only, TARGET_COLUMN: edge.target.only}
@@ -359,9 +522,9 @@ class StatementRun:
         for ids in self._pinned.edges_at(key, columns, deleted_ids):
             visible = without(ids, table.known)
             count += len(visible)
-            if count <= overlay.ROWS_MAX:
+            if count <= self.overlay.limits.rows:
                 visible_ids.append(visible)
-        require_rows(count, what=f"delete {statement.type} with its {edge_type} edges")
+        self.overlay.require_rows(count, what=f"delete {statement.type} with its {edge_type} edges")
         pinned = joined(*visible_ids)
         changed = table.rows.filter(touching(table.rows, columns, deleted_ids))
         ids = joined(pinned, *changed.column(ID_COLUMN).chunks)
@@ -383,10 +546,10 @@ class StatementRun:
                 numbered = numbered.filter(pc.invert(taken))
             matching_rows = self._values.matching(numbered, condition, own)
             count += matching_rows.num_rows
-            if count <= overlay.ROWS_MAX:
+            if count <= self.overlay.limits.rows:
                 ids.append(joined(*matching_rows.column(ID_COLUMN).chunks))
                 addresses.append(matching_rows.column(_ADDRESS).to_numpy())
-        require_rows(count, what=f"{verb} {own}")
+        self.overlay.require_rows(count, what=f"{verb} {own}")
         return _Matches(
             ids=joined(*ids),
             addresses=np.concatenate(addresses),

@@ -400,10 +400,38 @@ Statement: TypeAlias = Insert | Update | Delete
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MatchedUpdate:
+    """`update $variable set { ... }` after a `match`."""
+
+    variable: Name
+    assignments: tuple[Assignment, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatchedDelete:
+    """`delete $variable, $variable` after a `match`."""
+
+    variables: tuple[Name, ...]
+    span: Span
+
+
+MatchedStatement: TypeAlias = Insert | MatchedUpdate | MatchedDelete
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WriteBody:
     """The statements of a mutation, in order."""
 
     statements: tuple[Statement, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatchedWriteBody:
+    """`match` and the statements that are applied to its rows, in order."""
+
+    clauses: tuple[Clause, ...]
+    statements: tuple[MatchedStatement, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -436,7 +464,7 @@ class QueryDeclaration:
     name: Name
     parameters: tuple[ParameterDeclaration, ...]
     annotations: tuple[Annotation, ...]
-    body: ReadBody | WriteBody
+    body: ReadBody | WriteBody | MatchedWriteBody
     is_adhoc: bool = False
 
 

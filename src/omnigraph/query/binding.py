@@ -369,6 +369,9 @@ def _expressions(body: tq.TypedRead | tq.TypedWrite) -> list[ex.Expression]:
 
 
 def _expressions_of_statement(statement: tq.TypedStatement) -> list[ex.Expression]:
+    if isinstance(statement, tq.MatchedStatement):
+        values = [assignment.value for assignment in statement.assignments]
+        return [*values, *_expressions(statement.read)]
     assigned = [] if isinstance(statement, tq.DeleteStatement) else [*statement.assignments]
     values = [assignment.value for assignment in assigned]
     return values if isinstance(statement, tq.InsertStatement) else [*values, statement.condition]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, assert_never
 
 from omnigraph.errors import QueryInvalidError
 from omnigraph.language.diagnostics import Diagnostic, Severity, Suggestions
@@ -29,7 +29,7 @@ from omnigraph.query.checks.results import (
     expand_projections,
 )
 from omnigraph.query.checks.scope import Findings, Scope
-from omnigraph.query.checks.writes import check_statement
+from omnigraph.query.checks.writes import check_matched_write, check_statement
 from omnigraph.query.diagnostics import Rule
 from omnigraph.query.parser import parse_queries
 from omnigraph.query.types import BLOB
@@ -99,10 +99,15 @@ def _check_query(
         is_adhoc=declaration.is_adhoc,
     )
     body: tq.TypedRead | tq.TypedWrite | None
-    if isinstance(declaration.body, ast.ReadBody):
-        body = _check_read(declaration.body, scope)
-    else:
-        body = _check_write(declaration.body, scope)
+    match declaration.body:
+        case ast.ReadBody():
+            body = _check_read(declaration.body, scope)
+        case ast.WriteBody():
+            body = _check_write(declaration.body, scope)
+        case ast.MatchedWriteBody():
+            body = check_matched_write(declaration.body, scope)
+        case _:
+            assert_never(declaration.body)
     typed_parameters = tuple(
         parameter for parameter in parameters.values() if parameter is not None
     )
@@ -265,7 +270,7 @@ def _writes(body: tq.TypedRead | tq.TypedWrite) -> Iterator[str]:
         return
     for statement in body.statements:
         yield statement.table_key
-        if isinstance(statement, tq.DeleteStatement):
+        if isinstance(statement, tq.DeleteStatement | tq.MatchedStatement):
             yield from map(edge_table_key, statement.incident)
 
 
@@ -275,6 +280,9 @@ def _reads(body: tq.TypedRead | tq.TypedWrite, catalog: ct.Catalog) -> Iterator[
             yield from _block_reads(block)
         return
     for statement in body.statements:
+        if isinstance(statement, tq.MatchedStatement):
+            for block in statement.read.blocks:
+                yield from _block_reads(block)
         edge = catalog.edges.get(statement.type)
         if edge is not None and statement.table_key == edge_table_key(statement.type):
             yield from map(node_table_key, (*edge.source.names, *edge.target.names))

@@ -122,7 +122,9 @@ def _item_starts(parsed: ast.QueryFile, tokens: Sequence[Lexeme]) -> frozenset[i
     return frozenset(starts)
 
 
-def _item_offsets(body: ast.ReadBody | ast.WriteBody) -> Iterator[int]:
+def _item_offsets(body: ast.ReadBody | ast.WriteBody | ast.MatchedWriteBody) -> Iterator[int]:
+    if isinstance(body, ast.MatchedWriteBody):
+        yield from _clause_offsets(body.clauses)
     if isinstance(body, ast.ReadBody):
         yield from _clause_offsets(body.clauses)
         for projection in body.projections:
@@ -134,7 +136,7 @@ def _item_offsets(body: ast.ReadBody | ast.WriteBody) -> Iterator[int]:
         return
     for statement in body.statements:
         yield statement.span.offset
-        if not isinstance(statement, ast.Delete):
+        if not isinstance(statement, ast.Delete | ast.MatchedDelete):
             yield from (assignment.name.span.offset for assignment in statement.assignments)
 
 

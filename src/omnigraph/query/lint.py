@@ -157,7 +157,8 @@ def _advice(checked: CheckedQuery, catalog: ct.Catalog) -> Iterator[Diagnostic]:
                 f"`${parameter.name.text}` is never used",
                 "remove it, or use it",
             )
-    if checked.typed.is_mutation and not declaration.parameters and not declaration.is_adhoc:
+    is_constant = not declaration.parameters and not declaration.is_adhoc
+    if is_constant and isinstance(declaration.body, ast.WriteBody):
         yield warning(
             Rule.CONSTANT_MUTATION,
             declaration.name.span,
@@ -173,7 +174,7 @@ def _advice(checked: CheckedQuery, catalog: ct.Catalog) -> Iterator[Diagnostic]:
         )
 
 
-def _variables_in(body: ast.ReadBody | ast.WriteBody) -> frozenset[str]:
+def _variables_in(body: ast.ReadBody | ast.WriteBody | ast.MatchedWriteBody) -> frozenset[str]:
     """The variables that expressions of a body use; iterative, without recursion."""
     variables: set[str] = set()
     pending: list[object] = [body]
@@ -195,14 +196,14 @@ def _unset_properties(
     updates: dict[str, tuple[ast.Name, set[str]]] = {}
     places: dict[str, int] = {}
     for query in checked_queries:
-        if query.typed is None or isinstance(query.declaration.body, ast.ReadBody):
+        if query.typed is None or not isinstance(query.declaration.body, ast.WriteBody):
             continue
         plan = plan_query(query.typed, catalog)
         assert isinstance(plan, Mutation)
         for statement, typed_statement in zip(
             query.declaration.body.statements, plan.statements, strict=True
         ):
-            if isinstance(typed_statement, UpdateStatement):
+            if isinstance(typed_statement, UpdateStatement) and isinstance(statement, ast.Update):
                 key = typed_statement.table_key
                 place, names = updates.setdefault(key, (statement.type, set()))
                 names |= {assignment.property for assignment in typed_statement.assignments}

@@ -269,6 +269,34 @@ class TreeBuilder(_Expressions):
     def write(self, items: list[Any]) -> ast.WriteBody:
         return ast.WriteBody(statements=tuple(items))
 
+    def write_rows(self, items: list[Any]) -> ast.MatchedWriteBody:
+        brace = next(
+            position
+            for position, item in enumerate(items)
+            if isinstance(item, Token) and item.type == "RBRACE"
+        )
+        clauses, statements = items[2:brace], items[brace + 1 :]
+        return ast.MatchedWriteBody(clauses=tuple(clauses), statements=tuple(statements))
+
+    def row_statement(self, items: list[Any]) -> ast.MatchedStatement:
+        only: ast.MatchedStatement = items[0]
+        return only
+
+    def row_update(self, items: list[Any]) -> ast.MatchedUpdate:
+        return ast.MatchedUpdate(
+            variable=_name(items[1]),
+            assignments=tuple(item for item in items if isinstance(item, ast.Assignment)),
+            span=_between(items[0], items[-1]),
+        )
+
+    def row_delete(self, items: list[Any]) -> ast.MatchedDelete:
+        return ast.MatchedDelete(
+            variables=tuple(
+                _name(item) for item in items if isinstance(item, Token) and item.type == "VARIABLE"
+            ),
+            span=_between(items[0], items[-1]),
+        )
+
     def clause(self, items: list[Any]) -> ast.Clause:
         only: ast.Clause = items[0]
         return only

@@ -236,6 +236,8 @@ class Mutation:
     """The statements of a mutation, in order, as one commit."""
 
     statements: tuple[tq.TypedStatement, ...]
+    reads: tuple[Plan | None, ...]
+    """How the rows of each statement are read; None for a statement without a match."""
 
 
 def variables_bound(plan: Plan) -> frozenset[str]:  # noqa: PLR0911 - one per kind

@@ -27,8 +27,15 @@ Note: TypeAlias = Callable[[lp.Plan], str]
 def explain(plan: lp.Plan | lp.Mutation, *, note: Note = lambda _: "") -> str:
     """The text of a plan, ending with a line break."""
     if isinstance(plan, lp.Mutation):
-        return "".join(f"{_statement(statement)}\n" for statement in plan.statements)
+        return "".join(f"{line}\n" for line in _mutation_lines(plan, note))
     return "".join(f"{line}\n" for line in _lines(plan, note, depth=0))
+
+
+def _mutation_lines(mutation: lp.Mutation, note: Note) -> Iterator[str]:
+    for statement, read in zip(mutation.statements, mutation.reads, strict=True):
+        yield _statement(statement)
+        if read is not None:
+            yield from _lines(read, note, depth=1)
 
 
 def _lines(plan: lp.Plan, note: Note, *, depth: int) -> Iterator[str]:
@@ -162,6 +169,8 @@ def _statement(statement: tq.TypedStatement) -> str:
         case tq.DeleteStatement():
             cascade = f" with {', '.join(statement.incident)}" if statement.incident else ""
             return f"delete {statement.table_key} where {text_of(statement.condition)}{cascade}"
+        case tq.MatchedStatement():
+            return f"{statement.verb} {statement.table_key} for each row of"
         case _:
             assert_never(statement)
 

@@ -328,6 +328,8 @@ def fold_statement(statement: tq.TypedStatement) -> tq.TypedStatement:
             )
         case tq.DeleteStatement():
             return replace(statement, condition=fold(statement.condition))
+        case tq.MatchedStatement():
+            return replace(statement, assignments=_assignments(statement.assignments))
         case _:
             assert_never(statement)
 
@@ -370,9 +372,21 @@ def plan_query(
     if isinstance(query.body, tq.TypedWrite):
         statements = query.body.statements
         return Mutation(
-            statements=tuple(map(fold_statement, statements)) if steps.folding else statements
+            statements=tuple(map(fold_statement, statements)) if steps.folding else statements,
+            reads=tuple(
+                _plan_read(statement.read, catalog, steps=steps, sizes=sizes)
+                if isinstance(statement, tq.MatchedStatement)
+                else None
+                for statement in statements
+            ),
         )
-    body = _fold_body(query.body) if steps.folding else query.body
+    return _plan_read(query.body, catalog, steps=steps, sizes=sizes)
+
+
+def _plan_read(
+    read: tq.TypedRead, catalog: Catalog, *, steps: Steps, sizes: Mapping[str, int] | None
+) -> Plan:
+    body = _fold_body(read) if steps.folding else read
     if steps.merging:
         body = replace(
             body,

@@ -39,6 +39,7 @@ _NEVER_OPERANDS: Final = frozenset(
     {*_NEVER_EDGES, *_OPERATOR_WORDS, "null", "true", "false", "where", "return"}
 )
 _OPERAND_ENDS: Final = frozenset({"VARIABLE", "NUMBER", "STRING", "RPAR", "RSQB", "RBRACE"})
+_STATEMENTS: Final = frozenset({"insert", "upsert", "update", "delete"})
 _COMPARISONS: Final = frozenset(
     {"EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL"}
 )
@@ -173,6 +174,10 @@ def _stands_between_ends(tokens: Sequence[Token], index: int, parameters: frozen
         return False
     if _value(tokens, index - 2) == "limit" or (word in _OPERATOR_WORDS and left in parameters):
         return False
+    if word in _STATEMENTS and (
+        _value(tokens, index - 2) == "delete" or _kind(tokens, index - 2) == "COMMA"
+    ):
+        return False  # `delete $a update $b set ...`
     if _kind(tokens, index + 1) == _VARIABLE:
         # Only a value has a property: `$given contains $p.name` is a condition.
         return word not in _OPERATOR_WORDS or _kind(tokens, index + 2) != "DOT"

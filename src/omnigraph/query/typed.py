@@ -191,7 +191,34 @@ class DeleteStatement:
     incident: tuple[str, ...]
 
 
-TypedStatement: TypeAlias = InsertStatement | UpdateStatement | DeleteStatement
+class MatchedVerb(enum.StrEnum):
+    """What a statement does with every row of a match."""
+
+    INSERT = "insert"
+    UPSERT = "upsert"
+    UPDATE = "update"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatchedStatement:
+    """A statement for every row of a match.
+
+    `read` gives the values of `columns`, after the id of the entity for an update or a deletion.
+    `assignments` are the values that are known before the run. A deletion of nodes deletes the
+    edges of `incident` at them, too.
+    """
+
+    verb: MatchedVerb
+    table_key: str
+    type: str
+    read: TypedRead
+    columns: tuple[str, ...] = ()
+    assignments: tuple[TypedAssignment, ...] = ()
+    incident: tuple[str, ...] = ()
+
+
+TypedStatement: TypeAlias = InsertStatement | UpdateStatement | DeleteStatement | MatchedStatement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

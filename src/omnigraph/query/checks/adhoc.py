@@ -96,7 +96,7 @@ def _vector_names(queries: Iterable[ast.QueryDeclaration]) -> frozenset[str]:
     )
 
 
-def _nodes(body: ast.ReadBody | ast.WriteBody) -> Iterable[object]:
+def _nodes(body: ast.ReadBody | ast.WriteBody | ast.MatchedWriteBody) -> Iterable[object]:
     """Every node of a tree; iterative, without recursion."""
     pending: list[Any] = [body]
     while pending:

@@ -1,4 +1,4 @@
-"""The statements of a mutation.
+"""The statements of a mutation, on their own or for every row of a match.
 
 Invariant: a valid statement assigns every required property once, with a value that can be stored.
 Rules about existing rows are checked by the run.
@@ -6,9 +6,10 @@ Rules about existing rows are checked by the run.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, assert_never
 
 from omnigraph.names import (
     ID_COLUMN,
@@ -19,12 +20,14 @@ from omnigraph.names import (
 )
 from omnigraph.query import ast
 from omnigraph.query import typed as tq
-from omnigraph.query.checks.infer import infer_condition, infer_value, unknown_property
+from omnigraph.query.binding import is_known
+from omnigraph.query.checks.infer import infer_condition, infer_value, look_up, unknown_property
 from omnigraph.query.checks.literals import fit
+from omnigraph.query.checks.pattern import CheckedBlock, SubPatternChecks, check_block
 from omnigraph.query.checks.scope import ExpressionContext, Scope
 from omnigraph.query.diagnostics import Rule
-from omnigraph.query.expressions import Expression
-from omnigraph.query.types import STRING
+from omnigraph.query.expressions import Aggregate, Constant, Expression
+from omnigraph.query.types import BOOL, STRING, EdgeOf, NodeOf, NullType, PathOf
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, PropertyType
 
 FROM: Final = "from"
@@ -190,7 +193,10 @@ def _no_slot(name: ast.Name, slots: dict[str, _Slot], scope: Scope) -> None:
 
 
 def _assign(assignment: ast.Assignment, slot: _Slot, scope: Scope) -> Expression | None:
-    value = infer_value(assignment.value, scope, ExpressionContext.VALUE)
+    # Variables are those of a match: what can be returned of them can be assigned.
+    is_literal = isinstance(assignment.value, ast.NullLiteral) or not scope.variables
+    place = ExpressionContext.VALUE if is_literal else ExpressionContext.RESULT
+    value = infer_value(_id_of_end(assignment.value, slot, scope), scope, place)
     if value is None:
         return None
     return fit(
@@ -241,3 +247,207 @@ def _missing(own: NodeType | EdgeType, assigned_names: set[str]) -> Iterator[str
         embedded = prop.embed is not None and prop.embed.source in assigned_names
         if not prop.nullable and not embedded and prop.name not in assigned_names:
             yield prop.name
+
+
+def _id_of_end(value: ast.Expression, slot: _Slot, scope: Scope) -> ast.Expression:
+    """The id of a node that is given as the end of an edge: `from: $p`."""
+    if slot.column not in (SOURCE_COLUMN, TARGET_COLUMN) or not isinstance(value, ast.VariableUse):
+        return value
+    bound = scope.variables.get(value.name.text)
+    if bound is None or not isinstance(bound.type, NodeOf):
+        return value
+    assert isinstance(scope.own, EdgeType)
+    end = scope.own.source if slot.column == SOURCE_COLUMN else scope.own.target
+    if not set(bound.type.types) <= set(end.names):
+        scope.findings.error(
+            Rule.VALUE_TYPE,
+            value.span,
+            f"`${value.name.text}` is {bound.shown}, expected {' or '.join(end.names)}",
+        )
+    return ast.PropertyUse(
+        variable=value.name, property=replace(value.name, text=ID_COLUMN), span=value.span
+    )
+
+
+def check_matched_write(body: ast.MatchedWriteBody, scope: Scope) -> tq.TypedWrite | None:
+    """The statements for every row of a match, or None after a finding.
+
+    Every statement reads the same pattern, so what may be written in `return` may be assigned:
+    functions, sub-patterns, and aggregates, which make one row of each group.
+    """
+    numbers = itertools.count(1)
+    checked = check_block(body.clauses, scope, numbers)
+    checked_statements = [
+        typed
+        for statement in body.statements
+        for typed in _check_matched(statement, checked, numbers)
+    ]
+    statements = tuple(statement for statement in checked_statements if statement is not None)
+    if len(statements) < len(checked_statements):
+        return None
+    return tq.TypedWrite(statements=statements)
+
+
+def _check_matched(
+    statement: ast.MatchedStatement, checked: CheckedBlock, numbers: Iterator[int]
+) -> Iterator[tq.MatchedStatement | None]:
+    match statement:
+        case ast.Insert():
+            own = _own_type(statement.type, checked.scope)
+            yield None if own is None else _check_insert(statement, own, checked, numbers)
+        case ast.MatchedUpdate():
+            own = _variable_type(statement.variable, checked.scope)
+            yield None if own is None else _check_update(statement, own, checked, numbers)
+        case ast.MatchedDelete():
+            for variable in statement.variables:
+                own = _variable_type(variable, checked.scope)
+                yield None if own is None else _check_delete(variable, own, checked)
+        case _:
+            assert_never(statement)
+
+
+def _variable_type(variable: ast.Name, scope: Scope) -> NodeType | EdgeType | None:
+    """The type whose entities a variable is bound to."""
+    bound = look_up(variable, scope)
+    if bound is None:
+        return None
+    match bound.type:
+        case NodeOf(types=(only,)):
+            return scope.catalog.nodes[only]
+        case EdgeOf(type=only):
+            return scope.catalog.edges[only]
+        case _:
+            scope.findings.error(
+                Rule.VALUE_TYPE,
+                variable.span,
+                f"`${variable.text}` is {bound.shown}; a statement changes entities of one type",
+                "bind the variable to one node type, or name the edge: `$a $e: knows $b`",
+            )
+            return None
+
+
+def _check_delete(
+    variable: ast.Name, own: NodeType | EdgeType, checked: CheckedBlock
+) -> tq.MatchedStatement:
+    return tq.MatchedStatement(
+        verb=tq.MatchedVerb.DELETE,
+        table_key=_table_key(own),
+        type=own.name,
+        read=_read_of(checked, [_id_projection(variable, checked.scope)]),
+        incident=incident_edges(own, checked.scope.catalog),
+    )
+
+
+def _check_update(
+    statement: ast.MatchedUpdate,
+    own: NodeType | EdgeType,
+    checked: CheckedBlock,
+    numbers: Iterator[int],
+) -> tq.MatchedStatement | None:
+    if not statement.assignments:
+        checked.scope.findings.error(
+            Rule.EMPTY_ASSIGNMENT, statement.span, "this update sets no properties"
+        )
+        return None
+    sub_patterns = SubPatternChecks(numbers)
+    scope = replace(checked.scope, own=own, sub_patterns=sub_patterns)
+    assignments = _assignments(statement.assignments, _slots(own), scope, updating=True)
+    if assignments is None:
+        return None
+    return _statement_of(
+        tq.MatchedVerb.UPDATE,
+        own,
+        assignments,
+        checked,
+        sub_patterns,
+        first=[_id_projection(statement.variable, checked.scope)],
+    )
+
+
+def _check_insert(
+    statement: ast.Insert,
+    own: NodeType | EdgeType,
+    checked: CheckedBlock,
+    numbers: Iterator[int],
+) -> tq.MatchedStatement | None:
+    sub_patterns = SubPatternChecks(numbers)
+    scope = replace(checked.scope, sub_patterns=sub_patterns)
+    typed = _insert(statement, own, replace(scope, own=own))
+    if typed is None:
+        return None
+    verb = tq.MatchedVerb.UPSERT if statement.replacing else tq.MatchedVerb.INSERT
+    return _statement_of(verb, own, typed.assignments, checked, sub_patterns, first=[])
+
+
+def _statement_of(
+    verb: tq.MatchedVerb,
+    own: NodeType | EdgeType,
+    assignments: tuple[tq.TypedAssignment, ...],
+    checked: CheckedBlock,
+    sub_patterns: SubPatternChecks,
+    *,
+    first: list[tq.TypedProjection],
+) -> tq.MatchedStatement:
+    computed = [assignment for assignment in assignments if not is_known(assignment.value)]
+    projections = [*first, *map(_projection, computed)]
+    return tq.MatchedStatement(
+        verb=verb,
+        table_key=_table_key(own),
+        type=own.name,
+        read=_read_of(
+            checked,
+            projections or [_ONE],
+            distinct=verb is not tq.MatchedVerb.INSERT,
+            sub_patterns=sub_patterns,
+        ),
+        columns=tuple(assignment.property for assignment in computed),
+        assignments=tuple(assignment for assignment in assignments if is_known(assignment.value)),
+    )
+
+
+_ONE: Final = tq.TypedProjection(
+    column=tq.Column(name="one", type=BOOL, nullable=False),
+    expression=Constant(value=True, type=BOOL),
+)
+"""What is read of a match whose rows are only counted."""
+
+
+def _projection(assignment: tq.TypedAssignment) -> tq.TypedProjection:
+    value = assignment.value
+    assert not isinstance(value.type, PathOf | NullType)
+    column = tq.Column(name=assignment.property, type=value.type, nullable=value.nullable)
+    return tq.TypedProjection(column=column, expression=value)
+
+
+def _id_projection(variable: ast.Name, scope: Scope) -> tq.TypedProjection:
+    use = ast.PropertyUse(
+        variable=variable, property=replace(variable, text=ID_COLUMN), span=variable.span
+    )
+    expression = infer_value(use, scope, ExpressionContext.RESULT)
+    assert expression is not None, "every entity has an id"
+    column = tq.Column(name=_MATCHED_ID, type=STRING, nullable=expression.nullable)
+    return tq.TypedProjection(column=column, expression=expression)
+
+
+_MATCHED_ID: Final = "#id"  # no property has this name
+
+
+def _read_of(
+    checked: CheckedBlock,
+    projections: list[tq.TypedProjection],
+    *,
+    distinct: bool = True,
+    sub_patterns: SubPatternChecks | None = None,
+) -> tq.TypedRead:
+    grouped = any(isinstance(projection.expression, Aggregate) for projection in projections)
+    return tq.TypedRead(
+        block=checked.block,
+        projections=tuple(projections),
+        distinct=distinct and not grouped,
+        grouped=grouped,
+        ranking=None,
+        order=(),
+        limit=None,
+        offset=None,
+        sub_patterns=() if sub_patterns is None else sub_patterns.checked,
+    )

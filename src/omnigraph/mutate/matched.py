@@ -1,0 +1,125 @@
+"""Reads the rows of a match that the statements of a mutation are applied to.
+
+Invariants:
+- All matches are read from the pinned snapshot, before any statement changes anything.
+- A row whose entity is null, because only an optional pattern binds it, changes nothing.
+- Rows that give one entity different values are refused: neither of them is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.engine.query import run_query
+from omnigraph.engine.run import Limits
+from omnigraph.errors import InvalidInputError
+from omnigraph.mutate.overlay import OverlayLimits
+from omnigraph.query import typed as tq
+from omnigraph.runner.memory import half_of_this_machine
+from omnigraph.storage.refs.kept import gone_if_removed
+
+if TYPE_CHECKING:
+    from omnigraph.query.binding import BoundParameters
+    from omnigraph.query.plan import Plan
+    from omnigraph.schema.catalog import Catalog
+    from omnigraph.storage.objects.location import Root
+    from omnigraph.storage.snapshot import Snapshot
+
+MATCHED_LIMITS: Final = OverlayLimits(
+    rows=2_000_000,
+    bytes=512 << 20,
+    next_step="Narrow the match, for example by ranges of a key, and run it for each range.",
+)
+"""What a mutation may hold of matches; the id is all it holds of a row to delete."""
+_NAMED_MAX: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatchedRows:
+    """The rows of one statement: the ids of entities if it has any, and values by property."""
+
+    ids: pa.StringArray | None
+    values: Mapping[str, pa.ChunkedArray] = field(repr=False)
+    count: int
+    """How many rows there are."""
+
+
+def read_matches(
+    statements: Iterable[tq.TypedStatement],
+    reads: Iterable[Plan | None],
+    *,
+    root: Root,
+    snapshot: Snapshot,
+    catalog: Catalog,
+    parameters: BoundParameters,
+) -> dict[int, MatchedRows]:
+    """The rows of every statement that has a match, by the position of the statement.
+
+    Raises:
+        InvalidInputError: there are too many rows, or they give one entity different values.
+        QueryFailedError: a value cannot be computed.
+    """
+    matches: dict[int, MatchedRows] = {}
+    for position, (statement, plan) in enumerate(zip(statements, reads, strict=True)):
+        if plan is None:
+            continue
+        assert isinstance(statement, tq.MatchedStatement)
+        with gone_if_removed(root, *snapshot.tables.values()):
+            answer = run_query(
+                plan,
+                root=root,
+                snapshot=snapshot,
+                catalog=catalog,
+                parameters=parameters,
+                limits=Limits(memory_bytes=half_of_this_machine()),
+            )
+            rows = pa.Table.from_batches(_limit(answer.batches(), statement), answer.schema)
+        matches[position] = _rows_of(statement, rows)
+    return matches
+
+
+def _limit(
+    batches: Iterable[pa.RecordBatch], statement: tq.MatchedStatement
+) -> Iterable[pa.RecordBatch]:
+    rows = size = 0
+    for batch in batches:
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows > MATCHED_LIMITS.rows or size > MATCHED_LIMITS.bytes:
+            raise InvalidInputError(
+                f"{statement.verb} {statement.type} matches more than {MATCHED_LIMITS.rows:,} rows "
+                f"or {MATCHED_LIMITS.bytes >> 20} MiB of values",
+                next_step=MATCHED_LIMITS.next_step,
+            )
+        yield batch
+
+
+def _rows_of(statement: tq.MatchedStatement, rows: pa.Table) -> MatchedRows:
+    names = rows.column_names
+    if statement.verb in (tq.MatchedVerb.UPDATE, tq.MatchedVerb.DELETE):
+        rows = rows.filter(pc.is_valid(rows.column(0)))
+        ids = rows.column(0).combine_chunks()
+        _require_one_row_each(statement, ids)
+        values = dict(zip(statement.columns, rows.columns[1:], strict=True))
+        return MatchedRows(ids=ids, values=values, count=len(ids))
+    given = rows.columns if statement.columns else []
+    assert len(given) == len(statement.columns), names
+    values = dict(zip(statement.columns, given, strict=True))
+    return MatchedRows(ids=None, values=values, count=rows.num_rows)
+
+
+def _require_one_row_each(statement: tq.MatchedStatement, ids: pa.StringArray) -> None:
+    counts = pc.value_counts(ids)
+    repeated = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
+    if len(repeated):
+        listed = ", ".join(repr(entity_id) for entity_id in repeated[:_NAMED_MAX].to_pylist())
+        raise InvalidInputError(
+            f"update {statement.type}: the match gives different values for {len(repeated):,} "
+            f"of its entities: {listed}",
+            next_step="Give one value for all rows of an entity, for example with `max(...)`.",
+        )

@@ -1,0 +1,157 @@
+"""Mutations of what a match finds: what they change, what they refuse, and what a dry run shows."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+import omnigraph
+from omnigraph.errors import InvalidInputError, QueryInvalidError, ValidationFailedError
+from omnigraph.graph import Graph
+from omnigraph.mutate import matched
+from omnigraph.mutate.overlay import OverlayLimits
+from tests.cli import commands
+
+pytestmark = pytest.mark.unit
+
+SCHEMA = """
+node Person { name: String @key  age: I32?  degree: I64?  town: String? }
+node Tag { word: String @key }
+edge Knows: Person -> Person { since: I32? }
+edge Has: Person -> Tag
+"""
+
+
+@pytest.fixture
+def graph(graph_root: str) -> Graph:
+    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    people = [("ann", 1, "x"), ("bob", 2, "x"), ("cat", 3, "y"), ("dan", None, None)]
+    knows = [("ann", "bob"), ("ann", "cat"), ("bob", "cat")]
+    graph.write(
+        {
+            "Person": [{"name": name, "age": age, "town": town} for name, age, town in people],
+            "Knows": [{"src": src, "dst": dst} for src, dst in knows],
+            "Tag": [{"word": "t"}],
+        }
+    )
+    return graph
+
+
+def people(graph: Graph, column: str) -> dict[str, Any]:
+    rows = graph.scan("Person").read_all().to_pylist()
+    return {row["name"]: row[column] for row in rows}
+
+
+def run(graph: Graph, body: str, **parameters: object) -> Any:
+    declared = ", ".join(f"${name}: String" for name in parameters)
+    return graph.mutate(f"query q({declared}) {{ {body} }}", parameters)
+
+
+def test_aggregates_of_a_match_are_written_back(graph: Graph) -> None:
+    run(graph, "match { $p: Person  $p knows $q } update $p set { degree: count($q) }")
+
+    assert people(graph, "degree") == {"ann": 2, "bob": 1, "cat": None, "dan": None}
+
+
+def test_edges_are_inserted_between_matched_nodes(graph: Graph) -> None:
+    run(
+        graph,
+        "match { $p: Person  $p.town = $in  $t: Tag } insert Has { from: $p, to: $t }",
+        **{"in": "x"},
+    )
+
+    pairs = [(row["src"], row["dst"]) for row in graph.scan("Has").read_all().to_pylist()]
+    assert sorted(pairs) == [("ann", "t"), ("bob", "t")]
+
+
+def test_a_deletion_takes_edges_with_it_and_is_one_commit(graph: Graph) -> None:
+    before = len(graph.commits())
+    result = run(graph, "match { $p: Person  $p knows $q } delete $p, $q")
+
+    assert (result.statements[0].nodes, result.statements[1].nodes) == (2, 1)
+    assert people(graph, "age") == {"dan": None}
+    assert graph.count("Knows") == 0
+    assert len(graph.commits()) == before + 1
+
+
+def test_every_value_is_that_of_the_state_before(graph: Graph) -> None:
+    run(
+        graph,
+        'match { $p: Person {name: "ann"}  $q: Person {name: "bob"} }'
+        " update $p set { age: $q.age } update $q set { age: $p.age }",
+    )
+
+    assert people(graph, "age") == {"ann": 2, "bob": 1, "cat": 3, "dan": None}
+
+
+def test_different_values_for_one_entity_are_refused(graph: Graph) -> None:
+    with pytest.raises(InvalidInputError, match="different values for 1 of its entities: 'ann'"):
+        run(graph, "match { $p: Person  $p knows $q } update $p set { age: $q.age }")
+    with pytest.raises(ValidationFailedError, match="several rows of the match make it"):
+        run(graph, 'match { $p: Person } insert Tag { word: "one" }')
+    with pytest.raises(ValidationFailedError, match="already exists"):
+        run(graph, 'match { $p: Person {name: "ann"} } insert Tag { word: "t" }')
+    with pytest.raises(InvalidInputError, match="deleted by an earlier statement"):
+        run(graph, "match { $p: Person } delete $p update $p set { age: 1 }")
+
+    assert people(graph, "age") == {"ann": 1, "bob": 2, "cat": 3, "dan": None}
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("match { $p: Person } delete $z", r"`\$z` is neither bound nor a parameter"),
+        ("match { $p: Person } insert Tag { word: $p.age }", "`word` is String, found I32"),
+        ("match { $p: Person } update $p set { name: $p.town }", "it is part of the key"),
+        ("match { $p: Person } update $p set { }", "sets no properties"),
+        (
+            "match { $p: Person  $p knows{1,2} $q as $w } delete $w",
+            "changes entities of one type",
+        ),
+        (
+            "match { $p: Person  $t: Tag } insert Has { from: $t, to: $t }",
+            r"`\$t` is Tag, expected Person",
+        ),
+        ("match { $p: Person } update Person set { age: 1 } where true", "expected"),
+    ],
+)
+def test_errors_are_found_before_anything_runs(graph: Graph, body: str, message: str) -> None:
+    with pytest.raises(QueryInvalidError, match=message):
+        run(graph, body)
+
+
+def test_a_dry_run_shows_samples_and_writes_nothing(graph: Graph) -> None:
+    head = graph.snapshot().commit_id
+    text = "query q() { match { $p: Person  $p.age > 1 } update $p set { age: $p.age * 10 } }"
+    preview = graph.mutate(text, dry_run=True)
+
+    assert graph.snapshot().commit_id == head
+    assert {sample.id: sample.words for sample in preview.samples} == {
+        "bob": "update age: 2 -> 20",
+        "cat": "update age: 3 -> 30",
+    }
+    shown = commands.omnigraph(
+        *("mutate", graph.root, "-e", "query q() { match { $p: Person } delete $p }", "--dry-run")
+    )
+    assert re.search(r"node:Person +ann +delete", shown.stdout)
+    assert re.search(r"edge:Knows +\w+ +delete ann -> bob", shown.stdout)
+
+
+def test_more_than_one_mutation_may_hold_is_refused(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = OverlayLimits(rows=3, bytes=1 << 20, next_step="Narrow the match.")
+    monkeypatch.setattr(matched, "MATCHED_LIMITS", limits)
+
+    with pytest.raises(InvalidInputError, match="delete Person matches more than 3 rows"):
+        run(graph, "match { $p: Person } delete $p")
+    assert graph.count("Person") == 4
+
+
+def test_a_plan_shows_how_a_match_is_read(graph: Graph) -> None:
+    plan = graph.explain("query q() { match { $p: Person  $p.age > 3 } delete $p }")
+
+    assert plan.splitlines()[0] == "delete node:Person for each row of"
+    assert plan.splitlines()[-1].strip().startswith("scan $p: Person where $p.age > 3")
