@@ -21,6 +21,7 @@ from omnigraph.query.typed import (
     TypedRead,
     TypedSubPattern,
     TypedTraversal,
+    edges_of,
 )
 from omnigraph.schema.catalog import Catalog
 from tests.query.expression_values import (
@@ -164,7 +165,7 @@ def _joined(traversal: TypedTraversal, row: Row, run: Run) -> bool:
         return False
     if left.type not in traversal.left_type.types or right.type not in traversal.right_type.types:
         return False
-    return bool(paths(traversal, left.id, right.id, run))
+    return bool(paths(traversal, left, right, run))
 
 
 def _choose_edges(traversals: Sequence[TypedTraversal], row: Row, run: Run) -> Iterator[Row]:
@@ -177,11 +178,12 @@ def _choose_edges(traversals: Sequence[TypedTraversal], row: Row, run: Run) -> I
     assert isinstance(left, Held)
     assert isinstance(right, Held)
     if first.edge_variable is not None:
-        for edge in _edges(first.edge, run):
-            if (left.id, right.id) in _ways(first, edge.properties):
-                yield from _choose_edges(rest, {**row, first.edge_variable: edge}, run)
+        for edge_type in edges_of(first.steps):
+            for edge in _edges(edge_type, run):
+                if (_pair(left), _pair(right)) in _ways(first, edge):
+                    yield from _choose_edges(rest, {**row, first.edge_variable: edge}, run)
         return
-    found = paths(first, left.id, right.id, run)
+    found = paths(first, left, right, run)
     if first.path_variable is not None:
         row = {**row, first.path_variable: min(found, key=lambda each: (each.nodes, each.edges))}
     yield from _choose_edges(rest, row, run)
@@ -197,46 +199,57 @@ def _edges(edge_type: str, run: Run) -> Iterator[Held]:
         yield Held(type=edge_type, id=row["id"], properties=row)
 
 
-def _ways(traversal: TypedTraversal, edge: Mapping[str, Any]) -> set[tuple[str, str]]:
+Pair = tuple[str, str]
+"""The id and the type of a node or an edge."""
+
+
+def _pair(held: Held) -> Pair:
+    return held.id, held.type
+
+
+def _ways(traversal: TypedTraversal, edge: Held) -> set[tuple[Pair, Pair]]:
     """The steps from left to right that one edge allows."""
-    forward, backward = (edge["src"], edge["dst"]), (edge["dst"], edge["src"])
-    return {
-        EdgeDirection.FORWARD: {forward},
-        EdgeDirection.BACKWARD: {backward},
-        EdgeDirection.EITHER: {forward, backward},
-    }[traversal.direction]
+    source, target = edge.properties["src"], edge.properties["dst"]
+    ways: set[tuple[Pair, Pair]] = set()
+    for step in traversal.steps:
+        if step.edge != edge.type:
+            continue
+        if step.direction is not EdgeDirection.BACKWARD:
+            ways.add(((source, step.start_type), (target, step.end_type)))
+        if step.direction is not EdgeDirection.FORWARD:
+            ways.add(((target, step.start_type), (source, step.end_type)))
+    return ways
 
 
-def paths(traversal: TypedTraversal, left: str, right: str, run: Run) -> list[HeldPath]:
+def paths(traversal: TypedTraversal, left: Held, right: Held, run: Run) -> list[HeldPath]:
     """All shortest paths between two nodes, if their length is within the bounds.
 
     A node and itself are joined at length zero if the bounds allow it, otherwise by a stored
-    self-loop only, at length one. An edge between two types cannot be followed twice. Without a
-    maximum a path may have every node once.
+    self-loop only, at length one. A step starts at a node of its own type only, so an edge between
+    two types cannot be followed twice. Without a maximum a path may have every node once.
     """
-    edge = run.catalog.edges[traversal.edge]
-    longest = len(run.graph["nodes"].get(edge.source.only, ()))
+    start, goal = _pair(left), _pair(right)
+    if start == goal and traversal.minimum == 0:
+        return [HeldPath(nodes=(start,), edges=())]
+    steps: dict[Pair, list[tuple[Pair, Pair]]] = {}
+    for edge_type in edges_of(traversal.steps):
+        for edge in _edges(edge_type, run):
+            for near, far in _ways(traversal, edge):
+                steps.setdefault(near, []).append((far, _pair(edge)))
+    longest = sum(map(len, run.graph["nodes"].values()))
     if traversal.maximum is not None:
         longest = traversal.maximum
-    if edge.source != edge.target:
+    if start == goal:
         longest = min(longest, 1)
-    elif left == right and traversal.minimum == 0:
-        return [HeldPath(nodes=(left,), edges=())]
-    steps: dict[str, list[tuple[str, str]]] = {}
-    for held in _edges(traversal.edge, run):
-        for start, end in _ways(traversal, held.properties):
-            steps.setdefault(start, []).append((end, held.id))
-    if left == right and edge.source == edge.target:
-        longest = min(longest, 1)
-    found = [HeldPath(nodes=(left,), edges=())]
+    found = [HeldPath(nodes=(start,), edges=())]
     for length in range(1, longest + 1):
         found = [
-            HeldPath(nodes=(*each.nodes, end), edges=(*each.edges, edge_id))
+            HeldPath(nodes=(*each.nodes, end), edges=(*each.edges, edge))
             for each in found
-            for end, edge_id in steps.get(each.nodes[-1], ())
-            if end not in each.nodes or (length == 1 and end == right)
+            for end, edge in steps.get(each.nodes[-1], ())
+            if end not in each.nodes or (length == 1 and end == goal)
         ]
-        arrived = [each for each in found if each.nodes[-1] == right]
+        arrived = [each for each in found if each.nodes[-1] == goal]
         if arrived:
             return arrived if length >= traversal.minimum else []
         found = _fewest(found)
@@ -245,7 +258,7 @@ def paths(traversal: TypedTraversal, left: str, right: str, run: Run) -> list[He
 
 def _fewest(found: list[HeldPath]) -> list[HeldPath]:
     """Only the best path to each node can be part of the best path through it."""
-    best: dict[str, HeldPath] = {}
+    best: dict[Pair, HeldPath] = {}
     for each in found:
         earlier = best.get(each.nodes[-1])
         if earlier is None or (each.nodes, each.edges) < (earlier.nodes, earlier.edges):

@@ -67,8 +67,10 @@ class Held:
 
 @dataclass(frozen=True)
 class HeldPath:
-    nodes: tuple[str, ...]
-    edges: tuple[str, ...]
+    """Nodes and edges as pairs of id and type, so that paths compare by ids first."""
+
+    nodes: tuple[tuple[str, str], ...]
+    edges: tuple[tuple[str, str], ...]
 
 
 Graph = Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]
@@ -175,8 +177,10 @@ def _of_row(each: PropertyOf | TypeName | Entity | PartOfPath, row: Row, run: Ru
             assert isinstance(held, HeldPath)
             return {
                 PathPart.LENGTH: len(held.edges),
-                PathPart.NODES: held.nodes,
-                PathPart.EDGES: held.edges,
+                PathPart.NODE_TYPES: tuple(node_type for _, node_type in held.nodes),
+                PathPart.EDGE_TYPES: tuple(edge_type for _, edge_type in held.edges),
+                PathPart.NODES: tuple(node_id for node_id, _ in held.nodes),
+                PathPart.EDGES: tuple(edge_id for edge_id, _ in held.edges),
             }[each.part]
 
 

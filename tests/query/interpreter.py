@@ -32,7 +32,7 @@ from omnigraph.query.plan import (
 )
 from omnigraph.query.typed import EdgeDirection
 from omnigraph.schema.catalog import Catalog
-from tests.query.evaluator import EPOCH, _Reversed, ranked_run
+from tests.query.evaluator import EPOCH, Pair, _Reversed, ranked_run
 from tests.query.expression_values import (
     Graph,
     Held,
@@ -147,18 +147,20 @@ class _Interpreter:
 
     def _expand(self, plan: Expand, row: Row) -> Iterator[Row]:
         start = row[plan.start]
-        if not isinstance(start, Held) or start.type != plan.start_type:
+        if not isinstance(start, Held) or start.type not in plan.start_types:
             return
-        reached: list[tuple[str, Held | None, HeldPath | None]]
+        reached: list[tuple[Pair, Held | None, HeldPath | None]]
         if plan.edge_variable is not None:
-            reached = [(end, edge, None) for end, edge in self._steps(plan, start.id)]
+            reached = [(end, edge, None) for end, edge in self._steps(plan, (start.id, start.type))]
         else:
-            reached = [(end, None, path) for end, path in self._search(plan, start.id).items()]
-        nodes = {each["id"]: each for each in self.run.graph["nodes"].get(plan.end_type, ())}
-        for end, edge, path in reached:
-            if end not in nodes:
+            search = self._search(plan, (start.id, start.type))
+            reached = [(end, None, path) for end, path in search.items()]
+        for (end_id, end_type), edge, path in reached:
+            if end_type not in plan.end_types:
                 continue
-            yield from self._joined(plan, row, Held(plan.end_type, end, nodes[end]), edge, path)
+            for node in self.run.graph["nodes"].get(end_type, ()):
+                if node["id"] == end_id:
+                    yield from self._joined(plan, row, Held(end_type, end_id, node), edge, path)
 
     def _joined(
         self, plan: Expand, row: Row, end: Held, edge: Held | None, path: HeldPath | None
@@ -181,34 +183,37 @@ class _Interpreter:
             wide[plan.path_variable] = path
         yield wide
 
-    def _steps(self, plan: Expand, node: str) -> Iterator[tuple[str, Held]]:
-        for row in self.run.graph["edges"].get(plan.edge, ()):
-            held = Held(plan.edge, row["id"], row)
-            ends = set()
-            if plan.direction is not EdgeDirection.BACKWARD and row["src"] == node:
-                ends.add(row["dst"])
-            if plan.direction is not EdgeDirection.FORWARD and row["dst"] == node:
-                ends.add(row["src"])
-            for end in ends:
-                yield end, held
+    def _steps(self, plan: Expand, node: Pair) -> Iterator[tuple[Pair, Held]]:
+        node_id, node_type = node
+        for edge_type in plan.edges:
+            for row in self.run.graph["edges"].get(edge_type, ()):
+                ends = set()
+                for step in plan.steps:
+                    if step.edge != edge_type or step.start_type != node_type:
+                        continue
+                    if step.direction is not EdgeDirection.BACKWARD and row["src"] == node_id:
+                        ends.add((row["dst"], step.end_type))
+                    if step.direction is not EdgeDirection.FORWARD and row["dst"] == node_id:
+                        ends.add((row["src"], step.end_type))
+                for end in ends:
+                    yield end, Held(edge_type, row["id"], row)
 
-    def _search(self, plan: Expand, start: str) -> dict[str, HeldPath]:
+    def _search(self, plan: Expand, start: Pair) -> dict[Pair, HeldPath]:
         """Breadth first, level by level, with the best path to every node of a level."""
-        found: dict[str, HeldPath] = {}
+        found: dict[Pair, HeldPath] = {}
         visited, level = {start}, {start: HeldPath((start,), ())}
-        chains = plan.start_type == plan.end_type
         if plan.minimum == 0:
             found[start] = level[start]
-        most = len(self.run.graph["nodes"].get(plan.end_type, ()))
+        most = sum(map(len, self.run.graph["nodes"].values()))
         most = most if plan.maximum is None else plan.maximum
-        for depth in range(1, most + 1 if chains else 2):
-            following: dict[str, HeldPath] = {}
+        for depth in range(1, most + 1):
+            following: dict[Pair, HeldPath] = {}
             for node, path in level.items():
                 for end, edge in self._steps(plan, node):
-                    loop = depth == 1 and end == start and chains
-                    if chains and end in visited and not loop:
+                    loop = depth == 1 and end == start
+                    if end in visited and not loop:
                         continue
-                    longer = self._longer(plan, path, end, edge.id)
+                    longer = self._longer(plan, path, end, (edge.id, edge.type))
                     if end not in following or _rank(longer) < _rank(following[end]):
                         following[end] = longer
             if depth >= plan.minimum:
@@ -217,7 +222,7 @@ class _Interpreter:
             level = {end: path for end, path in following.items() if end != start}
         return found
 
-    def _longer(self, plan: Expand, path: HeldPath, end: str, edge: str) -> HeldPath:
+    def _longer(self, plan: Expand, path: HeldPath, end: Pair, edge: Pair) -> HeldPath:
         if plan.turned:
             return HeldPath((end, *path.nodes), (edge, *path.edges))
         return HeldPath((*path.nodes, end), (*path.edges, edge))
@@ -279,5 +284,5 @@ class _Interpreter:
         raise AssertionError("the ranking of distinct rows is one of their columns")
 
 
-def _rank(path: HeldPath) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _rank(path: HeldPath) -> tuple[tuple[Pair, ...], tuple[Pair, ...]]:
     return path.nodes, path.edges

@@ -95,7 +95,7 @@ def _clause(clause: ast.Clause) -> Iterator[str]:
         case ast.Binding():
             matches = ", ".join(_assignment(match) for match in clause.matches)
             braces = f" {{ {matches} }}" if matches else ""
-            yield f"${clause.variable.text}: {clause.type.text}{braces}"
+            yield f"${clause.variable.text}: {_choice(clause.types)}{braces}"
         case ast.Traversal():
             yield _traversal(clause)
         case ast.Filter():
@@ -127,13 +127,18 @@ def _ends_with_word(expression: ast.Expression) -> bool:
 
 def _traversal(traversal: ast.Traversal) -> str:
     variable = "" if traversal.edge_variable is None else f"${traversal.edge_variable.text}: "
-    edge = f"<{traversal.edge.text}>" if traversal.undirected else traversal.edge.text
+    edges = _choice(traversal.edges)
+    edge = f"<{edges}>" if traversal.undirected else edges
     bounds = ""
     if traversal.bounds is not None:
         maximum = "" if traversal.bounds.maximum is None else traversal.bounds.maximum.raw
         bounds = f"{{{traversal.bounds.minimum.raw},{maximum}}}"
     path = "" if traversal.path is None else f" as ${traversal.path.text}"
     return f"${traversal.left.text} {variable}{edge}{bounds} ${traversal.right.text}{path}"
+
+
+def _choice(names: tuple[ast.Name, ...]) -> str:
+    return "|".join(name.text for name in names)
 
 
 def _assignment(assignment: ast.Assignment) -> str:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import random
+import re
 import sys
 from dataclasses import dataclass, replace
 from typing import Any
 
 from omnigraph.query.compile import compile_queries, diagnose_queries
+from omnigraph.query.expressions import PathPart
 from omnigraph.query.plan import Limit, Mutation
 from omnigraph.query.planning import ALL_STEPS, NO_STEPS, Steps, plan_query
 from omnigraph.query.typed import TypedQuery
@@ -37,6 +39,11 @@ EDGES = [
     *(("x", "worksAt", "c"), ("x", "knows", "p"), ("p", "knows", "x"), ("x", "worksAt", "y")),
     *(("p", "knows{1,}", "r"), ("q", "<knows>{0,}", "p"), ("c", "contains{0,2}", "d")),
     *(("p", "knows", "_"), ("_", "worksAt", "c"), ("p", "worksAt{2,3}", "c")),
+    *(("p", "knows|worksAt", "z"), ("z", "worksAt|wrote", "p"), ("p", "<knows|worksAt>", "q")),
+    *(("p", "knows|worksAt{1,2}", "c"), ("p", "<knows|worksAt|contains>{1,3}", "z")),
+    *(("c", "worksAt|contains", "z"), ("z", "knows|wrote{1,2}", "n"), ("p", "_", "q")),
+    *(("p", "_", "z"), ("z", "<_>", "c"), ("p", "<_>{1,2}", "z"), ("z", "_{1,3}", "n")),
+    *(("p", "<_>{2,2}", "q"), ("c", "<_>{1,2}", "d"), ("x", "<_>{1,2}", "y")),
 ]
 BLOCKS = [
     "exists BLOCK",
@@ -61,6 +68,7 @@ CONDITIONS = {
     ],
     "Company": ["size > 1", "city is null", 'city = "o"', 'code = "a"', 'name contains "b"'],
     "Note": ['search($n.title, "a")', "vector is not null", 'title ends_with "c"'],
+    "_": ['id = "a"', 'type($v) = "Company"', 'id != "b"'],
     "Named": ['name != "b"', 'name in ["a", "c"]', 'type($v) = "Person"', 'id = "a"'],
 }
 
@@ -115,7 +123,7 @@ def random_graph(generator: random.Random) -> dict[str, dict[str, list[dict[str,
 
 
 def _condition(generator: random.Random, variable: str) -> str:
-    kind = TYPES.get(variable, "Named")
+    kind = "_" if variable == "z" else TYPES.get(variable, "Named")
     text = generator.choice(CONDITIONS[kind])
     if "(" in text and "$" in text:
         return text.replace("$v", f"${variable}")
@@ -123,9 +131,12 @@ def _condition(generator: random.Random, variable: str) -> str:
     return condition.replace("null_age", "$none")
 
 
-def _clauses(generator: random.Random, known: set[str], *, depth: int) -> list[str]:
+def _bindings(generator: random.Random, known: set[str], *, depth: int) -> list[str]:
     lines: list[str] = []
     wanted = generator.sample(sorted([*TYPES, "x", "y"]), k=generator.randrange(depth == 0, 3))
+    if generator.random() < 0.1:
+        lines.append(generator.choice(["$z: _", "$z: Person|Company", '$z: _ { id: "a" }']))
+        known.add("z")
     for variable in wanted:
         if variable == "n" and generator.random() < 0.5:
             continue
@@ -133,6 +144,11 @@ def _clauses(generator: random.Random, known: set[str], *, depth: int) -> list[s
         braces = generator.choice(["", "", ' { name: "a" }', ' { id: "b" }'])
         lines.append(f"${variable}: {kind}{braces if kind != 'Note' else ''}")
         known.add(variable)
+    return lines
+
+
+def _clauses(generator: random.Random, known: set[str], *, depth: int) -> list[str]:
+    lines = _bindings(generator, known, depth=depth)
     for left, name, right in generator.sample(EDGES, k=generator.randrange(3)):
         if depth and not {left, right} & known:
             continue
@@ -171,11 +187,14 @@ def random_query(generator: random.Random) -> str:
     lines = _clauses(generator, known, depth=0)
     names = sorted(known)
     columns = [f"${each}.id" for each in names[:3]] or ["1"]
+    columns += ["type($z)"] if "z" in known else []
+    edges = re.findall(r"^\$\w+ \$(\w+): ", "\n".join(lines), flags=re.MULTILINE)
+    columns += [f"type(${edge})" for edge in edges]
     ways = [line.split(" as $")[1] for line in lines if line[0] == "$" and " as $" in line]
     if names and generator.random() < 0.3:
         inner = " ".join(_clauses(generator, set(known), depth=1))
         columns += [f"count {{ {inner} }} as many", f"exists {{ {inner} }} as any"] if inner else []
-    columns += [f"{part}(${way})" for way in ways for part in ("length", "nodes", "edges")]
+    columns += [f"{part}(${way})" for way in ways for part in PathPart]
     style = generator.randrange(5)
     tail = ""
     if style == 0 and names:

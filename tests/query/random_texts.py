@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from omnigraph.errors import InvalidInputError, QueryInvalidError
 from omnigraph.query.checks.adhoc import parameters_of_values
+from omnigraph.query.checks.steps import steps_between
 from omnigraph.query.compile import compile_parsed
+from omnigraph.query.expressions import PathPart
 from omnigraph.query.parser import parse_queries
-from omnigraph.query.typed import Block, TypedQuery, TypedRead
+from omnigraph.query.typed import Block, TypedQuery, TypedRead, edges_of
 from omnigraph.query.types import EdgeOf, NodeOf, is_orderable
 from omnigraph.schema.catalog import (
     NUMBERS,
@@ -189,14 +191,22 @@ class _Writer:
             name = self.generator.choice(again)
             held = scope[name].type
             assert isinstance(held, NodeOf)
-            return f"${name}: {held.interface or held.types[0]}"
+            return f"${name}: {held.interface or '|'.join(held.types)}"
         interfaces = [
             name
             for name in self.catalog.interfaces
             if any(name in each.implements for each in self.catalog.nodes.values())
         ]
         name = self._name("n")
-        if interfaces and self._chance(0.25):
+        if self._chance(0.12):
+            several = [*self.catalog.nodes, *interfaces]
+            several = self.generator.sample(
+                several, k=self.generator.randrange(1, len(several) + 1)
+            )
+            chosen = "|".join(several) if len(several) > 1 else "_"
+            types = _types_of(self.catalog, several if len(several) > 1 else self.catalog.nodes)
+            scope[name] = Seen(name=name, type=NodeOf(types=types))
+        elif interfaces and self._chance(0.25):
             chosen = self.generator.choice(interfaces)
             scope[name] = Seen(name=name, type=_implementers(self.catalog, chosen))
         else:
@@ -236,9 +246,62 @@ class _Writer:
                 for each in self.catalog.edges.values()
                 if {each.source.only, each.target.only} & set(start.type.types)
             ]
+            if edges and self._chance(0.3):
+                several = self._steps_over_several(start, edges, scope, walkable)
+                if several is not None:
+                    return [several]
             if edges:
                 return [self._step(start, self.generator.choice(edges), scope, walkable)]
         return []
+
+    def _steps_over_several(
+        self, start: Seen, edges: list[EdgeType], scope: dict[str, Seen], walkable: dict[str, Seen]
+    ) -> str | None:
+        """Edges of several types, or any edge, from a variable; None if they do not fit."""
+        assert isinstance(start.type, NodeOf)
+        undirected, hops = self._chance(0.5), self.generator.choice(("", *_HOPS))
+        bounds = hops[1:-1].split(",") if hops else ["1", "1"]
+        minimum, maximum = int(bounds[0]), int(bounds[1]) if bounds[1] else None
+        is_any = self._chance(0.4)
+        chosen = edges if maximum == 1 else list(self.catalog.edges.values())
+        chosen = self.generator.sample(chosen, k=min(len(chosen), self.generator.choice([2, 2, 3])))
+        chosen = list(self.catalog.edges.values()) if is_any else chosen
+        if len(chosen) == 1 and not is_any:
+            return None
+        others = [each for each in walkable.values() if isinstance(each.type, NodeOf)]
+        end = self.generator.choice(others) if self._chance(0.25) else None
+        name = "_" if end is None and self._chance(0.1) else self._name("n")
+        name = name if end is None else end.name
+        right = frozenset(end.type.types) if end and isinstance(end.type, NodeOf) else None
+        left = frozenset(start.type.types)
+        turned = self._chance(0.4)
+        between = steps_between(
+            chosen,
+            left=right if turned else left,
+            right=left if turned else right,
+            hops=(minimum, maximum),
+            undirected=undirected,
+        )
+        missing = {each.name for each in chosen} - set(edges_of(between.steps))
+        if not between.steps or (missing and not is_any):
+            return None
+        if name != "_" and end is None:
+            types = between.left_types if turned else between.right_types
+            scope[name] = walkable[name] = Seen(name=name, type=NodeOf(types=types))
+        words = "|".join(each.name[0].lower() + each.name[1:] for each in chosen)
+        word = "_" if is_any else words
+        word = f"<{word}>" if undirected else word
+        variable, way = "", ""
+        if not hops and self._chance(0.4):
+            made = self._name("e")
+            variable = f"${made}: "
+            scope[made] = Seen(name=made, type=EdgeOf(types=edges_of(between.steps)))
+        elif self._chance(0.5):
+            made = self._name("w")
+            way = f" as ${made}"
+            scope[made] = Seen(name=made, type=None)
+        ends = (name, start.name) if turned else (start.name, name)
+        return f"${ends[0]} {variable}{word}{hops} ${ends[1]}{way}"
 
     def _step(
         self, start: Seen, edge: EdgeType, scope: dict[str, Seen], walkable: dict[str, Seen]
@@ -261,7 +324,7 @@ class _Writer:
         if choice < 0.3:
             made = self._name("e")
             variable = f"${made}: "
-            scope[made] = Seen(name=made, type=EdgeOf(type=edge.name))
+            scope[made] = Seen(name=made, type=EdgeOf(types=(edge.name,)))
         elif choice < 0.65:
             word += self.generator.choice(_HOPS)
             if self._chance(0.5):
@@ -347,7 +410,7 @@ class _Writer:
         choice = self.generator.random()
         ways = [each.name for each in scope if each.is_path]
         if ways and choice < 0.4:
-            part = self.generator.choice(["length", "nodes", "edges"])
+            part = self.generator.choice(list(PathPart))
             return f"{part}(${self.generator.choice(ways)})"
         if choice < 0.6:
             return self.generator.choice(self.expressions.fields(scope)).text
@@ -371,7 +434,7 @@ class _Writer:
 
     def _has_order(self, text: str) -> bool:
         """Whether a column can be ordered by: no whole entity, no list."""
-        if text.startswith(("nodes(", "edges(")):
+        if text.startswith(tuple(f"{part}(" for part in PathPart if part is not PathPart.LENGTH)):
             return False
         return not text.startswith("$") or any(
             each.text == text and is_orderable(each.type)
@@ -484,3 +547,11 @@ def _returned(distinct: str, columns: list[str], *tail: str) -> list[str]:
 def _implementers(catalog: Catalog, interface: str) -> NodeOf:
     types = sorted(each.name for each in catalog.nodes.values() if interface in each.implements)
     return NodeOf(types=tuple(types), interface=interface)
+
+
+def _types_of(catalog: Catalog, names: Iterable[str]) -> tuple[str, ...]:
+    """The node types that names of types and of interfaces are."""
+    types: set[str] = set()
+    for name in names:
+        types |= {name} if name in catalog.nodes else set(_implementers(catalog, name).types)
+    return tuple(sorted(types))

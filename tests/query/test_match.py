@@ -57,6 +57,45 @@ def test_the_types_of_the_ends_decide_the_direction(
     assert values(f"$p: Person $c: Company {line}", "$p.id, $c.id") == expected
 
 
+@pytest.mark.parametrize(
+    ("match", "columns", "expected"),
+    [
+        (
+            '$p: Person { id: "ann" } $p knows|worksAt $x',
+            "$x.id, type($x)",
+            [("acme", "Company"), ("bob", "Person"), ("cat", "Person")],
+        ),
+        (
+            '$p: Person { id: "ann" } $p $e: knows|worksAt $x',
+            "$x.id, type($e)",
+            [("acme", "WorksAt"), ("bob", "Knows"), ("bob", "Knows"), ("cat", "Knows")],
+        ),
+        ('$c: Company { id: "acme" } $c worksAt|contains $x', "$x.id", ["ann", "ann", "bob"]),
+        (
+            '$p: Person { id: "eve" } $p <worksAt|contains>{1,2} $x as $w',
+            "$x.id, type($x), length($w)",
+            [("acme", "Company", 2), ("ann", "Company", 1), ("zeta", "Company", 2)],
+        ),
+        (
+            '$p: Person { id: "ann" } $c: Company { id: "zeta" } $p worksAt|contains{1,3} $c as $w',
+            "nodes($w), edges($w)",
+            [(("ann", "acme", "ann", "zeta"), ("w1", "c1", "c2"))],
+        ),
+        ('$x: _ { id: "ann" }', "type($x)", ["Company", "Person"]),
+        (
+            '$x: Company|Person $x.name = "Ann"',
+            "type($x), $x.name",
+            [("Company", "Ann"), ("Person", "Ann")],
+        ),
+        ('$p: Person { id: "ann" } $p _ $x', "count(*)", [5]),
+    ],
+)
+def test_edges_and_nodes_can_be_of_several_types(
+    match: str, columns: str, expected: list[object]
+) -> None:
+    assert values(match, columns) == expected
+
+
 def test_one_bound_end_is_enough_and_the_other_gets_its_type() -> None:
     backward = values("$c: Company $c worksAt $p", "$c.id, $p.email")
 

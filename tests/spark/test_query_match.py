@@ -66,6 +66,19 @@ HOPS = [
     ("$p: Person $p knows{0,1} $q", "$p.id, $q.id"),
     ("$p: Person $p worksAt{1,} $c", "$p.id, $c.id"),
 ]
+SEVERAL = [
+    ("$p: Person $p knows|worksAt $x", "$p.id, $x.id, type($x), $x.name"),
+    ("$p: Person $p $e: knows|worksAt $x", "$p.id, $e, $x.id, type($e)"),
+    ("$p: Person $p knows|worksAt $x", "count(*)"),
+    ("$p: Person $x: Named $p <knows|worksAt> $x as $w", "$p.id, $x, edges($w), edge_types($w)"),
+    ("$c: Company $c <_>{1,2} $x as $w", "$c.id, $x.id, nodes($w), types($w), edge_types($w)"),
+    ("$n: Note $x _{1,3} $n as $w", "$x.id, type($x), $n.id, nodes($w), edges($w), length($w)"),
+    ("$p: Person $p <_>{2,4} $x", "$p.id, type($x), count(distinct $x.id)"),
+    ("$x: _ $y: Person|Company $x <_> $y", "type($x), $x.id, type($y), $y.name"),
+    ("$x: _ $x <_> $y", "$x.id, count(*)"),
+    ("$x: _ optional { $x knows|contains{1,2} $y as $w }", "$x, $y, types($w)"),
+    ("$p: Person not { $p worksAt|wrote $_ }", "$p.id"),
+]
 BLOCKS = [
     ("$p: Person not { $p knows $q }", "$p.id"),
     ("$p: Person not { $p knows $q $q.age < $p.age }", "$p.id"),
@@ -100,6 +113,7 @@ BLOCKS = [
 IN_GATE = {
     *(PATTERNS[number] for number in (2, 21)),
     *(HOPS[number] for number in (2, 3, 5, 10)),
+    *(SEVERAL[number] for number in (1, 3, 4)),
     *(BLOCKS[number] for number in (3, 4, 9, 10, 14, 15, 16, 18, 20, 21)),
 }
 """With the gate's cases of the other tables, these reach all that the tables reach."""
@@ -120,7 +134,7 @@ def merging(spark: SparkSession) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("match", "result"), for_gate([*PATTERNS, *HOPS, *BLOCKS], IN_GATE.__contains__)
+    ("match", "result"), for_gate([*PATTERNS, *HOPS, *SEVERAL, *BLOCKS], IN_GATE.__contains__)
 )
 def test_a_pattern_gives_the_rows_that_it_means(people: World, match: str, result: str) -> None:
     people.ask(match, result)

@@ -169,6 +169,8 @@ FUNCTIONS_EXPLAINED: Final[Mapping[str, tuple[str, str]]] = {
     "date": ('date("2024-05-31") -> Date', "A date, as a literal."),
     "datetime": ('datetime("2024-05-31T12:30:00Z") -> DateTime', "A point in time, as a literal."),
     "type": ("type($x) -> String", "The name of the type of a node or an edge."),
+    "types": ("types($path) -> [String]", "The types of the nodes of a path."),
+    "edge_types": ("edge_types($path) -> [String]", "The types of the edges of a path."),
     "nodes": ("nodes($path) -> [String]", "The ids of the nodes of a path, both ends included."),
     "edges": ("edges($path) -> [String]", "The ids of the edges of a path."),
     **{

@@ -392,9 +392,9 @@ def _type_of(bound: Bound | None, catalog: Catalog) -> _Declared | None:
         case NodeOf(interface=interface, types=types):
             if interface is not None:
                 return catalog.interfaces.get(interface)
-            return catalog.nodes.get(types[0]) if types else None
-        case EdgeOf(type=name) | PathOf(edge=name):
-            return catalog.edges.get(name)
+            return catalog.nodes.get(types[0]) if len(types) == 1 else None
+        case EdgeOf(types=names) | PathOf(edges=names):
+            return catalog.edges.get(names[0]) if len(names) == 1 else None
         case _:
             assert_never(bound.type)
 

@@ -1,7 +1,8 @@
 """Expands the rows of a frame along edges: by one hop, by many hops, or by shortest paths.
 
 Many hops are a search from each start, all of them level by level. Frames are reduced to what later
-steps read.
+steps read. Steps can be over several edge types, and lead to nodes of several types; a search then
+numbers nodes of all types together.
 
 Invariants:
 - One hop: without an edge variable a reached node counts once per row, with one every edge does.
@@ -16,38 +17,60 @@ Invariants:
   starts are searched from in halves; one start alone holds its level and the nodes it has seen.
 - Of several shortest paths to a node the one with the smallest list of node ids is taken. It goes
   through the best path to the node before it, so every level remembers one parent per node. Of
-  several edges between two nodes a path takes the one with the smallest id.
+  several edges between two nodes a path takes the one with the smallest id. Equal ids of different
+  types compare by the names of the types.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph import names
 from omnigraph.engine import frames
-from omnigraph.engine.access.access import GraphAccess
+from omnigraph.engine.access.access import GraphAccess, gathered
 from omnigraph.engine.access.adjacency import Adjacency, runs_of
 
 if TYPE_CHECKING:
     from omnigraph.engine.expressions.values import Filters
     from omnigraph.engine.run import Run
     from omnigraph.query.plan import Expand
+    from omnigraph.query.typed import EdgeStep
 
 
-def started(plan: Expand, frame: frames.Frame) -> frames.Frame:
-    """The rows that have a node to start from, of the right type."""
-    there = frame.entities[plan.start].of_table(names.node_table_key(plan.start_type))
+def _node_tables(type_names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(names.node_table_key(type_name) for type_name in type_names)
+
+
+def end_tables(plan: Expand) -> tuple[str, ...]:
+    """The tables of the nodes that a hop reaches."""
+    return _node_tables(plan.end_types)
+
+
+def edge_tables(plan: Expand) -> tuple[str, ...]:
+    """The tables of the edges that a hop follows."""
+    return tuple(names.edge_table_key(edge) for edge in plan.edges)
+
+
+def node_tables(plan: Expand) -> tuple[str, ...]:
+    """The tables of all nodes that a path can have, sorted."""
+    ends = {step.end_type for step in plan.steps}.union(plan.start_types, plan.end_types)
+    return _node_tables(sorted(ends.union(step.start_type for step in plan.steps)))
+
+
+def started(plan: Expand, frame: frames.Frame, type_names: Iterable[str]) -> frames.Frame:
+    """The rows that have a node of one of these types to start from."""
+    column = frame.entities[plan.start]
+    there = np.zeros(frame.rows, dtype=np.bool_)
+    for table in _node_tables(type_names):
+        there |= column.of_table(table)
     return frame if there.all() else frame.take(there)
-
-
-def ends_at(plan: Expand, positions: frames.Positions) -> frames.EntityColumn:
-    return frames.EntityColumn(tables=(names.node_table_key(plan.end_type),), positions=positions)
 
 
 def allowed(
@@ -59,10 +82,7 @@ def allowed(
 ) -> frames.Mask | None:
     """Which steps from rows of the frame end where the pattern allows; None if all of them do."""
     if plan.end_bound:
-        bound = frame.entities[plan.end]
-        there = bound.of_table(names.node_table_key(plan.end_type))
-        same: frames.Mask = there[rows] & (bound.positions[rows] == ends.positions)
-        return same
+        return frames.same_entities(frame.entities[plan.end].take(rows), ends)
     if plan.predicate is not None:
         return filters.of_entities(plan.predicate, plan.end, ends)
     return None
@@ -78,8 +98,32 @@ def with_ends(
     """One row for each step: that of its start, and its end if it is read."""
     wide = frame.only(wanted.variables).take(rows)
     if plan.end in wanted.variables and not plan.end_bound:
-        return wide.with_entity(plan.end, ends)
+        return wide.with_entity(plan.end, frames.within_tables(ends, end_tables(plan)))
     return wide
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Hop:
+    """One hop over edges between two node types, and what later steps read of it."""
+
+    plan: Expand
+    end_table: str
+    wanted: frames.RequiredColumns
+    access: GraphAccess
+    filters: Filters
+    run: Run
+
+    def ends_at(self, positions: frames.Positions) -> frames.EntityColumn:
+        return frames.EntityColumn(tables=(self.end_table,), positions=positions)
+
+    def frame_of_ends(
+        self, ends: frames.EntityColumn, weights: frames.Positions | None = None
+    ) -> frames.Frame:
+        """The reached nodes alone."""
+        column = frames.within_tables(ends, end_tables(self.plan))
+        return frames.Frame(
+            rows=len(ends.positions), entities={self.plan.end: column}, weights=weights
+        )
 
 
 def one_hop(
@@ -92,27 +136,78 @@ def one_hop(
     run: Run,
 ) -> Iterator[frames.Frame]:
     """The rows of a frame, each with every node or edge that one step leads to."""
-    frame = started(plan, frame)
-    if not frame.rows:
-        return
+    steps_by_types: dict[tuple[str, str], list[EdgeStep]] = {}
+    for step in plan.single_steps:
+        steps_by_types.setdefault((step.start_type, step.end_type), []).append(step)
+    for (start_type, end_type), steps in steps_by_types.items():
+        started_frame = started(plan, frame, (start_type,))
+        if not started_frame.rows:
+            continue
+        hop = _Hop(
+            plan=plan,
+            end_table=names.node_table_key(end_type),
+            wanted=wanted,
+            access=access,
+            filters=filters,
+            run=run,
+        )
+        if len(steps) > 1 and plan.edge_variable is None:
+            yield from _over_any(hop, started_frame, steps)
+            continue
+        for step in steps:
+            yield from _over_each(hop, started_frame, step)
+
+
+def _over_each(hop: _Hop, frame: frames.Frame, step: EdgeStep) -> Iterator[frames.Frame]:
+    """The hop over one edge type."""
+    plan, wanted, run = hop.plan, hop.wanted, hop.run
     starts = frame.entities[plan.start].positions
-    adjacency = access.adjacency(
-        plan.edge, plan.direction, distinct=plan.edge_variable is None, frontier=starts
+    adjacency = hop.access.adjacency(
+        step.edge, step.direction, distinct=plan.edge_variable is None, frontier=starts
     )
     if _only_how_many(plan, wanted):
-        yield _count(plan, frame, wanted, adjacency, filters)
+        yield _count(hop, frame, adjacency)
         return
     if _only_where_to(plan, frame, wanted):
         if frame.weights is None and adjacency.starts_everywhere(starts):
-            yield _arrived(plan, adjacency, filters)
+            yield _arrived(hop, adjacency)
             return
         if not wanted.weighed:
-            yield _somewhere(plan, starts, adjacency, filters, run)
+            yield _somewhere(hop, starts, adjacency)
             return
     kept_frame = frame.only(wanted.variables | ({plan.end} if plan.end_bound else frozenset()))
     for rows, places in _portions(adjacency, starts, run.limits.portion_rows):
         run.check()
-        yield from _reached(plan, kept_frame, rows, places, adjacency, wanted, filters)
+        yield from _reached(hop, kept_frame, rows, places, adjacency, step)
+
+
+def _over_any(hop: _Hop, frame: frames.Frame, steps: Sequence[EdgeStep]) -> Iterator[frames.Frame]:
+    """The hop over several edge types between the same node types: each pair of nodes once."""
+    plan, wanted, run = hop.plan, hop.wanted, hop.run
+    most = run.limits.portion_rows
+    starts = frame.entities[plan.start].positions
+    adjacencies = [
+        hop.access.adjacency(step.edge, step.direction, distinct=True, frontier=starts)
+        for step in steps
+    ]
+    degrees = np.sum([adjacency.degrees(starts) for adjacency in adjacencies], axis=0)
+    kept_frame = frame.only(wanted.variables | ({plan.end} if plan.end_bound else frozenset()))
+    # All steps of a row are in one run, where equal ones are found.
+    for begin, end in runs_of(degrees, most):
+        run.check()
+        listed = [adjacency.steps(starts[begin:end]) for adjacency in adjacencies]
+        owners, ends = (np.concatenate([steps[part] for steps in listed]) for part in (0, 1))
+        bits = int(ends.max(initial=0)).bit_length()
+        pairs = frames.different((owners << bits) | ends)
+        for first in range(0, len(pairs), most):
+            part = pairs[first : first + most]
+            rows = (part >> bits) + begin
+            reached = hop.ends_at(part & ((1 << bits) - 1))
+            keep = allowed(plan, kept_frame, rows, reached, hop.filters)
+            if keep is not None:
+                rows, reached = rows[keep], reached.take(keep)
+            if len(rows):
+                yield frames.prune(with_ends(plan, kept_frame, rows, reached, wanted), wanted)
 
 
 def _only_how_many(plan: Expand, wanted: frames.RequiredColumns) -> bool:
@@ -126,18 +221,13 @@ def _only_how_many(plan: Expand, wanted: frames.RequiredColumns) -> bool:
     )
 
 
-def _count(
-    plan: Expand,
-    frame: frames.Frame,
-    wanted: frames.RequiredColumns,
-    adjacency: Adjacency,
-    filters: Filters,
-) -> frames.Frame:
+def _count(hop: _Hop, frame: frames.Frame, adjacency: Adjacency) -> frames.Frame:
+    plan, wanted = hop.plan, hop.wanted
     starts = frame.entities[plan.start].positions
     if plan.predicate is None:
         steps = adjacency.degrees(starts)
     else:
-        meeting = filters.of_table(plan.predicate, names.node_table_key(plan.end_type))
+        meeting = hop.filters.of_table(plan.predicate, hop.end_table)
         steps = adjacency.degrees_within(starts, meeting)
     kept_frame = frame.only(wanted.variables)
     if not kept_frame.entities and not kept_frame.paths:
@@ -159,26 +249,24 @@ def _only_where_to(plan: Expand, frame: frames.Frame, wanted: frames.RequiredCol
     )
 
 
-def _arrived(plan: Expand, adjacency: Adjacency, filters: Filters) -> frames.Frame:
+def _arrived(hop: _Hop, adjacency: Adjacency) -> frames.Frame:
     """All steps of an edge type at once: its nodes by how many steps lead to them."""
+    plan = hop.plan
     often = adjacency.arrival_counts
     assert often is not None
     if plan.predicate is not None:
-        often = often * filters.of_table(plan.predicate, names.node_table_key(plan.end_type))
+        often = often * hop.filters.of_table(plan.predicate, hop.end_table)
     reached = np.flatnonzero(often)
-    return frames.Frame(
-        rows=len(reached), entities={plan.end: ends_at(plan, reached)}, weights=often[reached]
-    )
+    return hop.frame_of_ends(hop.ends_at(reached), often[reached])
 
 
-def _somewhere(
-    plan: Expand, starts: frames.Positions, adjacency: Adjacency, filters: Filters, run: Run
-) -> frames.Frame:
+def _somewhere(hop: _Hop, starts: frames.Positions, adjacency: Adjacency) -> frames.Frame:
     """The nodes that are reached, each once."""
-    ends = ends_at(plan, adjacency.reached(starts, run))
+    plan = hop.plan
+    ends = hop.ends_at(adjacency.reached(starts, hop.run))
     if plan.predicate is not None:
-        ends = ends.take(filters.of_entities(plan.predicate, plan.end, ends))
-    return frames.Frame(rows=len(ends.positions), entities={plan.end: ends})
+        ends = ends.take(hop.filters.of_entities(plan.predicate, plan.end, ends))
+    return hop.frame_of_ends(ends)
 
 
 def _portions(
@@ -201,25 +289,25 @@ def _portions(
         yield rows, first[rows] + steps - (cumulative_steps[rows] - lengths[rows])
 
 
-def _reached(  # noqa: PLR0913, PLR0917 - the parts of a hop
-    plan: Expand,
+def _reached(
+    hop: _Hop,
     frame: frames.Frame,
     rows: frames.Positions,
     places: frames.Positions,
     adjacency: Adjacency,
-    wanted: frames.RequiredColumns,
-    filters: Filters,
+    step: EdgeStep,
 ) -> Iterator[frames.Frame]:
-    ends = ends_at(plan, adjacency.ends_at(places))
-    keep = allowed(plan, frame, rows, ends, filters)
+    plan, wanted = hop.plan, hop.wanted
+    ends = hop.ends_at(adjacency.ends_at(places))
+    keep = allowed(plan, frame, rows, ends, hop.filters)
     edges = None
     if plan.edge_variable is not None:
         edges = frames.EntityColumn(
-            tables=(names.edge_table_key(plan.edge),),
+            tables=(names.edge_table_key(step.edge),),
             positions=adjacency.edges_at(places),
         )
         if plan.edge_predicate is not None:
-            meeting = filters.of_entities(plan.edge_predicate, plan.edge_variable, edges)
+            meeting = hop.filters.of_entities(plan.edge_predicate, plan.edge_variable, edges)
             keep = meeting if keep is None else keep & meeting
     if keep is not None:
         rows = rows[keep]
@@ -230,7 +318,8 @@ def _reached(  # noqa: PLR0913, PLR0917 - the parts of a hop
     wide = with_ends(plan, frame, rows, ends, wanted)
     if edges is not None and plan.edge_variable in wanted.variables:
         assert plan.edge_variable is not None
-        wide = wide.with_entity(plan.edge_variable, edges)
+        column = frames.within_tables(edges, edge_tables(plan))
+        wide = wide.with_entity(plan.edge_variable, column)
     yield frames.prune(wide, wanted)
 
 
@@ -269,9 +358,8 @@ class PathTracker:
     def __init__(self, plan: Expand, access: GraphAccess) -> None:
         self._turned = plan.turned
         self._access = access
-        self._start_table = names.node_table_key(plan.start_type)
-        self._end_table = names.node_table_key(plan.end_type)
-        self._edge_table = names.edge_table_key(plan.edge)
+        self._node_tables = node_tables(plan)
+        self._edge_tables = edge_tables(plan)
         self._levels: list[Level] = []
         self._ranks: frames.Positions | None = None
 
@@ -281,7 +369,7 @@ class PathTracker:
             self._levels.append(before)
             self._ranks = self._rank(before)
         assert self._ranks is not None
-        edges = self._order_of(self._edge_table, candidates.edges)
+        edges = self._order_of(self._edge_tables, candidates.edges)
         # The edge decides last, because paths compare by node ids first: before the parent's rank,
         # a small edge id would win over smaller node ids.
         order = np.lexsort(
@@ -306,12 +394,12 @@ class PathTracker:
             nodes.reverse()
             edges.reverse()
         return frames.PathColumn(
-            first_table=self._end_table if self._turned else self._start_table,
-            node_table=self._start_table if self._turned else self._end_table,
-            edge_table=self._edge_table,
             lengths=np.full(len(level.nodes), length, dtype=np.int64),
-            nodes=np.stack(nodes, axis=1).reshape(-1),
-            edges=np.stack(edges, axis=1).reshape(-1) if edges else np.zeros(0, np.int64),
+            nodes=frames.from_numbers(self._node_tables, np.stack(nodes, axis=1).reshape(-1)),
+            edges=frames.from_numbers(
+                self._edge_tables,
+                np.stack(edges, axis=1).reshape(-1) if edges else np.zeros(0, np.int64),
+            ),
         )
 
     def _rank(self, level: Level) -> frames.Positions:
@@ -320,8 +408,7 @@ class PathTracker:
         A path that runs the other way begins with its last node; one that runs this way compares
         by the path to the parent first, which the level before knows.
         """
-        table = self._start_table if len(self._levels) == 1 else self._end_table
-        ids = self._order_of(table, level.nodes)
+        ids = self._order_of(self._node_tables, level.nodes)
         if self._turned or self._ranks is None:
             return ids
         order = np.lexsort((ids, self._ranks[level.parents]))
@@ -329,12 +416,19 @@ class PathTracker:
         ranks[order] = np.arange(len(order), dtype=np.int64)
         return ranks
 
-    def _order_of(self, table: str, positions: frames.Positions) -> frames.Positions:
-        """The places of entities in the order of their ids."""
-        unique, inverse = np.unique(positions, return_inverse=True)
-        ids = self._access.values(table, names.ID_COLUMN, unique)
+    def _order_of(self, tables: tuple[str, ...], numbers: frames.Positions) -> frames.Positions:
+        """The places of entities in the order of their ids, then of the names of their types."""
+        unique, inverse = np.unique(numbers, return_inverse=True)
+        column = frames.from_numbers(tables, unique)
+        ids = gathered(self._access, column, names.ID_COLUMN)
+        if column.which is None:
+            order = pc.sort_indices(ids)
+        else:
+            # Tables are sorted by the names of their types.
+            keys = pa.table({"id": ids, "which": column.which})
+            order = pc.sort_indices(keys, [("id", "ascending"), ("which", "ascending")])
         ranks = np.empty(len(unique), dtype=np.int64)
-        ranks[np.asarray(pc.sort_indices(ids).to_numpy())] = np.arange(len(unique), dtype=np.int64)
+        ranks[np.asarray(order.to_numpy())] = np.arange(len(unique), dtype=np.int64)
         return ranks[inverse]
 
 
@@ -344,8 +438,6 @@ _NUMBERS_PER_NODE: Final = 10
 """Numbers per node that was found: its level, its key, and copies while sorting."""
 _NUMBERS_PER_PATH: Final = 60
 """Additional numbers for comparing paths: the ids of nodes and edges, sorted."""
-_NODE_BITS: Final = 40
-"""A start and a node in one 64-bit number: up to 2**40 nodes and 2**23 starts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -371,10 +463,11 @@ def many_hops(
     run: Run,
 ) -> Iterator[frames.Frame]:
     """The rows of a frame, each with every node that a chain of steps leads to."""
-    frame = started(plan, frame)
+    frame = started(plan, frame, plan.start_types)
     # Rows that share a start share its search. `order` lists the rows by start; those of a start
     # begin at `first` and are `counts` many.
-    starts, owners = np.unique(frame.entities[plan.start].positions, return_inverse=True)
+    numbers = frames.numbers_of(frame.entities[plan.start], node_tables(plan))
+    starts, owners = np.unique(numbers, return_inverse=True)
     order = np.argsort(owners, kind="stable")
     counts = np.bincount(owners, minlength=len(starts))
     first = np.cumsum(counts) - counts
@@ -415,7 +508,7 @@ def _join(
     wanted: frames.RequiredColumns,
     filters: Filters,
 ) -> Iterator[frames.Frame]:
-    ends = ends_at(plan, reached_nodes.ends)
+    ends = frames.from_numbers(node_tables(plan), reached_nodes.ends)
     keep = allowed(plan, frame, rows, ends, filters)
     path = reached_nodes.path
     if keep is not None:
@@ -431,6 +524,20 @@ def _join(
     yield frames.prune(wide, wanted)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StepsAhead:
+    """The steps over one edge type from some rows of a level."""
+
+    step: EdgeStep
+    rows: frames.Positions
+    nodes: frames.Positions
+    adjacency: Adjacency
+    degrees: frames.Positions
+
+
+_NO_ROWS: Final[frames.Positions] = np.zeros(0, dtype=np.int64)
+
+
 class _Search:
     """Searches from several starts at once."""
 
@@ -438,7 +545,8 @@ class _Search:
         self._plan = plan
         self._access = access
         self._run = run
-        self._chains = plan.chains
+        self._tables = node_tables(plan)
+        self._edge_tables = edge_tables(plan)
         self._most = run.limits.portion_rows
         self._held = 0
 
@@ -468,14 +576,15 @@ class _Search:
         if plan.path_variable is not None:
             tracker = PathTracker(plan, self._access)
         level = first_level(starts)
-        # An edge between two types cannot be followed twice, so no node is reached again.
         visited = _Visited()
-        if self._chains:
-            visited.add(_keys(level.owners, level.nodes))
+        visited.add(_keys(level.owners, level.nodes))
         reached_levels: list[ReachedNodes] = []
         if plan.minimum == 0:
-            path = None if tracker is None else tracker.paths(level)
-            reached_levels.append(ReachedNodes(owners=level.owners, ends=level.nodes, path=path))
+            own_level = self._at_ends(level)
+            path = None if tracker is None else tracker.paths(own_level)
+            reached_levels.append(
+                ReachedNodes(owners=own_level.owners, ends=own_level.nodes, path=path)
+            )
         for depth in self._depths():
             self._run.check()
             next_level = self._following(level, starts, visited, depth, tracker)
@@ -485,14 +594,15 @@ class _Search:
                 return None
             # Nodes below the minimum stay visited: the bounds are on the smallest distance, so a
             # longer way to such a node must not report it.
-            if depth >= plan.minimum and len(next_level.owners):
-                path = None if tracker is None else tracker.paths(next_level)
+            end_level = self._at_ends(next_level)
+            if depth >= plan.minimum and len(end_level.owners):
+                path = None if tracker is None else tracker.paths(end_level)
                 reached_levels.append(
-                    ReachedNodes(owners=next_level.owners, ends=next_level.nodes, path=path)
+                    ReachedNodes(owners=end_level.owners, ends=end_level.nodes, path=path)
                 )
             # A loop reports the start itself, but the search never starts from it again.
             new_level = next_level.take(next_level.nodes != starts[next_level.owners])
-            if not self._chains or not len(new_level.owners):
+            if not len(new_level.owners):
                 break
             # All levels, not only the last: a directed edge can lead back to any of them, and its
             # end would be reported again.
@@ -501,8 +611,6 @@ class _Search:
         return reached_levels
 
     def _depths(self) -> Iterable[int]:
-        if not self._chains:
-            return (1,)
         if self._plan.maximum is None:
             return itertools.count(1)
         return range(1, self._plan.maximum + 1)
@@ -519,6 +627,13 @@ class _Search:
         self._held += size
         return True
 
+    def _at_ends(self, level: Level) -> Level:
+        """The nodes of a level that are of a type that can be reached."""
+        if len(self._tables) == 1:
+            return level
+        reachable = np.isin(self._tables, end_tables(self._plan))
+        return level.take(reachable[level.nodes >> frames.POSITION_BITS])
+
     def _following(
         self,
         level: Level,
@@ -527,42 +642,71 @@ class _Search:
         depth: int,
         tracker: PathTracker | None,
     ) -> Level | None:
-        # Parallel edges reach the same node; they differ only in the edge ids of a path.
-        adjacency = self._access.adjacency(
-            self._plan.edge,
-            self._plan.direction,
-            distinct=tracker is None,
-            frontier=level.nodes,
-        )
-        steps = adjacency.degrees(level.nodes)
+        """The nodes that one more step reaches; None if these are too many for several starts."""
+        steps_ahead = list(self._steps_ahead(level, distinct=tracker is None))
         # Several starts are split before their steps are listed; one alone is listed in runs.
-        if int(steps.sum()) > self._most and len(starts) > 1:
+        total = sum(int(ahead.degrees.sum()) for ahead in steps_ahead)
+        if total > self._most and len(starts) > 1:
             return None
         parts: list[Level] = []
-        for begin, end in runs_of(steps, self._most):
-            self._run.check()
-            inside, ends, places = adjacency.steps(level.nodes[begin:end])
-            parents = inside + begin
-            owners = level.owners[parents]
-            keys = _keys(owners, ends)
-            fresh = ~visited.contains(keys)
-            # The start is visited, but an edge from it to itself is a result at distance 1.
-            if depth == 1 and self._chains and self._plan.minimum > 0:
-                fresh |= ends == starts[owners]
-            fresh_rows = np.flatnonzero(fresh)
-            edges = adjacency.edges_at(places[fresh_rows])
-            candidates = Level(
-                owners=owners[fresh_rows],
-                nodes=ends[fresh_rows],
-                parents=parents[fresh_rows],
-                edges=edges,
-            )
-            # Deduplicated per run: otherwise all steps of a large level would be held at once.
-            parts.append(self._best(candidates, level, tracker))
+        for ahead in steps_ahead:
+            for begin, end in runs_of(ahead.degrees, self._most):
+                self._run.check()
+                inside, positions, places = ahead.adjacency.steps(ahead.nodes[begin:end])
+                parents = ahead.rows[inside + begin]
+                ends = self._number_nodes(positions, ahead.step.end_type)
+                owners = level.owners[parents]
+                keys = _keys(owners, ends)
+                fresh = ~visited.contains(keys)
+                # The start is visited, but an edge from it to itself is a result at distance 1.
+                if depth == 1 and self._plan.minimum > 0:
+                    fresh |= ends == starts[owners]
+                fresh_rows = np.flatnonzero(fresh)
+                edges = ahead.adjacency.edges_at(places[fresh_rows])
+                candidates = Level(
+                    owners=owners[fresh_rows],
+                    nodes=ends[fresh_rows],
+                    parents=parents[fresh_rows],
+                    edges=self._number_edges(edges, ahead.step.edge),
+                )
+                # Deduplicated per run: otherwise all steps of a large level would be held at once.
+                parts.append(self._best(candidates, level, tracker))
         if len(parts) == 1:
             return parts[0]
-        # Several runs may have reached the same node.
-        return self._best(_all(parts), level, tracker)
+        # Several runs, or several edges, may have reached the same node.
+        return self._best(_all(parts), level, tracker) if parts else level.take(_NO_ROWS)
+
+    def _steps_ahead(self, level: Level, *, distinct: bool) -> Iterator[_StepsAhead]:
+        """The steps from the nodes of a level.
+
+        Parallel edges reach the same node; they differ only in the edge ids of a path.
+        """
+        column = frames.from_numbers(self._tables, level.nodes)
+        for step in self._plan.steps:
+            rows = np.flatnonzero(column.of_table(names.node_table_key(step.start_type)))
+            if not len(rows):
+                continue
+            nodes = column.positions[rows]
+            adjacency = self._access.adjacency(
+                step.edge, step.direction, distinct=distinct, frontier=nodes
+            )
+            yield _StepsAhead(
+                step=step,
+                rows=rows,
+                nodes=nodes,
+                adjacency=adjacency,
+                degrees=adjacency.degrees(nodes),
+            )
+
+    def _number_nodes(self, positions: frames.Positions, end_type: str) -> frames.Positions:
+        table = names.node_table_key(end_type)
+        column = frames.EntityColumn(tables=(table,), positions=positions)
+        return frames.numbers_of(column, self._tables)
+
+    def _number_edges(self, positions: frames.Positions, edge: str) -> frames.Positions:
+        table = names.edge_table_key(edge)
+        column = frames.EntityColumn(tables=(table,), positions=positions)
+        return frames.numbers_of(column, self._edge_tables)
 
     def _best(self, candidates: Level, level: Level, tracker: PathTracker | None) -> Level:
         """Each node once per start; of several ways the one that a path takes."""
@@ -583,7 +727,7 @@ def _all(parts: list[Level]) -> Level:
 
 def _keys(owners: frames.Positions, nodes: frames.Positions) -> frames.Positions:
     # A start is part of the key: a node that one start has reached is still new to the others.
-    return (owners << _NODE_BITS) | nodes
+    return (owners << frames.NUMBER_BITS) | nodes
 
 
 class _Visited:

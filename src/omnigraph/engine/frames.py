@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 Positions: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
+Which: TypeAlias = npt.NDArray[np.int16]
+"""Which table of several the entity of a row is in."""
 
 _Number = TypeVar("_Number", bound=np.integer)
 
@@ -45,7 +47,7 @@ class EntityColumn:
 
     tables: tuple[str, ...]
     positions: Positions
-    which: npt.NDArray[np.int8] | None = None
+    which: Which | None = None
     """Indexes into `tables`; None if there is one only."""
 
     def take(self, rows: Positions | Mask) -> EntityColumn:
@@ -70,19 +72,72 @@ class EntityColumn:
         return self.positions.nbytes + (0 if self.which is None else self.which.nbytes)
 
 
+def single_table(tables: tuple[str, ...], table: str, positions: Positions) -> EntityColumn:
+    """A column that can hold entities of several tables, all of them in one."""
+    if len(tables) == 1:
+        return EntityColumn(tables=tables, positions=positions)
+    which = np.full(len(positions), tables.index(table), dtype=np.int16)
+    return EntityColumn(tables=tables, positions=positions, which=which)
+
+
+def same_entities(left: EntityColumn, right: EntityColumn) -> Mask:
+    """The rows in which two columns hold the same entity; null is none."""
+    equal: Mask = left.positions == right.positions
+    in_one_table = np.zeros(len(equal), dtype=np.bool_)
+    for table in right.tables:
+        in_one_table |= left.of_table(table) & right.of_table(table)
+    return equal & in_one_table
+
+
+POSITION_BITS: Final = 34
+NUMBER_BITS: Final = 46
+"""A number holds a position and, above it, the table: 2**34 positions of 2**12 tables."""
+
+
+def numbers_of(column: EntityColumn, tables: tuple[str, ...] | None = None) -> Positions:
+    """One number for each entity, none of them null: of one table its position.
+
+    The tables are numbered as in the column, or as in `tables`, which has those of all rows.
+    """
+    tables = column.tables if tables is None else tables
+    if len(tables) == 1:
+        return column.positions
+    if len(tables) > 1 << (NUMBER_BITS - POSITION_BITS):
+        raise QueryFailedError(
+            f"a variable can be of {len(tables):,} types, too many for one search",
+            next_step="Name the types or the edges instead of `_`.",
+        )
+    places = [tables.index(table) if table in tables else 0 for table in column.tables]
+    if column.which is None:
+        return column.positions | (places[0] << POSITION_BITS)
+    return column.positions | (np.array(places, dtype=np.int64)[column.which] << POSITION_BITS)
+
+
+def from_numbers(tables: tuple[str, ...], numbers: Positions) -> EntityColumn:
+    """The entities that `numbers_of` numbered."""
+    if len(tables) == 1:
+        return EntityColumn(tables=tables, positions=numbers)
+    return EntityColumn(
+        tables=tables,
+        positions=numbers & ((1 << POSITION_BITS) - 1),
+        which=(numbers >> POSITION_BITS).astype(np.int16),
+    )
+
+
+def within_tables(column: EntityColumn, tables: tuple[str, ...]) -> EntityColumn:
+    """The same entities in a column of other tables, which has those of all rows."""
+    if column.tables == tables:
+        return column
+    return from_numbers(tables, numbers_of(column, tables))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathColumn:
-    """One path per row as node and edge positions, row after row; null rows have a length of -1.
+    """One path per row as nodes and edges, row after row; null rows have a length of -1."""
 
-    A path over an edge between two types has its first node in one table and its last in another.
-    """
-
-    first_table: str
-    node_table: str
-    edge_table: str
     lengths: Positions
-    nodes: Positions
-    edges: Positions
+    nodes: EntityColumn
+    edges: EntityColumn
 
     def take(self, rows: Positions | Mask) -> PathColumn:
         chosen = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
@@ -91,8 +146,8 @@ class PathColumn:
         return replace(
             self,
             lengths=self.lengths[chosen],
-            nodes=self.nodes[ranges(_starts(node_counts)[chosen], node_counts[chosen])],
-            edges=self.edges[ranges(_starts(edge_counts)[chosen], edge_counts[chosen])],
+            nodes=self.nodes.take(ranges(_starts(node_counts)[chosen], node_counts[chosen])),
+            edges=self.edges.take(ranges(_starts(edge_counts)[chosen], edge_counts[chosen])),
         )
 
     @property
@@ -232,8 +287,8 @@ def _joined_paths(columns: Sequence[PathColumn]) -> PathColumn:
     return replace(
         columns[0],
         lengths=np.concatenate([column.lengths for column in columns]),
-        nodes=np.concatenate([column.nodes for column in columns]),
-        edges=np.concatenate([column.edges for column in columns]),
+        nodes=_joined_entities([column.nodes for column in columns]),
+        edges=_joined_entities([column.edges for column in columns]),
     )
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from omnigraph import names
 from omnigraph.engine.access.access import GraphAccess
-from omnigraph.engine.expansion import many_hops, one_hop
+from omnigraph.engine.expansion import edge_tables, end_tables, many_hops, node_tables, one_hop
 from omnigraph.engine.frames import (
     ABSENT,
     Best,
@@ -29,6 +29,7 @@ from omnigraph.engine.frames import (
     count_slots,
     prune,
     require_countable,
+    single_table,
 )
 from omnigraph.query import plan as lp
 from omnigraph.query.ast import SubPatternKind
@@ -53,11 +54,10 @@ class EntityOf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathOver:
-    """A variable that holds paths; the first node can be in another table than the rest."""
+    """A variable that holds paths over nodes and edges of these tables."""
 
-    first_table: str
-    node_table: str
-    edge_table: str
+    node_tables: tuple[str, ...]
+    edge_tables: tuple[str, ...]
 
 
 Origin: TypeAlias = EntityOf | PathOver
@@ -88,15 +88,12 @@ def origins(plan: lp.Plan) -> dict[str, Origin]:
 
 
 def _origins_of_hop(plan: lp.Expand) -> Iterator[tuple[str, Origin]]:
-    node, edge = names.node_table_key(plan.end_type), names.edge_table_key(plan.edge)
     if not plan.end_bound:
-        yield plan.end, EntityOf(tables=(node,))
+        yield plan.end, EntityOf(tables=end_tables(plan))
     if plan.edge_variable is not None:
-        yield plan.edge_variable, EntityOf(tables=(edge,))
+        yield plan.edge_variable, EntityOf(tables=edge_tables(plan))
     if plan.path_variable is not None:
-        start = names.node_table_key(plan.start_type)
-        first, rest = (node, start) if plan.turned else (start, node)
-        path = PathOver(first_table=first, node_table=rest, edge_table=edge)
+        path = PathOver(node_tables=node_tables(plan), edge_tables=edge_tables(plan))
         yield plan.path_variable, path
 
 
@@ -160,18 +157,15 @@ def with_null(frame: Frame, name: str, origin: Origin) -> Frame:
     nothing: Positions = np.full(frame.rows, ABSENT, dtype=np.int64)
     match origin:
         case EntityOf():
-            which = np.zeros(frame.rows, dtype=np.int8) if len(origin.tables) > 1 else None
+            which = np.zeros(frame.rows, dtype=np.int16) if len(origin.tables) > 1 else None
             column = EntityColumn(tables=origin.tables, positions=nothing, which=which)
             return frame.with_entity(name, column)
         case PathOver():
             none: Positions = np.zeros(0, dtype=np.int64)
             path = PathColumn(
-                first_table=origin.first_table,
-                node_table=origin.node_table,
-                edge_table=origin.edge_table,
                 lengths=nothing,
-                nodes=none,
-                edges=none,
+                nodes=single_table(origin.node_tables, origin.node_tables[0], none),
+                edges=single_table(origin.edge_tables, origin.edge_tables[0], none),
             )
             return frame.with_path(name, path)
         case _:
@@ -251,10 +245,9 @@ class Patterns:
     def _scan(self, plan: lp.Scan, wanted: RequiredColumns, best: Best | None) -> Iterator[Frame]:
         tables = tuple(names.node_table_key(type_name) for type_name in plan.types)
         columns = () if plan.columns is None else plan.columns
-        for at, table in enumerate(tables):
+        for table in tables:
             positions = self._scanned(plan, table, columns, best)
-            which = np.full(len(positions), at, dtype=np.int8) if len(tables) > 1 else None
-            column = EntityColumn(tables=tables, positions=positions, which=which)
+            column = single_table(tables, table, positions)
             frame = Frame(rows=len(positions), entities={plan.variable: column})
             if plan.variable not in wanted.variables:
                 yield prune(frame, wanted)

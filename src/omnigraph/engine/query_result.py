@@ -37,7 +37,14 @@ from omnigraph.display.tables import ON_A_TERMINAL, Column, Layout, TableView, l
 from omnigraph.errors import InvalidInputError, OmnigraphError, QueryCancelledError
 from omnigraph.language.diagnostics import display_width
 from omnigraph.query.expressions import PartOfPath, PathPart
-from omnigraph.query.typed import Block, EdgeDirection, TypedQuery, TypedRead, TypedTraversal
+from omnigraph.query.typed import (
+    Block,
+    EdgeDirection,
+    EdgeStep,
+    TypedQuery,
+    TypedRead,
+    TypedTraversal,
+)
 from omnigraph.query.types import EdgeOf, NodeOf, show_with_null
 from omnigraph.validation.json_encoding import json_values
 
@@ -332,25 +339,29 @@ Element: TypeAlias = tuple[Key, Key, Key, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathColumns:
-    """The columns with the node ids and, if returned, the edge ids of one path.
+    """The columns with the parts of one path that a result has.
 
-    `types` are those of its first node and of the others.
+    `steps` are those of the path. If there are several, the types of nodes and edges are columns.
     """
 
     nodes: str
     edges: str | None
-    edge_type: str
-    types: tuple[str, str]
-    reversed: bool
+    node_types: str | None
+    edge_types: str | None
+    steps: tuple[EdgeStep, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElementColumns:
-    """Which columns of a result hold nodes, edges and paths; `ends` are the types of an edge's."""
+    """Which columns of a result hold nodes, edges and paths.
+
+    `ends` has the types of the ends of every edge type.
+    """
 
     nodes: tuple[str, ...]
-    edges: Mapping[str, tuple[str, str]]
+    edges: tuple[str, ...]
     paths: tuple[PathColumns, ...]
+    ends: Mapping[str, tuple[str, str]]
 
 
 def element_columns(query: TypedQuery, catalog: Catalog) -> ElementColumns:
@@ -361,21 +372,20 @@ def element_columns(query: TypedQuery, catalog: Catalog) -> ElementColumns:
     """
     assert isinstance(query.body, TypedRead)
     nodes = tuple(column.name for column in query.columns if isinstance(column.type, NodeOf))
-    edges = {
-        column.name: (
-            catalog.edges[column.type.type].source.only,
-            catalog.edges[column.type.type].target.only,
-        )
-        for column in query.columns
-        if isinstance(column.type, EdgeOf)
-    }
-    paths = tuple(_paths(query.body, catalog))
+    edges = tuple(column.name for column in query.columns if isinstance(column.type, EdgeOf))
+    paths = tuple(_paths(query.body))
     if not (nodes or edges or paths):
         raise InvalidInputError(
             f"{query.title} returns no nodes, edges or paths",
-            next_step="Return a variable as a whole, `$p`, or `nodes($way)` of a path.",
+            next_step="Return a whole variable, `$p`, or `nodes($way)` of a path; with several "
+            "edge types also `types($way)` and `edge_types($way)`.",
         )
-    return ElementColumns(nodes=nodes, edges=edges, paths=paths)
+    ends = {
+        edge.name: (edge.source.only, edge.target.only)
+        for edge in catalog.edges.values()
+        if not (edge.source.is_polymorphic or edge.target.is_polymorphic)
+    }
+    return ElementColumns(nodes=nodes, edges=edges, paths=paths, ends=ends)
 
 
 def networkx_graph(columns: ElementColumns, batches: Iterable[pa.RecordBatch]) -> Any:
@@ -444,27 +454,40 @@ def edges_of(columns: ElementColumns, row: Row) -> Iterator[Element]:
     """The edges of a row with their properties; those on a path have none."""
     for path in columns.paths:
         yield from _path_edges(path, row)
-    for name, (source, target) in columns.edges.items():
+    for name in columns.edges:
         entity = row[name]
         if entity is not None:
+            source, target = columns.ends[entity["type"]]
             ends = (source, entity["src"]), (target, entity["dst"])
             yield *ends, (entity["type"], entity["id"]), entity["properties"]
 
 
 def _path_nodes(path: PathColumns, row: Row) -> list[Key]:
-    first, others = path.types
     ids = row[path.nodes] or ()
-    return [(others if position else first, node_id) for position, node_id in enumerate(ids)]
+    if path.node_types is not None:
+        return list(zip(row[path.node_types] or (), ids, strict=True))
+    (step,) = path.steps
+    return [
+        (step.end_type if position else step.start_type, node_id)
+        for position, node_id in enumerate(ids)
+    ]
 
 
 def _path_edges(path: PathColumns, row: Row) -> Iterator[Element]:
     ids = repeat(None) if path.edges is None else row[path.edges] or ()
-    for (start, end), edge_id in zip(pairwise(_path_nodes(path, row)), ids, strict=False):
-        ends = (end, start) if path.reversed else (start, end)
-        yield *ends, (path.edge_type, edge_id), {}
+    edge_types = repeat(path.steps[0].edge) if path.edge_types is None else row[path.edge_types]
+    elements = zip(pairwise(_path_nodes(path, row)), edge_types or (), ids, strict=False)
+    for (start, end), edge_type, edge_id in elements:
+        directions = {
+            step.direction
+            for step in path.steps
+            if (step.edge, step.start_type, step.end_type) == (edge_type, start[0], end[0])
+        }
+        ends = (end, start) if directions == {EdgeDirection.BACKWARD} else (start, end)
+        yield *ends, (edge_type, edge_id), {}
 
 
-def _paths(body: TypedRead, catalog: Catalog) -> Iterator[PathColumns]:
+def _paths(body: TypedRead) -> Iterator[PathColumns]:
     parts: dict[str, dict[PathPart, str]] = {}
     for projection in body.projections:
         if isinstance(projection.expression, PartOfPath):
@@ -472,16 +495,16 @@ def _paths(body: TypedRead, catalog: Catalog) -> Iterator[PathColumns]:
             column_names.setdefault(projection.expression.part, projection.column.name)
     for traversal in _traversals(body.block):
         part_columns = parts.get(traversal.path_variable or "", {})
-        if PathPart.NODES in part_columns:
-            edge = catalog.edges[traversal.edge]
-            ends = (edge.source.only, edge.target.only)
-            backward = traversal.direction is EdgeDirection.BACKWARD
+        if PathPart.NODES not in part_columns:
+            continue
+        types = {PathPart.NODE_TYPES, PathPart.EDGE_TYPES} & part_columns.keys()
+        if len(traversal.steps) == 1 or len(types) == 2:
             yield PathColumns(
                 nodes=part_columns[PathPart.NODES],
                 edges=part_columns.get(PathPart.EDGES),
-                edge_type=edge.name,
-                types=ends[::-1] if backward else ends,
-                reversed=backward,
+                node_types=part_columns.get(PathPart.NODE_TYPES),
+                edge_types=part_columns.get(PathPart.EDGE_TYPES),
+                steps=traversal.steps,
             )
 
 

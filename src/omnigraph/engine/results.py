@@ -34,7 +34,9 @@ from omnigraph.engine.frames import (
     RequiredColumns,
     ascend,
     different,
+    from_numbers,
     joined,
+    numbers_of,
     require_countable,
     whole,
 )
@@ -108,7 +110,7 @@ class StatementInput:
             columns[name] = pa.array(entity.positions, mask=mask)
             which = entity.which
             columns[f"{name}_which"] = (
-                pa.repeat(pa.scalar(0, pa.int8()), frame.rows)
+                pa.repeat(pa.scalar(0, pa.int16()), frame.rows)
                 if which is None
                 else pa.array(which, mask=mask)
             )
@@ -133,7 +135,7 @@ class StatementInput:
         which = None
         if len(origin.tables) > 1:
             which_values = whole(table.column(which_name)).fill_null(0)
-            which = np.asarray(which_values.to_numpy(zero_copy_only=False), dtype=np.int8)
+            which = np.asarray(which_values.to_numpy(zero_copy_only=False), dtype=np.int16)
         positions = whole(table.column(name)).fill_null(ABSENT)
         return EntityColumn(
             tables=origin.tables,
@@ -148,12 +150,13 @@ class StatementInput:
         nodes, edges = whole(table.column(nodes_name)), whole(table.column(edges_name))
         lengths = edges.value_lengths().fill_null(ABSENT)
         return PathColumn(
-            first_table=origin.first_table,
-            node_table=origin.node_table,
-            edge_table=origin.edge_table,
             lengths=np.asarray(lengths.to_numpy(), dtype=np.int64),
-            nodes=np.asarray(nodes.flatten().to_numpy(), dtype=np.int64),
-            edges=np.asarray(edges.flatten().to_numpy(), dtype=np.int64),
+            nodes=from_numbers(
+                origin.node_tables, np.asarray(nodes.flatten().to_numpy(), dtype=np.int64)
+            ),
+            edges=from_numbers(
+                origin.edge_tables, np.asarray(edges.flatten().to_numpy(), dtype=np.int64)
+            ),
         )
 
     def frame_of(self, names: Iterable[str], table: pa.Table | pa.RecordBatch) -> Frame:
@@ -172,7 +175,7 @@ def _lists(path: PathColumn) -> tuple[pa.ListArray, pa.ListArray]:
     absent = path.lengths < 0
     mask = pa.array(absent) if absent.any() else None
     lists = []
-    for values, more in ((path.nodes, 1), (path.edges, 0)):
+    for values, more in ((numbers_of(path.nodes), 1), (numbers_of(path.edges), 0)):
         lengths = np.where(absent, 0, path.lengths + more)
         offsets = np.zeros(len(lengths) + 1, dtype=np.int32)
         np.cumsum(lengths, out=offsets[1:])

@@ -265,10 +265,10 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
-    """`$variable: Type { property: value }`."""
+    """`$variable: Type|Other { property: value }`; `_` is a node of any type."""
 
     variable: Name
-    type: Name
+    types: tuple[Name, ...]
     matches: tuple[Assignment, ...]
     span: Span
 
@@ -284,11 +284,11 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traversal:
-    """`$left $edge: name{1,2} $right as $path`."""
+    """`$left $edge: name|other{1,2} $right as $path`; `_` is any edge."""
 
     left: Name
     edge_variable: Name | None
-    edge: Name
+    edges: tuple[Name, ...]
     undirected: bool
     bounds: Bounds | None
     right: Name

@@ -9,27 +9,31 @@ anything has run. Fields inside a struct are nullable: those of a missing node a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, assert_never
 
 import pyarrow as pa
 
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph.query.typed import Column
-from omnigraph.query.types import BLOB, EdgeOf, EntityType, NodeOf
+from omnigraph.query.types import BLOB, EdgeOf, EntityType, NodeOf, properties_in_common
 from omnigraph.schema import arrow
 from omnigraph.schema.catalog import Catalog, EnumType, ListType, Property, ScalarType, VectorType
 
 
 def struct_properties(entity: EntityType, catalog: Catalog) -> tuple[Property, ...]:
-    """The properties of the struct, as its type, or the interface it is bound by, orders them."""
+    """The properties of the struct, as its type, or the interface it is bound by, orders them.
+
+    An entity of several types has those that they share.
+    """
+    properties: Mapping[str, Property]
     match entity:
         case NodeOf() if entity.interface is not None:
             properties = catalog.interfaces[entity.interface].properties
         case NodeOf():
-            properties = catalog.nodes[entity.types[0]].properties
+            properties = properties_in_common([catalog.nodes[name] for name in entity.types])
         case EdgeOf():
-            properties = catalog.edges[entity.type].properties
+            properties = properties_in_common([catalog.edges[name] for name in entity.types])
         case _:
             assert_never(entity)
     return tuple(prop for prop in properties.values() if prop.type != BLOB)

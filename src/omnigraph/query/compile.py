@@ -292,7 +292,10 @@ def _block_reads(block: tq.Block) -> Iterator[str]:
     for binding in block.bindings:
         yield from map(node_table_key, binding.type.types)
     for traversal in block.traversals:
-        yield edge_table_key(traversal.edge)
+        yield from map(edge_table_key, tq.edges_of(traversal.steps))
+        for step in traversal.steps:
+            yield node_table_key(step.start_type)
+            yield node_table_key(step.end_type)
         yield from map(node_table_key, traversal.left_type.types)
         yield from map(node_table_key, traversal.right_type.types)
     for inner in block.inner_blocks:

@@ -87,11 +87,13 @@ class PathPart(enum.StrEnum):
     LENGTH = "length"
     NODES = "nodes"
     EDGES = "edges"
+    NODE_TYPES = "types"
+    EDGE_TYPES = "edge_types"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartOfPath:
-    """The number of edges, the node ids or the edge ids of a path."""
+    """The number of edges, or the ids or types of the nodes or the edges of a path."""
 
     part: PathPart
     variable: str

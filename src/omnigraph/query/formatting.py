@@ -29,9 +29,9 @@ _PARTS: Final = frozenset({"MATCH", "RETURN", "ORDER", "LIMIT", "OFFSET"})
 _OPENING: Final = frozenset({"LBRACE", "LPAR", "LSQB"})
 _CLOSING: Final = frozenset({"RBRACE", "RPAR", "RSQB"})
 _TIGHT_BEFORE: Final = frozenset(
-    {"COMMA", "COLON", "DOT", "QUESTION", "RPAR", "RSQB", "CLOSE_UNDIRECTED"}
+    {"COMMA", "COLON", "DOT", "PIPE", "QUESTION", "RPAR", "RSQB", "CLOSE_UNDIRECTED"}
 )
-_TIGHT_AFTER: Final = frozenset({"DOT", "LPAR", "LSQB", "OPEN_UNDIRECTED"})
+_TIGHT_AFTER: Final = frozenset({"DOT", "PIPE", "LPAR", "LSQB", "OPEN_UNDIRECTED"})
 _CALLED: Final = frozenset({"NAME", "TYPE_NAME", "ANNOTATION"})
 _EDGE_ENDS: Final = frozenset({"EDGE_NAME", "CLOSE_UNDIRECTED"})
 _OPERAND_ENDS: Final = frozenset(

@@ -25,13 +25,7 @@ from omnigraph.query.plan import (
     Scan,
     Semi,
 )
-from omnigraph.query.typed import (
-    Block,
-    EdgeDirection,
-    TypedBinding,
-    TypedSubPattern,
-    TypedTraversal,
-)
+from omnigraph.query.typed import Block, TypedBinding, TypedSubPattern, TypedTraversal
 from omnigraph.schema.catalog import Catalog
 
 ChooseStart: TypeAlias = Callable[[Sequence[str], Block, Catalog], str]
@@ -45,11 +39,6 @@ _ROWS_LEFT: Final = {
     _BY_NOTHING: 1.0,
 }
 """Above one the number of rows, otherwise the fraction of rows."""
-_TURNED: Final = {
-    EdgeDirection.FORWARD: EdgeDirection.BACKWARD,
-    EdgeDirection.BACKWARD: EdgeDirection.FORWARD,
-    EdgeDirection.EITHER: EdgeDirection.EITHER,
-}
 
 
 def merge_bindings(block: Block) -> Block:
@@ -267,19 +256,18 @@ def _expand(plan: Plan, traversal: TypedTraversal, known: set[str]) -> Expand:
     forward = traversal.left in known
     start, end = traversal.left, traversal.right
     start_type, end_type = traversal.left_type, traversal.right_type
-    direction = traversal.direction
+    steps = traversal.steps
     if not forward:
         start, end = end, start
         start_type, end_type = end_type, start_type
-        direction = _TURNED[direction]
+        steps = tuple(step.turn() for step in steps)
     return Expand(
         input=plan,
         start=start,
         end=end,
-        start_type=start_type.types[0],
-        end_type=end_type.types[0],
-        edge=traversal.edge,
-        direction=direction,
+        start_types=start_type.types,
+        end_types=end_type.types,
+        steps=steps,
         minimum=traversal.minimum,
         maximum=traversal.maximum,
         end_bound=end in known,

@@ -23,8 +23,6 @@ from omnigraph.query import ast
 from omnigraph.query.diagnostics import Rule, error
 from omnigraph.query.tokens import WordSorter, explain_character, explain_refusal
 
-_UNDIRECTED: Final = "undirected"
-
 
 def _between(first: Any, last: Any) -> Span:
     """From the first to the last of two tokens or nodes."""
@@ -306,24 +304,27 @@ class TreeBuilder(_Expressions):
         return only
 
     def binding(self, items: list[Any]) -> ast.Binding:
-        matches, last = items[3] or ((), items[2])
+        types: tuple[ast.Name, ...] = items[2]
+        matches, last = items[3] or ((), types[-1])
         return ast.Binding(
             variable=_name(items[0]),
-            type=_name(items[2]),
+            types=types,
             matches=matches,
             span=_between(items[0], last),
         )
+
+    def types(self, items: list[Any]) -> tuple[ast.Name, ...]:
+        return tuple(_name(item) for item in items if item.type != "PIPE")
 
     def matches(self, items: list[Any]) -> tuple[tuple[ast.Assignment, ...], Token]:
         return tuple(item for item in items if isinstance(item, ast.Assignment)), items[-1]
 
     def traversal(self, items: list[Any]) -> ast.Traversal:
-        left, edge_variable, edge, bounds, right, path = items
-        undirected = isinstance(edge, tuple)
+        left, edge_variable, (undirected, edges), bounds, right, path = items
         return ast.Traversal(
             left=_name(left),
             edge_variable=edge_variable,
-            edge=edge[1] if isinstance(edge, tuple) else _name(edge),
+            edges=edges,
             undirected=undirected,
             bounds=bounds,
             right=_name(right),
@@ -334,8 +335,12 @@ class TreeBuilder(_Expressions):
     def edge_variable(self, items: list[Any]) -> ast.Name:
         return _name(items[0])
 
-    def undirected(self, items: list[Any]) -> tuple[str, ast.Name]:
-        return _UNDIRECTED, _name(items[1])
+    def edges(self, items: list[Any]) -> tuple[bool, tuple[ast.Name, ...]]:
+        return False, tuple(_name(item) for item in items if item.type != "PIPE")
+
+    def undirected(self, items: list[Any]) -> tuple[bool, tuple[ast.Name, ...]]:
+        _, edges = items[1]
+        return True, edges
 
     def bounds(self, items: list[Any]) -> ast.Bounds:
         return ast.Bounds(

@@ -53,17 +53,19 @@ class Empty:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expand:
-    """For each row, the nodes reached from `start` over one edge type.
+    """For each row, the nodes reached from `start` over the edges of `steps`.
 
     Without `edge_variable` a reached node counts once per row: a breadth-first search reports it
     at its smallest distance, if that is within the bounds; without a maximum until no more nodes
     are found. The start is reported at distance zero if `minimum` is 0, otherwise only by an edge
     from itself to itself, at distance one. With `edge_variable` every edge is a row. If
     `end_bound`, only rows stay whose reached node is the one that `end` holds. A null `start`, or
-    one of another type than `start_type`, reaches nothing.
+    one of another type than `start_types`, reaches nothing. Nodes on the way can be of any type
+    that the steps lead to, the reached node only of `end_types`.
 
     A path runs from `start` to `end`, or from `end` to `start` if `turned`. It is a shortest one;
-    of several the one with the smallest list of node ids, then of edge ids, as it runs.
+    of several the one with the smallest list of nodes, then of edges, as it runs. Nodes and edges
+    compare by their id, then by the name of their type.
 
     `predicate` is about the node that is reached, never about those on the way to it.
     """
@@ -71,10 +73,9 @@ class Expand:
     input: Plan
     start: str
     end: str
-    start_type: str
-    end_type: str
-    edge: str
-    direction: tq.EdgeDirection
+    start_types: tuple[str, ...]
+    end_types: tuple[str, ...]
+    steps: tuple[tq.EdgeStep, ...]
     minimum: int
     maximum: int | None
     end_bound: bool
@@ -87,14 +88,28 @@ class Expand:
     edge_columns: tuple[str, ...] | None = None
 
     @property
+    def edges(self) -> tuple[str, ...]:
+        """The edge types that it follows, sorted by name."""
+        return tq.edges_of(self.steps)
+
+    @property
+    def single_steps(self) -> tuple[tq.EdgeStep, ...]:
+        """The steps that lead from a start to an end at once."""
+        return tuple(
+            step
+            for step in self.steps
+            if step.start_type in self.start_types and step.end_type in self.end_types
+        )
+
+    @property
     def chains(self) -> bool:
-        """Whether an edge can follow another: both ends are of one type."""
-        return self.start_type == self.end_type
+        """Whether an edge can follow another."""
+        return tq.can_chain(self.steps)
 
     @property
     def searches(self) -> bool:
         """Whether nodes at other distances than one can be reported."""
-        return self.chains and (self.minimum, self.maximum) != (1, 1)
+        return self.minimum == 0 or (self.chains and self.maximum != 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeAlias, assert_never
 
 from omnigraph.query import expressions as ex
@@ -109,20 +109,15 @@ def _read(columns: tuple[str, ...] | None) -> str:
 
 
 def _expand(plan: lp.Expand) -> str:
-    edge = plan.edge
+    left, edge, right = _steps(plan.steps)
     if plan.edge_variable is not None:
         edge = f"{_variable(plan.edge_variable)}: {edge}"
     if (plan.minimum, plan.maximum) != (1, 1):
         edge += f"{{{plan.minimum},{'' if plan.maximum is None else plan.maximum}}}"
-    left, right = {
-        tq.EdgeDirection.FORWARD: ("-", "->"),
-        tq.EdgeDirection.BACKWARD: ("<-", "-"),
-        tq.EdgeDirection.EITHER: ("-", "-"),
-    }[plan.direction]
     path = ""
     if plan.path_variable is not None:
         path = f" as {'turned ' if plan.turned else ''}{_variable(plan.path_variable)}"
-    bound = " bound" if plan.end_bound else f": {plan.end_type}"
+    bound = " bound" if plan.end_bound else f": {'|'.join(plan.end_types)}"
     text = (
         f"expand {_variable(plan.start)} {left}[{edge}]{right} {_variable(plan.end)}{bound}{path}"
     )
@@ -134,6 +129,31 @@ def _expand(plan: lp.Expand) -> str:
     if plan.edge_variable is not None and plan.edge_columns != ():
         text += f" edge{_read(plan.edge_columns)}"
     return text
+
+
+_ARROWS: Final = {
+    tq.EdgeDirection.FORWARD: ("-", "->"),
+    tq.EdgeDirection.BACKWARD: ("<-", "-"),
+    tq.EdgeDirection.EITHER: ("-", "-"),
+}
+
+
+def _steps(steps: Sequence[tq.EdgeStep]) -> tuple[str, str, str]:
+    """The edges between two arrows; each has its own if they are followed in several directions."""
+    directions: dict[str, tq.EdgeDirection] = {}
+    for step in steps:
+        earlier = directions.setdefault(step.edge, step.direction)
+        if earlier is not step.direction:
+            directions[step.edge] = tq.EdgeDirection.EITHER
+    if len(set(directions.values())) == 1:
+        left, right = _ARROWS[next(iter(directions.values()))]
+        return left, "|".join(sorted(directions)), right
+    edges = (
+        f"{left}{edge}{right}".strip("-").replace("-<", "<")
+        for edge, direction in sorted(directions.items())
+        for left, right in (_ARROWS[direction],)
+    )
+    return "-", "|".join(edges), "-"
 
 
 def _rows(limit: ex.Expression | None, offset: ex.Expression | None) -> str:

@@ -45,6 +45,19 @@ _COMPARISONS: Final = frozenset(
 )
 _BEFORE_A_NAME: Final = frozenset({"LBRACE", "COMMA", "COLON"})
 _BEHIND_A_NAME: Final = frozenset({"RBRACE", "COMMA"})
+_EDGE_ENDS: Final = frozenset({"EDGE_NAME", "CLOSE_UNDIRECTED"})
+_BEFORE_AN_OPERAND: Final = frozenset(
+    {
+        *_EDGE_ENDS,
+        *_COMPARISONS,
+        *("CONTAINS", "STARTS_WITH", "ENDS_WITH", "IN", "NOT", "AND", "OR", "AS"),
+        *("PLUS", "MINUS", "STAR", "SLASH", "PERCENT"),
+    }
+)
+"""Behind one of these a variable is the last word of a clause, if another variable follows it."""
+_CONTINUES_A_CLAUSE: Final = frozenset(
+    {*_COMPARISONS, "COLON", "DOT", "PLUS", "MINUS", "STAR", "SLASH", "PERCENT"}
+)
 _NAME: Final = "NAME"
 _VARIABLE: Final = "VARIABLE"
 
@@ -118,19 +131,70 @@ def _ends_operand(tokens: Sequence[Token], index: int, words: set[int]) -> bool:
 def _sort_word(
     tokens: Sequence[Token], index: int, kinds: list[str], parameters: frozenset[str]
 ) -> None:
-    undirected = _kind(tokens, index - 1) == "LESS" and _kind(tokens, index + 1) == "GREATER"
+    last = _last_alternative(tokens, index)
+    undirected = _kind(tokens, index - 1) == "LESS" and _kind(tokens, last + 1) == "GREATER"
     start = index - 1 if undirected else index
     named = _follows_edge_variable(tokens, start)
+    if named and _binds_any_type(tokens, index, kinds):
+        kinds[index] = "ANY_TYPE"
+        return
     if named:
         kinds[start - 2] = "EDGE_VARIABLE"
     if undirected and (named or _kind(tokens, start - 1) == _VARIABLE):
-        kinds[index - 1 : index + 2] = ["OPEN_UNDIRECTED", "EDGE_NAME", "CLOSE_UNDIRECTED"]
-    elif named or _stands_between_ends(tokens, index, parameters):
-        kinds[index] = "EDGE_NAME"
+        kinds[start], kinds[last + 1] = "OPEN_UNDIRECTED", "CLOSE_UNDIRECTED"
+        _name_edges(kinds, index, last)
+    elif named or _stands_between_ends(tokens, index, last, parameters):
+        _name_edges(kinds, index, last)
+    elif _is_any_type(tokens, index):
+        kinds[index] = "ANY_TYPE"
     elif (
         tokens[index].value in KEYWORDS - _OF_CASES and not _is_plain_name(tokens, index)
     ) or _opens_sub_pattern(tokens, index):
         kinds[index] = tokens[index].value.upper()
+
+
+def _last_alternative(tokens: Sequence[Token], index: int) -> int:
+    """The last of the words that `|` joins to the one at `index`."""
+    while _kind(tokens, index + 1) == "PIPE" and _kind(tokens, index + 2) == _NAME:
+        index += 2
+    return index
+
+
+def _name_edges(kinds: list[str], first: int, last: int) -> None:
+    for index in range(first, last + 1, 2):
+        kinds[index] = "EDGE_NAME"
+
+
+def _is_any_type(tokens: Sequence[Token], index: int) -> bool:
+    """Whether this is the `_` of `$n: _`."""
+    return (
+        tokens[index].value == "_"
+        and _kind(tokens, index - 1) == "COLON"
+        and _kind(tokens, index - 2) == _VARIABLE
+    )
+
+
+def _binds_any_type(tokens: Sequence[Token], index: int, kinds: Sequence[str]) -> bool:
+    """Whether `$a $n: _` is the end of one clause and `$n: _` the next one, not an edge."""
+    if not _is_any_type(tokens, index):
+        return False
+    if _kind(tokens, index + 1) != _VARIABLE:
+        return True
+    before = kinds[index - 4] if index >= 4 else ""
+    ends_clause = before in _BEFORE_AN_OPERAND or (
+        before == "RBRACE" and _closes_bounds(tokens, index - 4, kinds)
+    )
+    # The right end of an edge is the end of a clause.
+    continues = _kind(tokens, index + 2) in _CONTINUES_A_CLAUSE
+    return ends_clause or continues
+
+
+def _closes_bounds(tokens: Sequence[Token], index: int, kinds: Sequence[str]) -> bool:
+    """Whether a brace closes bounds of hops: `{1,2}` or `{1,}` behind an edge."""
+    opening = index
+    while opening > max(index - 4, 0) and _kind(tokens, opening) != "LBRACE":
+        opening -= 1
+    return opening > 0 and kinds[opening - 1] in _EDGE_ENDS
 
 
 def _kind(tokens: Sequence[Token], index: int) -> str:
@@ -168,7 +232,9 @@ def _follows_edge_variable(tokens: Sequence[Token], index: int) -> bool:
     )
 
 
-def _stands_between_ends(tokens: Sequence[Token], index: int, parameters: frozenset[str]) -> bool:
+def _stands_between_ends(
+    tokens: Sequence[Token], index: int, last: int, parameters: frozenset[str]
+) -> bool:
     word, left = tokens[index].value, _value(tokens, index - 1)
     if _kind(tokens, index - 1) != _VARIABLE or word in _NEVER_EDGES:
         return False
@@ -178,6 +244,8 @@ def _stands_between_ends(tokens: Sequence[Token], index: int, parameters: frozen
         _value(tokens, index - 2) == "delete" or _kind(tokens, index - 2) == "COMMA"
     ):
         return False  # `delete $a update $b set ...`
+    if last > index:
+        return True
     if _kind(tokens, index + 1) == _VARIABLE:
         # Only a value has a property: `$given contains $p.name` is a condition.
         return word not in _OPERATOR_WORDS or _kind(tokens, index + 2) != "DOT"
@@ -218,6 +286,7 @@ _IN_WORDS: Final = {
     "STRING": "a string",
     "NUMBER": "a number",
     "EDGE_NAME": "the name of an edge",
+    "PIPE": "`|`",
     "COLON": "`:`",
     "COMMA": "`,`",
     "DOT": "`.`",

@@ -6,8 +6,9 @@ Invariant: a typed query has no errors, and its columns are exactly those of a r
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from omnigraph.query.ast import SubPatternKind
 from omnigraph.query.expressions import Expression, Ranking
@@ -41,20 +42,64 @@ class EdgeDirection(enum.StrEnum):
     EITHER = "either"
 
 
+_TURNED: Final = {
+    EdgeDirection.FORWARD: EdgeDirection.BACKWARD,
+    EdgeDirection.BACKWARD: EdgeDirection.FORWARD,
+    EdgeDirection.EITHER: EdgeDirection.EITHER,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgeStep:
+    """A step over one edge type, from nodes of one type to nodes of one type.
+
+    Several steps are the edges that a traversal may follow: alternatives, or one edge type between
+    several node types. `EITHER` is for equal types only; an edge from a node to itself is then one
+    step. Steps between different pairs of types never lead to the same pair of nodes.
+    """
+
+    edge: str
+    direction: EdgeDirection
+    start_type: str
+    end_type: str
+
+    def turn(self) -> EdgeStep:
+        """The same edges, followed from their other end."""
+        return EdgeStep(
+            edge=self.edge,
+            direction=_TURNED[self.direction],
+            start_type=self.end_type,
+            end_type=self.start_type,
+        )
+
+
+def edges_of(steps: Iterable[EdgeStep]) -> tuple[str, ...]:
+    """The edge types of steps, each once, sorted."""
+    return tuple(sorted({step.edge for step in steps}))
+
+
+def can_chain(steps: Sequence[EdgeStep]) -> bool:
+    """Whether a step can follow another one."""
+    starts = {step.start_type for step in steps}
+    return any(step.end_type in starts for step in steps)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypedTraversal:
     """Two nodes joined by one edge, or by a chain of `minimum` to `maximum` edges.
 
-    Without a maximum a chain can have any length. With a minimum of 0 a node is joined to itself.
-    Without `edge_variable` a pair counts once, however many edges or paths join it.
+    `steps` lead from left to right. A chain is any sequence of them in which each step starts at a
+    node of the type that the one before it led to. `left_type` and `right_type` are the types that
+    the nodes at its ends can have. Without a maximum a chain can have any length. With a minimum of
+    0 a node is joined to itself. Without `edge_variable` a pair counts once, however many edges or
+    paths join it.
     """
 
     left: str
     right: str
     left_type: NodeOf
     right_type: NodeOf
-    edge: str
-    direction: EdgeDirection
+    steps: tuple[EdgeStep, ...]
     minimum: int = 1
     maximum: int | None = 1
     edge_variable: str | None = None

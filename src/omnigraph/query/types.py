@@ -5,7 +5,8 @@ Invariant: types are compared by value. Compatibility of two types is decided he
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, assert_never
 
 from omnigraph.schema import catalog as ct
@@ -22,16 +23,16 @@ class NodeOf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeOf:
-    """An edge of this type."""
+    """An edge of one of these types, sorted by name."""
 
-    type: str
+    types: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathOf:
-    """A path over edges of this type."""
+    """A path over edges of these types, sorted by name."""
 
-    edge: str
+    edges: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +62,25 @@ INTEGER_LIMITS: Final = {
     ct.Scalar.U32: (0, 2**32 - 1),
     ct.Scalar.U64: (0, 2**64 - 1),
 }
+
+
+def properties_in_common(
+    declared_types: Sequence[ct.NodeType | ct.EdgeType],
+) -> dict[str, ct.Property]:
+    """The properties that all of these types have, with one type, as the first one orders them.
+
+    A property is nullable if it is nullable in one of them.
+    """
+    if not declared_types:
+        return {}
+    first, *others = declared_types
+    shared: dict[str, ct.Property] = {}
+    for name, declared in first.properties.items():
+        same = [other.properties[name] for other in others if name in other.properties]
+        if len(same) == len(others) and all(prop.type == declared.type for prop in same):
+            nullable = declared.nullable or any(prop.nullable for prop in same)
+            shared[name] = declared if not others else replace(declared, nullable=nullable)
+    return shared
 
 
 def scalar_of(expression_type: ExpressionType) -> ct.Scalar | None:
@@ -115,9 +135,9 @@ def show(expression_type: ExpressionType) -> str:
         case NodeOf():
             return expression_type.interface or " or ".join(expression_type.types)
         case EdgeOf():
-            return f"edge {expression_type.type}"
+            return f"edge {' or '.join(expression_type.types)}"
         case PathOf():
-            return f"path over {expression_type.edge}"
+            return f"path over {' or '.join(expression_type.edges)}"
         case NullType():
             return "null"
         case ct.ScalarType() | ct.ListType() | ct.EnumType() | ct.VectorType():

@@ -28,7 +28,7 @@ from omnigraph.query import expressions as ex
 from omnigraph.query import plan as lp
 from omnigraph.query.ast import BinaryOperator
 from omnigraph.query.rewrites import expressions_of, inputs_of, map_inputs
-from omnigraph.query.typed import EdgeDirection
+from omnigraph.query.typed import EdgeDirection, EdgeStep
 from omnigraph.storage.objects.background import WORKER
 
 if TYPE_CHECKING:
@@ -111,16 +111,21 @@ class Estimates:
 
     def _steps(self, plan: lp.Expand) -> float:
         """Edges followed from one node: the mean degree, for every hop once more."""
-        edges = float(self._rows.get(names.edge_table_key(plan.edge), 0))
-        starts = float(self._rows.get(names.node_table_key(plan.start_type), 0)) or 1.0
-        degree = edges / starts * (2 if plan.direction is EdgeDirection.EITHER else 1)
+        edges = sum(self._rows.get(names.edge_table_key(edge), 0) for edge in plan.edges)
+        degree = sum(self._degree(step) for step in plan.steps)
         most = _HOPS_LOOKED_AT if plan.maximum is None else min(plan.maximum, _HOPS_LOOKED_AT)
         hops = range(plan.minimum, most + 1)
-        return min(edges * 2, sum(degree**hop for hop in hops))
+        return min(edges * 2.0, sum(degree**hop for hop in hops))
+
+    def _degree(self, step: EdgeStep) -> float:
+        edges = float(self._rows.get(names.edge_table_key(step.edge), 0))
+        starts = float(self._rows.get(names.node_table_key(step.start_type), 0)) or 1.0
+        return edges / starts * (2 if step.direction is EdgeDirection.EITHER else 1)
 
     def _fan_out(self, plan: lp.Expand) -> float:
         """Nodes reached from one node."""
-        ends = float(self._rows.get(names.node_table_key(plan.end_type), 0))
+        tables = map(names.node_table_key, plan.end_types)
+        ends = float(sum(self._rows.get(table, 0) for table in tables))
         reached = self._steps(plan)
         if plan.edge_variable is None:
             reached = min(reached, ends)
@@ -161,7 +166,7 @@ def _map_key_conditions(
         case lp.Scan(predicate=predicate) if predicate is not None:
             members, variable = _key_of(plan.types, catalog), plan.variable
         case lp.Expand(predicate=predicate) if predicate is not None:
-            members, variable = _key_of((plan.end_type,), catalog), plan.end
+            members, variable = _key_of(plan.end_types, catalog), plan.end
         case _:
             return plan
     return replace(plan, predicate=rewrite(predicate, variable, members)) if members else plan
@@ -271,7 +276,8 @@ class _Reads:
 @remember_derived(most=lp.PLANS_KNOWN)
 def _reads_of(plan: lp.Plan) -> _Reads:
     nodes = tuple(nodes_of(plan))
-    edges = sorted({node.edge for node in nodes if isinstance(node, lp.Expand)})
+    expands = [node for node in nodes if isinstance(node, lp.Expand)]
+    edges = sorted({edge for expand in expands for edge in expand.edges})
     scans = [node for node in nodes if isinstance(node, lp.Scan)]
     ranks = [node for node in nodes if isinstance(node, lp.Rank)]
     node_tables = {names.node_table_key(type_name) for scan in scans for type_name in scan.types}
@@ -362,8 +368,9 @@ def prepare(plan: lp.Plan, access: InMemoryAccess) -> None:
                 columns |= _properties(node.predicate)
             case lp.Expand():
                 distinct = node.edge_variable is None and node.path_variable is None
-                access.adjacency(node.edge, node.direction, distinct=distinct, frontier=nothing)
-                tables = [names.node_table_key(node.end_type)]
+                for step in node.steps:
+                    access.adjacency(step.edge, step.direction, distinct=distinct, frontier=nothing)
+                tables = [names.node_table_key(type_name) for type_name in node.end_types]
                 columns = _properties(node.predicate)
             case _:
                 continue

@@ -170,28 +170,19 @@ class Values:
         absent = path.lengths < 0
         if part_of_path.part is ex.PathPart.LENGTH:
             return pa.array(path.lengths.astype(np.int32), mask=absent)
-        if part_of_path.part is ex.PathPart.NODES:
-            ids, lengths = self._node_ids(path), np.where(absent, 0, path.lengths + 1)
+        if part_of_path.part in (ex.PathPart.NODES, ex.PathPart.NODE_TYPES):
+            elements, lengths = path.nodes, np.where(absent, 0, path.lengths + 1)
         else:
-            ids = self._access.values(path.edge_table, names.ID_COLUMN, path.edges)
-            lengths = np.maximum(path.lengths, 0)
+            elements, lengths = path.edges, np.maximum(path.lengths, 0)
+        if part_of_path.part in (ex.PathPart.NODES, ex.PathPart.EDGES):
+            texts = gathered(self._access, elements, names.ID_COLUMN)
+        else:
+            texts = _type_names(elements)
         offsets = np.zeros(len(lengths) + 1, dtype=np.int32)
         np.cumsum(lengths, out=offsets[1:])
         return pa.ListArray.from_arrays(
-            pa.array(offsets), whole(ids), mask=pa.array(absent) if absent.any() else None
+            pa.array(offsets), whole(texts), mask=pa.array(absent) if absent.any() else None
         )
-
-    def _node_ids(self, path: PathColumn) -> Column:
-        if path.first_table == path.node_table:
-            return self._access.values(path.node_table, names.ID_COLUMN, path.nodes)
-        # Between two types a path is one edge long: first, last, first, last.
-        ids = [
-            self._access.values(path.first_table, names.ID_COLUMN, path.nodes[0::2]),
-            self._access.values(path.node_table, names.ID_COLUMN, path.nodes[1::2]),
-        ]
-        half = len(path.nodes) // 2
-        order = np.arange(2 * half).reshape(2, half).T.reshape(-1)
-        return pa.chunked_array([whole(part) for part in ids]).take(pa.array(order))
 
     def _struct(self, entity: ex.Entity, column: EntityColumn) -> pa.StructArray:
         if not column.tables:
@@ -233,7 +224,7 @@ def _leaves(expression: ex.Expression) -> list[ex.Expression]:
 
 def _type_names(column: EntityColumn) -> Column:
     absent = column.positions == ABSENT
-    which = np.zeros(len(absent), dtype=np.int8) if column.which is None else column.which
+    which = np.zeros(len(absent), dtype=np.int16) if column.which is None else column.which
     labels = pa.array([table.partition(":")[2] for table in column.tables], pa.string())
     return labels.take(pa.array(which, mask=absent))
 
@@ -272,5 +263,10 @@ class Filters:
                 entities={variable: EntityColumn(tables=column.tables, positions=unique)},
             )
             return self._values.holds(predicate, once)[inverse]
-        rows = Frame(rows=len(column.positions), entities={variable: column})
-        return self._values.holds(predicate, rows)
+        meeting = np.zeros(len(column.positions), dtype=np.bool_)
+        for table in column.tables:
+            rows = np.flatnonzero(column.of_table(table))
+            if len(rows):
+                part = EntityColumn(tables=(table,), positions=column.positions[rows])
+                meeting[rows] = self.of_entities(predicate, variable, part)
+        return meeting

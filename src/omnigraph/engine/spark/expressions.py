@@ -475,11 +475,28 @@ def _part(part: ex.PathPart, held_path: spark_rows.HeldPath) -> Column:
         case ex.PathPart.LENGTH:
             return sql.array_size(held_path.edges)
         case ex.PathPart.NODES:
-            return sql.col(held_path.nodes)
+            return _ids(held_path.nodes, held_path.node_types)
         case ex.PathPart.EDGES:
-            return sql.col(held_path.edges)
+            return _ids(held_path.edges, held_path.edge_types)
+        case ex.PathPart.NODE_TYPES:
+            return _types(held_path.nodes, held_path.node_types)
+        case ex.PathPart.EDGE_TYPES:
+            return _types(held_path.edges, held_path.edge_types)
         case _:
             assert_never(part)
+
+
+def _ids(elements: str, types: tuple[str, ...]) -> Column:
+    column = sql.col(elements)
+    return column if len(types) == 1 else column[ID_COLUMN]
+
+
+def _types(elements: str, types: tuple[str, ...]) -> Column:
+    column = sql.col(elements)
+    if len(types) > 1:
+        return column[TYPE_FIELD]
+    (only,) = types
+    return sql.transform(column, lambda _: sql.lit(only))
 
 
 def _common_type(expression_type: qt.ExpressionType, other: qt.ExpressionType) -> str | None:

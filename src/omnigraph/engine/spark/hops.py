@@ -22,14 +22,21 @@ from pyspark.sql import functions as sql
 
 from omnigraph.engine.frames import RequiredColumns
 from omnigraph.engine.spark import rows as spark_rows
-from omnigraph.engine.spark.patterns import Reached, Scans, Steps, search, searches_levels
+from omnigraph.engine.spark.patterns import (
+    Reached,
+    Scans,
+    search,
+    searches_levels,
+    types_on_the_way,
+)
 from omnigraph.engine.spark.table_frames import UNIQUE_PAIRS, counts_by_end
-from omnigraph.names import SOURCE_COLUMN, TARGET_COLUMN
+from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph.query import plan as lp
+from omnigraph.query.columns import TYPE_FIELD
 from omnigraph.query.typed import EdgeDirection
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 
 def reads_below(plan: lp.Expand, wanted: RequiredColumns) -> RequiredColumns:
@@ -44,7 +51,8 @@ def starts_everywhere(plan: lp.Expand, wanted: RequiredColumns) -> bool:
     scan = plan.input
     return (
         isinstance(scan, lp.Scan)
-        and scan.types == (plan.start_type,)
+        and len(plan.steps) == 1
+        and scan.types == plan.start_types
         and scan.predicate is None
         and (scan.columns == () or plan.start not in wanted.variables)
         and plan.minimum == 1
@@ -71,25 +79,33 @@ class Hop:
         if wanted.counted and not {plan.start, plan.edge_variable} & wanted.variables:
             return self._with_end(self._counts(at_end=True))
         reached, new = self._one_step(None)
-        start = spark_rows.HeldEntity(id_column=reached.start, types=(plan.start_type,))
-        rows = spark_rows.Rows(frame=reached.frame, held={plan.start: start, **new})
+        rows = spark_rows.Rows(frame=reached.frame, held=new)
+        rows = _with_node(rows, plan.start, reached.start, plan.start_types)
         return self._with_end(
-            self._expect_repeats(_with_node(rows, plan.end, reached.end, plan.end_type))
+            self._expect_repeats(_with_node(rows, plan.end, reached.end, plan.end_types))
         )
 
     def from_rows(self, rows: spark_rows.Rows) -> spark_rows.Rows:
         """The rows with the nodes that are reached from them."""
         plan = self.plan
-        ends = [(plan.start, plan.start_type)]
-        ends += [(plan.end, plan.end_type)] if plan.end_bound else []
-        if (plan.minimum > 1 and not plan.chains) or not all(_can_be(rows, *end) for end in ends):
+        start_types = _possible_types(rows, plan.start, plan.start_types)
+        end_types = plan.end_types
+        if plan.end_bound:
+            end_types = _possible_types(rows, plan.end, end_types)
+        plan = replace(plan, start_types=start_types, end_types=end_types)
+        leads_there = plan.searches or (plan.minimum == 1 and plan.single_steps)
+        if not (start_types and end_types and leads_there):
             return spark_rows.nothing(self.run, lp.variables_bound(plan))
-        for end in ends:
-            rows = _of_type(rows, *end)
+        rows = _of_types(rows, plan.start, start_types)
+        rows = _of_types(rows, plan.end, end_types) if plan.end_bound else rows
+        return replace(self, plan=plan).reach(rows)
+
+    def reach(self, rows: spark_rows.Rows) -> spark_rows.Rows:
+        """The rows, all of which have a node to start from, with the nodes that are reached."""
         rows = self._merge(rows)
         if self._only_counts:
             return self._join_counts(rows)
-        if searches_levels(plan):
+        if searches_levels(self.plan):
             reached, new = self._search(rows)
         else:
             reached, new = self._one_step(rows)
@@ -126,7 +142,7 @@ class Hop:
         counts = self._counts(at_end=False, rows=rows)
         start = counts.held[self.plan.start]
         assert isinstance(start, spark_rows.HeldEntity)
-        keys = [(_id_of(self.plan.start, rows), start.id_column)]
+        keys = _keys(self.plan.start, rows, spark_rows.identity_of(start))
         if counts.weight is None:
             return replace(rows, frame=spark_rows.semi_join(rows.frame, counts.frame, keys))
         frame = spark_rows.inner_join(rows, counts.frame, keys)
@@ -139,7 +155,7 @@ class Hop:
         several rows.
         """
         plan, names = self.plan, self.run.names
-        variable, type_name = (plan.end, plan.end_type) if at_end else (plan.start, plan.start_type)
+        variable, types = (plan.end, plan.end_types) if at_end else (plan.start, plan.start_types)
         if self._is_counted_by_tasks(at_end=at_end, rows=rows):
             counted_rows = self._counts_of_tasks(at_end=at_end)
         else:
@@ -147,14 +163,14 @@ class Hop:
             frame = reached.frame if at_end else self._ending_well(reached)
             node = reached.end if at_end else reached.start
             counted_rows = spark_rows.Rows(frame=frame, held={})
-            counted_rows = _with_node(counted_rows, variable, node, type_name)
+            counted_rows = _with_node(counted_rows, variable, node, types)
             if self.wanted.weighed:
                 counted_rows = spark_rows.merge_equal(counted_rows, variable, names, weighed=True)
         return counted_rows
 
     def _is_counted_by_tasks(self, *, at_end: bool, rows: spark_rows.Rows | None) -> bool:
         plan = self.plan
-        if plan.direction is EdgeDirection.EITHER or plan.edge_predicate is not None:
+        if not _is_one_way(plan) or plan.edge_predicate is not None:
             return False
         if plan.predicate is not None and not at_end:
             return False
@@ -162,13 +178,14 @@ class Hop:
 
     def _counts_of_tasks(self, *, at_end: bool) -> spark_rows.Rows:
         plan, names = self.plan, self.run.names
-        variable, type_name = (plan.end, plan.end_type) if at_end else (plan.start, plan.start_type)
-        is_target = at_end is (plan.direction is EdgeDirection.FORWARD)
+        variable, types = (plan.end, plan.end_types) if at_end else (plan.start, plan.start_types)
+        (step,) = plan.steps
+        is_target = at_end is (step.direction is EdgeDirection.FORWARD)
         node, count = names.fresh(), names.fresh()
         end = TARGET_COLUMN if is_target else SOURCE_COLUMN
-        counts = counts_by_end(self.run.graph, plan.edge, end)
+        counts = counts_by_end(self.run.graph, step.edge, end)
         rows = spark_rows.Rows(frame=counts.frame.toDF(node, count), held={}, weight=count)
-        rows = _with_node(rows, variable, node, type_name)
+        rows = _with_node(rows, variable, (node,), types)
         if not self.wanted.weighed:
             return replace(rows, weight=None)
         return rows if counts.once else spark_rows.merge_equal(rows, variable, names, weighed=True)
@@ -178,7 +195,8 @@ class Hop:
         if self.plan.predicate is None:
             return reached.frame
         nodes, end = self._ends(columns=())
-        return spark_rows.semi_join(reached.frame, nodes.frame, [(reached.end, end.id_column)])
+        keys = list(zip(reached.end, spark_rows.identity_of(end), strict=True))
+        return spark_rows.semi_join(reached.frame, nodes.frame, keys)
 
     # Steps
 
@@ -188,23 +206,23 @@ class Hop:
         edge, path = plan.edge_variable, plan.path_variable
         with_path = path is not None and path in self.wanted.variables
         with_edge = edge is not None and edge in self.wanted.variables
-        steps = self.scans.steps(plan, with_id=with_edge or with_path)
         if with_path:
-            reached = _shortest(plan, steps, self.run.names)
             assert path is not None
+            reached = self._shortest()
             assert reached.path is not None
             return reached, {path: reached.path}
-        reached = Reached(frame=steps.frame, start=steps.start, end=steps.end)
+        steps = self.scans.steps(plan, with_id=with_edge)
+        reached = Reached(frame=steps.frame, start=steps.start_key, end=steps.end_key)
         if with_edge:
             assert edge is not None
             assert steps.edge is not None
             return reached, {edge: steps.edge}
         if self._pairs_are_right(rows):
             return reached, {}
-        frame = steps.frame.select(steps.start, steps.end)
+        frame = steps.frame.select(*steps.start_key, *steps.end_key)
         if rows is not None and rows.few:
             starts = spark_rows.small_if_few(rows)
-            keys = [(steps.start, _id_of(plan.start, rows))]
+            keys = [(other, own) for own, other in _keys(plan.start, rows, steps.start_key)]
             frame = spark_rows.semi_join(frame, starts, keys)
         return replace(reached, frame=frame.distinct()), {}
 
@@ -213,34 +231,78 @@ class Hop:
         plan = self.plan
         if plan.edge_variable is not None or plan.end_bound or not self.wanted.weighed:
             return True
-        if (rows is not None and rows.few) or plan.direction is EdgeDirection.EITHER:
+        if (rows is not None and rows.few) or not _is_one_way(plan):
             return False
-        return UNIQUE_PAIRS.holds(self.run.graph, self.run.catalog.edges[plan.edge])
+        (step,) = plan.steps
+        return UNIQUE_PAIRS.holds(self.run.graph, self.run.catalog.edges[step.edge])
 
     def _search(self, rows: spark_rows.Rows) -> tuple[Reached, dict[str, spark_rows.Held]]:
         plan = self.plan
         path = plan.path_variable if plan.path_variable in self.wanted.variables else None
         plan = replace(plan, path_variable=path)
-        steps = self.scans.steps(plan, with_id=path is not None)
-        starts = rows.frame.select(_id_of(plan.start, rows)).distinct()
-        reached = search(plan, starts, steps, self.run.names)
+        steps = self.scans.steps_of_search(plan, with_id=path is not None)
+        start = rows.held[plan.start]
+        assert isinstance(start, spark_rows.HeldEntity)
+        node = sql.col(start.id_column)
+        if len(types_on_the_way(plan)) > 1:
+            node = spark_rows.id_with_type(start.id_column, spark_rows.type_of(start))
+        starts = rows.frame.select(node.alias(self.run.names.fresh())).distinct()
+        reached = self._with_types(search(plan, starts, steps, self.run.names))
         if path is None:
             return reached, {}
         assert reached.path is not None
         return reached, {path: reached.path}
 
+    def _shortest(self) -> Reached:
+        """Every pair of nodes that one step joins, once, with its path."""
+        plan, names = self.plan, self.run.names
+        steps = self.scans.steps_of_search(replace(plan, steps=plan.single_steps), with_id=True)
+        assert steps.edge_id is not None
+        start, end = sql.col(steps.start), sql.col(steps.end)
+        path = spark_rows.HeldPath(
+            nodes=names.fresh(),
+            edges=names.fresh(),
+            node_types=types_on_the_way(plan),
+            edge_types=plan.edges,
+        )
+        nodes = sql.array(end, start) if plan.turned else sql.array(start, end)
+        least = steps.frame.groupBy(start, end).agg(sql.min(steps.edge_id).alias(path.edges))
+        frame = least.select(
+            start, end, nodes.alias(path.nodes), sql.array(path.edges).alias(path.edges)
+        )
+        reached = Reached(frame=frame, start=(steps.start,), end=(steps.end,), path=path)
+        return self._with_types(reached)
+
+    def _with_types(self, reached: Reached) -> Reached:
+        """The same pairs of nodes; ids with types as columns of ids and, if needed, of types."""
+        plan, names = self.plan, self.run.names
+        if len(types_on_the_way(plan)) == 1:
+            return reached
+        (start,), (end,) = reached.start, reached.end
+        columns: list[Column] = []
+        keys: list[tuple[str, ...]] = []
+        for node, types in ((start, plan.start_types), (end, plan.end_types)):
+            key = (names.fresh(), names.fresh())[: 2 if len(types) > 1 else 1]
+            fields = (ID_COLUMN, TYPE_FIELD)
+            columns += [
+                sql.col(node)[field].alias(name) for field, name in zip(fields, key, strict=False)
+            ]
+            keys.append(key)
+        ends = reached.frame.where(sql.col(end)[TYPE_FIELD].isin(*plan.end_types))
+        return replace(reached, frame=ends.select("*", *columns), start=keys[0], end=keys[1])
+
     def _join(
         self, rows: spark_rows.Rows, reached: Reached, new: dict[str, spark_rows.Held]
     ) -> spark_rows.Rows:
         plan = self.plan
-        keys = [(_id_of(plan.start, rows), reached.start)]
+        keys = _keys(plan.start, rows, reached.start)
         if not plan.end_bound:
             frame = spark_rows.inner_join(rows, reached.frame, keys)
             wider = _wider(rows, frame, new)
             return self._with_end(
-                self._expect_repeats(_with_node(wider, plan.end, reached.end, plan.end_type))
+                self._expect_repeats(_with_node(wider, plan.end, reached.end, plan.end_types))
             )
-        keys.append((_id_of(plan.end, rows), reached.end))
+        keys += _keys(plan.end, rows, reached.end)
         if new or plan.edge_variable is not None:
             frame = spark_rows.inner_join(rows, reached.frame, keys)
         else:
@@ -257,7 +319,7 @@ class Hop:
         if columns == () and plan.predicate is None:
             return rows
         nodes, end = self._ends(columns=columns)
-        keys = [(_id_of(plan.end, rows), end.id_column)]
+        keys = _keys(plan.end, rows, spark_rows.identity_of(end))
         wider = _wider(rows, spark_rows.inner_join(rows, nodes.frame, keys), {plan.end: end})
         return replace(wider, crowded=rows.crowded)
 
@@ -267,7 +329,7 @@ class Hop:
         """The nodes that may be reached."""
         plan = self.plan
         scan = lp.Scan(
-            variable=plan.end, types=(plan.end_type,), predicate=plan.predicate, columns=columns
+            variable=plan.end, types=plan.end_types, predicate=plan.predicate, columns=columns
         )
         nodes = self.scans.nodes(scan)
         end = nodes.held[plan.end]
@@ -275,42 +337,43 @@ class Hop:
         return nodes, end
 
 
-def _shortest(plan: lp.Expand, steps: Steps, names: spark_rows.Names) -> Reached:
-    """Every pair of nodes that one step joins, once, with its path."""
-    assert steps.edge_id is not None
-    start, end = sql.col(steps.start), sql.col(steps.end)
-    path = spark_rows.HeldPath(nodes=names.fresh(), edges=names.fresh())
-    nodes = sql.array(end, start) if plan.turned else sql.array(start, end)
-    least = steps.frame.groupBy(start, end).agg(sql.min(steps.edge_id).alias(path.edges))
-    frame = least.select(
-        start, end, nodes.alias(path.nodes), sql.array(path.edges).alias(path.edges)
-    )
-    return Reached(frame=frame, start=steps.start, end=steps.end, path=path)
+def _is_one_way(plan: lp.Expand) -> bool:
+    """Whether a hop follows one edge type in one direction."""
+    return len(plan.steps) == 1 and plan.steps[0].direction is not EdgeDirection.EITHER
 
 
-def _can_be(rows: spark_rows.Rows, variable: str, type_name: str) -> bool:
+def _possible_types(
+    rows: spark_rows.Rows, variable: str, types: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Those of some types that a variable can have."""
     held_variable = rows.held[variable]
-    return isinstance(held_variable, spark_rows.HeldEntity) and type_name in held_variable.types
+    if not isinstance(held_variable, spark_rows.HeldEntity):
+        return ()
+    return tuple(type_name for type_name in types if type_name in held_variable.types)
 
 
-def _of_type(rows: spark_rows.Rows, variable: str, type_name: str) -> spark_rows.Rows:
+def _of_types(rows: spark_rows.Rows, variable: str, types: tuple[str, ...]) -> spark_rows.Rows:
+    """The rows in which a variable has one of some types."""
     held_entity = rows.held[variable]
     assert isinstance(held_entity, spark_rows.HeldEntity)
-    if held_entity.type_column is None:
+    if held_entity.type_column is None or set(held_entity.types) <= set(types):
         return rows
-    return replace(rows, frame=rows.frame.where(sql.col(held_entity.type_column) == type_name))
+    return replace(rows, frame=rows.frame.where(sql.col(held_entity.type_column).isin(*types)))
 
 
-def _id_of(variable: str, rows: spark_rows.Rows) -> str:
+def _keys(variable: str, rows: spark_rows.Rows, key: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Pairs of the columns of a variable and those of a key, which may lack its type."""
     held_entity = rows.held[variable]
     assert isinstance(held_entity, spark_rows.HeldEntity)
-    return held_entity.id_column
+    return list(zip(spark_rows.identity_of(held_entity), key, strict=False))
 
 
 def _with_node(
-    rows: spark_rows.Rows, variable: str, column: str, type_name: str
+    rows: spark_rows.Rows, variable: str, key: tuple[str, ...], types: tuple[str, ...]
 ) -> spark_rows.Rows:
-    node = spark_rows.HeldEntity(id_column=column, types=(type_name,))
+    id_column, type_column = key if len(key) > 1 else (*key, None)
+    assert id_column is not None
+    node = spark_rows.HeldEntity(id_column=id_column, types=types, type_column=type_column)
     return replace(rows, held={**rows.held, variable: node})
 
 

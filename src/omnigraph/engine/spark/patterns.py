@@ -16,7 +16,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Final, assert_never
@@ -32,9 +32,11 @@ from omnigraph.errors import QueryBudgetError
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN, edge_table_key, node_table_key
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan as lp
+from omnigraph.query import types as qt
 from omnigraph.query.ast import BinaryOperator, SubPatternKind
 from omnigraph.query.binding import BoundParameters
-from omnigraph.query.typed import EdgeDirection
+from omnigraph.query.columns import TYPE_FIELD
+from omnigraph.query.typed import EdgeDirection, EdgeStep
 from omnigraph.query.types import BLOB
 from omnigraph.runner.scan import ROWS_PER_TASK
 from omnigraph.runner.session import without_noise
@@ -54,14 +56,25 @@ _REPEATS_MIN: Final = 2
 class Steps:
     """Ways from one node to another: a row per edge, or two where both directions count.
 
-    `edge` holds the edge itself where it has a variable, `edge_id` where its id is read.
+    `edge` holds the edge itself where it has a variable, `edge_id` where its id is read. The types
+    of the ends have columns where there can be several.
     """
 
     frame: DataFrame
     start: str
     end: str
+    start_type: str | None = None
+    end_type: str | None = None
     edge_id: str | None = None
     edge: spark_rows.HeldEntity | None = None
+
+    @property
+    def start_key(self) -> tuple[str, ...]:
+        return (self.start,) if self.start_type is None else (self.start, self.start_type)
+
+    @property
+    def end_key(self) -> tuple[str, ...]:
+        return (self.end,) if self.end_type is None else (self.end, self.end_type)
 
 
 class Scans:
@@ -76,7 +89,8 @@ class Scans:
         run = self._run
         if not plan.types:
             return spark_rows.nothing(run, (plan.variable,))
-        read_properties = _read(self._common_properties(plan.types), plan.columns, plan.predicate)
+        shared = qt.properties_in_common([run.catalog.nodes[type_name] for type_name in plan.types])
+        read_properties = _read(shared, plan.columns, plan.predicate)
         columns = [ID_COLUMN, *read_properties]
         fresh = [run.names.fresh() for _ in columns]
         type_column = run.names.fresh() if len(plan.types) > 1 else None
@@ -101,20 +115,93 @@ class Scans:
         return self._filter(scanned_rows, plan.predicate)
 
     def steps(self, plan: lp.Expand, *, with_id: bool) -> Steps:
-        """The steps that edges allow, from the start of a hop to its end.
+        """The steps that edges allow, from a start of a hop at once to an end.
 
-        The id of an edge is read if it is asked for, or if the edge has to meet a condition.
+        The id of an edge is read if it is asked for, or if the edge has to meet a condition. Where
+        starts or ends can be of several types, so do the columns of their types.
         """
+        single_steps = plan.single_steps
+        if len(single_steps) == 1 and len(plan.start_types) == len(plan.end_types) == 1:
+            return self._edge_steps(plan, single_steps[0], with_id=with_id)
+        parts = [self._edge_steps(plan, step, with_id=with_id) for step in single_steps]
+        typed = (len(plan.start_types) > 1, len(plan.end_types) > 1)
+        return self._all_steps(plan, list(zip(single_steps, parts, strict=True)), typed=typed)
+
+    def steps_of_search(self, plan: lp.Expand, *, with_id: bool) -> Steps:
+        """The steps of a search; nodes and edges of several types are ids with their types."""
+        node_types, edges = types_on_the_way(plan), plan.edges
+        parts = [
+            self._add_types(self._edge_steps(plan, step, with_id=with_id), step, node_types, edges)
+            for step in plan.steps
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        return self._all_steps(
+            plan, list(zip(plan.steps, parts, strict=True)), typed=(False, False)
+        )
+
+    def _add_types(
+        self, steps: Steps, step: EdgeStep, node_types: tuple[str, ...], edges: tuple[str, ...]
+    ) -> Steps:
+        """The same steps; what can be of several types is identified by its id and its type."""
+        names = self._run.names
+        columns: list[Column] = []
+        if len(node_types) > 1:
+            start, end = names.fresh(), names.fresh()
+            for name, column, type_name in (
+                (start, steps.start, step.start_type),
+                (end, steps.end, step.end_type),
+            ):
+                columns.append(spark_rows.id_with_type(column, sql.lit(type_name)).alias(name))
+            steps = replace(steps, start=start, end=end)
+        if len(edges) > 1 and steps.edge_id is not None:
+            edge_id = names.fresh()
+            columns.append(
+                spark_rows.id_with_type(steps.edge_id, sql.lit(step.edge)).alias(edge_id)
+            )
+            steps = replace(steps, edge_id=edge_id)
+        return replace(steps, frame=steps.frame.select("*", *columns)) if columns else steps
+
+    def _all_steps(
+        self, plan: lp.Expand, parts: Sequence[tuple[EdgeStep, Steps]], *, typed: tuple[bool, bool]
+    ) -> Steps:
+        """The steps over several edge types as rows of one frame."""
+        names = self._run.names
+        _, first = parts[0]
+        start_type, end_type = (names.fresh() if is_typed else None for is_typed in typed)
+        edge_type = names.fresh() if len(plan.edges) > 1 else None
+        every = Steps(
+            frame=first.frame,
+            start=names.fresh(),
+            end=names.fresh(),
+            start_type=start_type,
+            end_type=end_type,
+            edge_id=None if first.edge_id is None else names.fresh(),
+        )
+        if first.edge is not None:
+            assert every.edge_id is not None
+            edge = spark_rows.HeldEntity(
+                id_column=every.edge_id,
+                types=plan.edges,
+                type_column=edge_type,
+                properties={name: names.fresh() for name in first.edge.properties},
+            )
+            every = replace(every, edge=edge)
+        frames = [_select_steps(steps, step, every) for step, steps in parts]
+        return replace(every, frame=reduce(lambda above, below: above.unionAll(below), frames))
+
+    def _edge_steps(self, plan: lp.Expand, step: EdgeStep, *, with_id: bool) -> Steps:
+        """The steps over one edge type."""
         run = self._run
         read_properties: Mapping[str, Property] = {}
         if plan.edge_variable is not None:
-            declared = run.catalog.edges[plan.edge].properties
+            declared = qt.properties_in_common([run.catalog.edges[edge] for edge in plan.edges])
             read_properties = _read(declared, plan.edge_columns, plan.edge_predicate)
         ids = [ID_COLUMN] if with_id or plan.edge_predicate is not None else []
         columns = [SOURCE_COLUMN, TARGET_COLUMN, *ids, *read_properties]
         fresh = {name: run.names.fresh() for name in columns}
         where = _where(plan.edge_predicate, run.parameters)
-        table = table_frame(run.graph, edge_table_key(plan.edge), columns, where)
+        table = table_frame(run.graph, edge_table_key(step.edge), columns, where)
         frame = table.toDF(*fresh.values())
         steps = Steps(
             frame=frame,
@@ -125,12 +212,12 @@ class Scans:
         if plan.edge_variable is not None and ids:
             properties = {name: column for name, column in fresh.items() if name != ID_COLUMN}
             edge = spark_rows.HeldEntity(
-                id_column=fresh[ID_COLUMN], types=(plan.edge,), properties=properties
+                id_column=fresh[ID_COLUMN], types=(step.edge,), properties=properties
             )
             rows = spark_rows.Rows(frame=frame, held={plan.edge_variable: edge})
             frame = self._filter(rows, plan.edge_predicate).frame
             steps = replace(steps, frame=frame, edge=edge)
-        return self._directed(steps, plan.direction)
+        return self._directed(steps, step.direction)
 
     def _directed(self, steps: Steps, direction: EdgeDirection) -> Steps:
         match direction:
@@ -159,23 +246,41 @@ class Scans:
         condition = self._expressions.column(predicate, rows)
         return replace(rows, frame=rows.frame.where(condition))
 
-    def _common_properties(self, types: tuple[str, ...]) -> Mapping[str, Property]:
-        """The properties that all types have; a variable of several types can read no others."""
-        first, *others = (self._run.catalog.nodes[type_name].properties for type_name in types)
-        return {
-            name: declared_property
-            for name, declared_property in first.items()
-            if all(name in other and other[name].type == declared_property.type for other in others)
-        }
-
     def expects_repeats(self, plan: lp.Expand) -> bool:
         """Whether a hop is expected to reach many nodes several times, over a table that counts."""
         graph = self._run.graph
         edges, nodes = (
-            find_entry(graph.root, graph.snapshot, table_key).row_count
-            for table_key in (edge_table_key(plan.edge), node_table_key(plan.end_type))
+            sum(find_entry(graph.root, graph.snapshot, key).row_count for key in table_keys)
+            for table_keys in (
+                map(edge_table_key, plan.edges),
+                map(node_table_key, plan.end_types),
+            )
         )
         return edges >= max(_MERGED_EDGES_MIN, _REPEATS_MIN * nodes)
+
+
+def _select_steps(steps: Steps, step: EdgeStep, every: Steps) -> DataFrame:
+    """The steps over one edge type, with the columns that all of them have."""
+    columns: list[Column] = [
+        sql.col(steps.start).alias(every.start),
+        sql.col(steps.end).alias(every.end),
+    ]
+    if every.start_type is not None:
+        columns.append(sql.lit(step.start_type).alias(every.start_type))
+    if every.end_type is not None:
+        columns.append(sql.lit(step.end_type).alias(every.end_type))
+    if every.edge_id is not None:
+        assert steps.edge_id is not None
+        columns.append(sql.col(steps.edge_id).alias(every.edge_id))
+    if every.edge is not None:
+        assert steps.edge is not None
+        if every.edge.type_column is not None:
+            columns.append(sql.lit(step.edge).alias(every.edge.type_column))
+        columns += [
+            sql.col(steps.edge.properties[name]).alias(column)
+            for name, column in every.edge.properties.items()
+        ]
+    return steps.frame.select(*columns)
 
 
 def _read(
@@ -224,15 +329,20 @@ def _names_one_id(predicate: ex.Expression | None) -> bool:
 LEVELS_AT_ONCE: Final = 3
 LEVELS_MOST: Final = 10_000
 """A search without a maximum that finds new nodes for so many rounds is an error."""
+TYPED_ID: Final = f"struct<{ID_COLUMN}:string,{TYPE_FIELD}:string>"
+"""The type of `spark_rows.id_with_type`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """Which nodes are reached from which, and over which path if it has a variable."""
+    """Which nodes are reached from which, and over which path if it has a variable.
+
+    `start` and `end` are the columns of ids and, where there can be several, of types.
+    """
 
     frame: DataFrame
-    start: str
-    end: str
+    start: tuple[str, ...]
+    end: tuple[str, ...]
     path: spark_rows.HeldPath | None = None
 
 
@@ -252,14 +362,22 @@ class _Search:
         self._distance, self._found = names.fresh(), names.fresh()
         self._path: spark_rows.HeldPath | None = None
         if plan.path_variable is not None:
-            self._path = spark_rows.HeldPath(nodes=names.fresh(), edges=names.fresh())
+            self._path = spark_rows.HeldPath(
+                nodes=names.fresh(),
+                edges=names.fresh(),
+                node_types=types_on_the_way(plan),
+                edge_types=plan.edges,
+            )
+        self._edge_type = TYPED_ID if len(plan.edges) > 1 and self._path is not None else "string"
 
     def run(self, starts: DataFrame, start: str) -> Reached:
         reached_rows = starts.select(
             sql.col(start).alias(self._start),
             sql.col(start).alias(self._node),
-            sql.lit(None).cast("string").alias(self._loop),
-            self._way(sql.lit(0), nodes=sql.array(start), edges=_no_ids()).alias(self._found),
+            sql.lit(None).cast(self._edge_type).alias(self._loop),
+            self._way(sql.lit(0), nodes=sql.array(start), edges=self._no_edges()).alias(
+                self._found
+            ),
         )
         maximum = self._plan.maximum
         lazy = maximum is not None and maximum <= LEVELS_AT_ONCE
@@ -273,8 +391,11 @@ class _Search:
                     break
         else:
             if maximum is None:
-                raise too_many_rounds(self._plan.edge)
+                raise too_many_rounds(self._plan.edges)
         return self._within_bounds(reached_rows)
+
+    def _no_edges(self) -> Column:
+        return sql.array().cast(f"array<{self._edge_type}>")
 
     def _way(self, distance: Column, *, nodes: Column, edges: Column) -> Column:
         """Ways compare by distance, then by node ids, then by edge ids."""
@@ -310,14 +431,14 @@ class _Search:
     def _loop_edge(self, level: int) -> Column:
         """The edge from a start to itself; without a path only whether there is one."""
         if level:
-            return sql.lit(None).cast("string")
+            return sql.lit(None).cast(self._edge_type)
         edge = sql.lit("") if self._path is None else sql.col(str(self._steps.edge_id))
         return sql.when(sql.col(self._steps.end) == sql.col(self._start), edge)
 
     def _longer(self, level: int) -> Column:
         distance = sql.lit(level + 1)
         if self._path is None:
-            return self._way(distance, nodes=_no_ids(), edges=_no_ids())
+            return self._way(distance, nodes=self._no_edges(), edges=self._no_edges())
         way, end = sql.col(self._found), sql.array(sql.col(self._steps.end))
         edge = sql.array(sql.col(str(self._steps.edge_id)))
         nodes, edges = way[self._path.nodes], way[self._path.edges]
@@ -342,12 +463,8 @@ class _Search:
             chosen = sql.when(over_loop, edges).otherwise(way[self._path.edges])
             columns.append(chosen.alias(self._path.edges))
         return Reached(
-            frame=kept.select(*columns), start=self._start, end=self._node, path=self._path
+            frame=kept.select(*columns), start=(self._start,), end=(self._node,), path=self._path
         )
-
-
-def _no_ids() -> Column:
-    return sql.array().cast("array<string>")
 
 
 def searches_levels(plan: lp.Expand) -> bool:
@@ -355,12 +472,18 @@ def searches_levels(plan: lp.Expand) -> bool:
     return plan.edge_variable is None and plan.searches
 
 
-def too_many_rounds(edge: str) -> QueryBudgetError:
+def too_many_rounds(edges: tuple[str, ...]) -> QueryBudgetError:
     return QueryBudgetError(
-        f"the search along {edge} still found new nodes after {LEVELS_MOST:,} rounds",
+        f"the search along {', '.join(edges)} still found new nodes after {LEVELS_MOST:,} rounds",
         next_step="Give the hops a maximum, such as `{1,20}`, or run the query with "
         '`engine="local"`.',
     )
+
+
+def types_on_the_way(plan: lp.Expand) -> tuple[str, ...]:
+    """The types of all nodes that a path can have, sorted."""
+    types = {step.end_type for step in plan.steps} | {step.start_type for step in plan.steps}
+    return tuple(sorted(types.union(plan.start_types, plan.end_types)))
 
 
 def outer_variables(inner: lp.Plan) -> tuple[str, ...]:

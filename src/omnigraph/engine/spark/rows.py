@@ -30,6 +30,7 @@ from pyspark.sql import functions as sql
 from omnigraph.errors import QueryFailedError
 from omnigraph.names import ID_COLUMN
 from omnigraph.query.binding import BoundParameters
+from omnigraph.query.columns import TYPE_FIELD
 from omnigraph.query.expressions import Ranking
 from omnigraph.runner.job_failures import job_errors
 from omnigraph.runner.scan import SparkTables
@@ -56,10 +57,15 @@ class HeldEntity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldPath:
-    """The columns of a path: the ids of its nodes and of its edges."""
+    """The columns of a path: the ids of its nodes and of its edges.
+
+    Of several types, the elements are structs of `id` and `type`.
+    """
 
     nodes: str
     edges: str
+    node_types: tuple[str, ...]
+    edge_types: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +161,11 @@ def type_of(held_entity: HeldEntity) -> Column:
     return sql.when(sql.col(held_entity.id_column).isNotNull(), sql.lit(only))
 
 
+def id_with_type(id_column: str, type_name: Column) -> Column:
+    """An id and the type that it is an id of, as one value; ordered by id first."""
+    return sql.struct(sql.col(id_column).alias(ID_COLUMN), type_name.alias(TYPE_FIELD))
+
+
 def nothing(run: Run, variables: Iterable[str]) -> Rows:
     """No rows."""
     frame = run.graph.spark.range(0).toDF(run.names.fresh())
@@ -200,7 +211,11 @@ def _moved(held_variable: Held, renamed: Mapping[str, str]) -> Held:
                 },
             )
         case HeldPath():
-            return HeldPath(nodes=renamed[held_variable.nodes], edges=renamed[held_variable.edges])
+            return replace(
+                held_variable,
+                nodes=renamed[held_variable.nodes],
+                edges=renamed[held_variable.edges],
+            )
         case HeldMatches():
             return HeldMatches(matches=renamed[held_variable.matches])
         case Absent():

@@ -254,7 +254,7 @@ def _holders(field: ex.PropertyOf, scope: Scope) -> list[ct.NodeType | ct.EdgeTy
         case qt.NodeOf():
             return [scope.catalog.nodes[type_name] for type_name in bound.type.types]
         case qt.EdgeOf():
-            return [scope.catalog.edges[bound.type.type]]
+            return [scope.catalog.edges[type_name] for type_name in bound.type.types]
         case qt.PathOf():
             return []
 

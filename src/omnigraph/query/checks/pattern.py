@@ -8,14 +8,14 @@ Invariants:
 
 - A variable has one type in a query.
 - The order of lines in the text does not matter.
-- The direction of a traversal follows from the types of its ends alone. Where both directions fit,
-  the edge is followed forward.
+- The direction of a traversal follows from the types of its ends alone, for each of its edges.
+  Where both directions fit, the edge is followed forward.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, assert_never
 
@@ -33,11 +33,13 @@ from omnigraph.query.checks.scope import (
     Bound,
     ExpressionContext,
     Scope,
-    edge_bound,
+    edges_bound,
     interface_bound,
     node_bound,
+    nodes_bound,
     path_bound,
 )
+from omnigraph.query.checks.steps import StepsBetween, steps_between
 from omnigraph.query.diagnostics import Rule
 from omnigraph.query.expressions import (
     Entity,
@@ -49,13 +51,13 @@ from omnigraph.query.expressions import (
 )
 from omnigraph.query.typed import (
     Block,
-    EdgeDirection,
     TypedBinding,
     TypedSubPattern,
     TypedTraversal,
+    edges_of,
 )
 from omnigraph.query.types import BLOB, NodeOf
-from omnigraph.schema.catalog import EdgeEnd, EdgeType, ListType
+from omnigraph.schema.catalog import EdgeType, ListType
 
 HOPS_MAX: Final = 1000
 
@@ -70,45 +72,33 @@ class ResolvedTraversal:
 
 def resolve_traversal(clause: ast.Traversal, scope: Scope) -> ResolvedTraversal | None:
     """The typed form of a traversal that has at least one known end."""
-    edge = _edge_type(clause.edge, scope)
-    hops = _hops(clause, edge, scope)
+    edges = _edge_types(clause, scope)
+    hops = _hops(clause, edges or (), scope)
     fresh = _fresh_names(clause, scope)
     ends_known = _end_is_node(clause.left, scope) and _end_is_node(clause.right, scope)
-    if edge is None or hops is None or not fresh or not ends_known:
+    if edges is None or hops is None or not fresh or not ends_known:
         return None
-    direction = _direction(clause, edge, scope)
-    if direction is None:
-        return None
-    if edge.source.is_polymorphic or edge.target.is_polymorphic:
-        scope.findings.error(
-            Rule.EDGE_ENDPOINT,
-            clause.edge.span,
-            f"{edge.name} joins {edge.source} and {edge.target}; queries do not follow edges with "
-            "several types of nodes at an end yet",
-            "declare an edge type for each pair of node types",
-        )
-        return None
-    left, right = edge.source.only, edge.target.only
-    if direction is EdgeDirection.BACKWARD:
-        left, right = right, left
     minimum, maximum = hops
+    between = _follow_edges(clause, edges, hops, scope)
+    if not _all_followed(clause, edges, between, scope):
+        return None
     edge_variable = None if clause.edge_variable is None else clause.edge_variable.text
     path_variable = None if clause.path is None else clause.path.text
+    edge_names = edges_of(between.steps)
     bounds = {
-        clause.left.text: node_bound(scope.catalog, left),
-        clause.right.text: node_bound(scope.catalog, right),
+        clause.left.text: nodes_bound(scope.catalog, between.left_types),
+        clause.right.text: nodes_bound(scope.catalog, between.right_types),
     }
     if edge_variable is not None:
-        bounds[edge_variable] = edge_bound(edge)
+        bounds[edge_variable] = edges_bound(scope.catalog, edge_names)
     if path_variable is not None:
-        bounds[path_variable] = path_bound(edge)
+        bounds[path_variable] = path_bound(edge_names)
     typed = TypedTraversal(
         left=clause.left.text,
         right=clause.right.text,
-        left_type=NodeOf(types=(left,)),
-        right_type=NodeOf(types=(right,)),
-        edge=edge.name,
-        direction=direction,
+        left_type=NodeOf(types=between.left_types),
+        right_type=NodeOf(types=between.right_types),
+        steps=between.steps,
         minimum=minimum,
         maximum=maximum,
         edge_variable=edge_variable,
@@ -117,9 +107,92 @@ def resolve_traversal(clause: ast.Traversal, scope: Scope) -> ResolvedTraversal 
     return ResolvedTraversal(traversal=typed, bounds=bounds)
 
 
+def _node_types(name: ast.Name, scope: Scope) -> frozenset[str] | None:
+    """The types that a variable can have; None if it is not bound yet."""
+    bound = scope.variables.get(name.text)
+    if bound is None or not isinstance(bound.type, NodeOf):
+        return None
+    return frozenset(bound.type.types)
+
+
+def _follow_edges(
+    clause: ast.Traversal,
+    edges: Sequence[EdgeType],
+    hops: tuple[int, int | None],
+    scope: Scope,
+) -> StepsBetween:
+    is_choice = len(edges) > 1 or is_any(clause.edges)
+    return steps_between(
+        edges,
+        left=_node_types(clause.left, scope),
+        right=_node_types(clause.right, scope),
+        hops=hops if is_choice else (1, 1),
+        undirected=clause.undirected,
+    )
+
+
+def _joins_one_type(edge: EdgeType) -> bool:
+    return set(edge.source.names) == set(edge.target.names)
+
+
+def _all_followed(
+    clause: ast.Traversal, edges: Sequence[EdgeType], between: StepsBetween, scope: Scope
+) -> bool:
+    """Reports edges that no step follows; of any edge (`_`) one is enough."""
+    for edge in edges:
+        if edge.source.is_polymorphic or edge.target.is_polymorphic:
+            scope.findings.error(
+                Rule.EDGE_ENDPOINT,
+                clause.edges[0].span,
+                f"{edge.name} joins {edge.source} and {edge.target}; queries do not follow edges "
+                "with several types of nodes at an end yet",
+                "declare an edge type for each pair of node types",
+            )
+            return False
+    if is_any(clause.edges):
+        if not between.steps:
+            scope.findings.error(
+                Rule.EDGE_ENDPOINT,
+                clause.edges[0].span,
+                f"no edge leads from {_describe_end(clause.left, scope)} "
+                f"to {_describe_end(clause.right, scope)}",
+            )
+        return bool(between.steps)
+    if clause.undirected and len(edges) == 1 and not _joins_one_type(edges[0]):
+        edge = edges[0]
+        scope.findings.error(
+            Rule.UNDIRECTED_EDGE,
+            clause.edges[0].span,
+            f"{edge.name} joins {edge.source} and {edge.target}, so it has one direction only",
+            f"write it without `<` and `>`: `{clause.edges[0].text}`",
+        )
+        return False
+    missing = {edge.name for edge in edges} - set(edges_of(between.steps))
+    if len(edges) == 1 and missing:
+        _report_endpoint(clause, edges[0], scope)
+        return False
+    for name in clause.edges:
+        named_edge = _edge_named(name, scope)
+        if named_edge is not None and named_edge.name in missing:
+            scope.findings.error(
+                Rule.EDGE_ENDPOINT,
+                name.span,
+                f"{named_edge.name} joins {named_edge.source} and {named_edge.target}, "
+                "it is never followed from "
+                f"{_describe_end(clause.left, scope)} to {_describe_end(clause.right, scope)}",
+                "remove it from the alternatives",
+            )
+    return not missing
+
+
+def _describe_end(name: ast.Name, scope: Scope) -> str:
+    bound = scope.variables.get(name.text)
+    return "any node" if bound is None else bound.shown
+
+
 def unbound_end(clause: ast.Traversal, scope: Scope, *, optional: frozenset[str]) -> None:
     """Reports a traversal neither of whose ends is known."""
-    edge = _edge_type(clause.edge, scope)
+    edges = _edge_types(clause, scope)
     for name in (clause.left, clause.right):
         if not _end_is_node(name, scope):
             return
@@ -131,7 +204,7 @@ def unbound_end(clause: ast.Traversal, scope: Scope, *, optional: frozenset[str]
                 "move this line into the optional block",
             )
             return
-    left = "Type" if edge is None else edge.source.names[0]
+    left = "Type" if not edges else ANONYMOUS if is_any(clause.edges) else edges[0].source.names[0]
     scope.findings.error(
         Rule.UNBOUND_TRAVERSAL,
         clause.span,
@@ -142,10 +215,48 @@ def unbound_end(clause: ast.Traversal, scope: Scope, *, optional: frozenset[str]
     )
 
 
+def is_any(names: Sequence[ast.Name]) -> bool:
+    """Whether the text says `_`: every edge, or every node."""
+    return [name.text for name in names] == [ANONYMOUS]
+
+
+def _edge_types(clause: ast.Traversal, scope: Scope) -> tuple[EdgeType, ...] | None:
+    """The edges that a traversal names, each once."""
+    if is_any(clause.edges):
+        if not scope.catalog.edges:
+            scope.findings.error(
+                Rule.UNKNOWN_EDGE, clause.edges[0].span, "the schema has no edges to follow"
+            )
+            return None
+        return tuple(scope.catalog.edges.values())
+    edges = [_edge_type(name, scope) for name in clause.edges]
+    known_edges = {edge.name: edge for edge in edges if edge is not None}
+    return None if None in edges else tuple(known_edges.values())
+
+
+def _edge_named(name: ast.Name, scope: Scope) -> EdgeType | None:
+    return next(
+        (
+            edge
+            for edge in scope.catalog.edges.values()
+            if edge.name.casefold() == name.text.casefold()
+        ),
+        None,
+    )
+
+
 def _edge_type(name: ast.Name, scope: Scope) -> EdgeType | None:
-    for edge in scope.catalog.edges.values():
-        if edge.name.casefold() == name.text.casefold():
-            return edge
+    edge = _edge_named(name, scope)
+    if edge is not None:
+        return edge
+    if name.text == ANONYMOUS:
+        scope.findings.error(
+            Rule.UNKNOWN_EDGE,
+            name.span,
+            "`_` is any edge, it has no alternatives",
+            "write `_` alone, or name the edges",
+        )
+        return None
     known_edges = {edge_name[:1].lower() + edge_name[1:] for edge_name in scope.catalog.edges}
     scope.findings.error(
         Rule.UNKNOWN_EDGE,
@@ -162,7 +273,7 @@ def _edge_type(name: ast.Name, scope: Scope) -> EdgeType | None:
 
 
 def _hops(
-    clause: ast.Traversal, edge: EdgeType | None, scope: Scope
+    clause: ast.Traversal, edges: Sequence[EdgeType], scope: Scope
 ) -> tuple[int, int | None] | None:
     bounds = clause.bounds
     if bounds is None:
@@ -182,7 +293,8 @@ def _hops(
             "one can be 0, the larger one can be omitted",
         )
         return None
-    if minimum == 0 and edge is not None and edge.source != edge.target:
+    edge = edges[0] if len(edges) == 1 and not is_any(clause.edges) else None
+    if minimum == 0 and edge is not None and not _joins_one_type(edge):
         scope.findings.error(
             Rule.HOP_BOUNDS,
             bounds.span,
@@ -243,41 +355,16 @@ def _end_is_node(name: ast.Name, scope: Scope) -> bool:
     return True
 
 
-def _direction(clause: ast.Traversal, edge: EdgeType, scope: Scope) -> EdgeDirection | None:
-    def fits(name: ast.Name, end: EdgeEnd) -> bool:
-        bound = scope.variables.get(name.text)
-        return bound is None or (
-            isinstance(bound.type, NodeOf) and bool(set(end.names) & set(bound.type.types))
-        )
-
-    if clause.undirected and set(edge.source.names) != set(edge.target.names):
-        scope.findings.error(
-            Rule.UNDIRECTED_EDGE,
-            clause.edge.span,
-            f"{edge.name} joins {edge.source} and {edge.target}, so it has one direction only",
-            f"write it without `<` and `>`: `{clause.edge.text}`",
-        )
-        return None
-    if fits(clause.left, edge.source) and fits(clause.right, edge.target):
-        return EdgeDirection.EITHER if clause.undirected else EdgeDirection.FORWARD
-    if fits(clause.left, edge.target) and fits(clause.right, edge.source):
-        return EdgeDirection.BACKWARD
-    wrong = clause.right if _can_be_left(clause, edge, scope) else clause.left
-    bound = scope.variables.get(wrong.text)
-    shown = "?" if bound is None else bound.shown
+def _report_endpoint(clause: ast.Traversal, edge: EdgeType, scope: Scope) -> None:
+    """Reports the end of a traversal that is not of a type that its edge joins."""
+    left = _node_types(clause.left, scope)
+    fits_left = left is None or bool({*edge.source.names, *edge.target.names} & left)
+    wrong = clause.right if fits_left else clause.left
     scope.findings.error(
         Rule.EDGE_ENDPOINT,
         wrong.span,
-        f"{edge.name} joins {edge.source} and {edge.target}, `${wrong.text}` is {shown}",
-    )
-    return None
-
-
-def _can_be_left(clause: ast.Traversal, edge: EdgeType, scope: Scope) -> bool:
-    bound = scope.variables.get(clause.left.text)
-    return bound is None or (
-        isinstance(bound.type, NodeOf)
-        and bool({*edge.source.names, *edge.target.names} & set(bound.type.types))
+        f"{edge.name} joins {edge.source} and {edge.target}, "
+        f"`${wrong.text}` is {_describe_end(wrong, scope)}",
     )
 
 
@@ -408,7 +495,7 @@ def _with_fresh_names(clause: ast.Clause, numbers: Iterator[int]) -> ast.Clause:
 
 def _binding(clause: ast.Binding, draft: _Draft) -> None:
     name, scope = clause.variable, draft.scope
-    bound = _bound_type(clause.type, scope)
+    bound = _bind_types(clause.types, scope)
     if name.text in scope.parameters:
         scope.findings.error(
             Rule.VARIABLE_CLASH,
@@ -427,7 +514,7 @@ def _binding(clause: ast.Binding, draft: _Draft) -> None:
         if not isinstance(earlier.type, NodeOf) or earlier.type != bound.type:
             scope.findings.error(
                 Rule.VARIABLE_CLASH,
-                clause.type.span,
+                clause.types[0].span,
                 f"`${name.text}` is bound to {earlier.shown} already",
                 "give one of the two another name",
             )
@@ -441,6 +528,22 @@ def _binding(clause: ast.Binding, draft: _Draft) -> None:
         entity = Entity(variable=name.text, type=bound.type, nullable=True)
         conditions = (IsNull(operand=entity, negated=True), *conditions)
     draft.bindings.append(TypedBinding(variable=name.text, type=bound.type, conditions=conditions))
+
+
+def _bind_types(type_names: Sequence[ast.Name], scope: Scope) -> Bound | None:
+    """The node of one of some types; an interface is all types that implement it."""
+    if is_any(type_names):
+        return nodes_bound(scope.catalog, scope.catalog.nodes)
+    bounds = [_bound_type(name, scope) for name in type_names]
+    if len(bounds) == 1:
+        return bounds[0]
+    types: set[str] = set()
+    for bound in bounds:
+        if bound is None:
+            return None
+        assert isinstance(bound.type, NodeOf)
+        types.update(bound.type.types)
+    return nodes_bound(scope.catalog, types)
 
 
 def _bound_type(name: ast.Name, scope: Scope) -> Bound | None:
@@ -515,24 +618,65 @@ def _match_condition(
 def _traversals(clauses: tuple[ast.Clause, ...], draft: _Draft) -> None:
     pending_clauses = [clause for clause in clauses if isinstance(clause, ast.Traversal)]
     traversals_by_offset: dict[int, TypedTraversal] = {}
-    while True:
-        waiting_clauses: list[ast.Traversal] = []
-        for clause in pending_clauses:
-            known = draft.scope.variables
-            if clause.left.text not in known and clause.right.text not in known:
-                waiting_clauses.append(clause)
-                continue
+    while ready_clauses := _next_clauses(pending_clauses, draft.scope):
+        _share_ends(ready_clauses, draft)
+        for clause in ready_clauses:
             resolved_traversal = resolve_traversal(clause, draft.scope)
             _introduce(clause, resolved_traversal, draft)
             if resolved_traversal is not None:
                 traversals_by_offset[clause.span.offset] = resolved_traversal.traversal
-        if len(waiting_clauses) == len(pending_clauses):
-            break
-        pending_clauses = waiting_clauses
+            pending_clauses.remove(clause)
     for clause in pending_clauses:
         unbound_end(clause, draft.scope, optional=_names_in_optionals(clauses))
         _introduce(clause, None, draft)
     draft.traversals += [traversals_by_offset[offset] for offset in sorted(traversals_by_offset)]
+
+
+def _next_clauses(clauses: Sequence[ast.Traversal], scope: Scope) -> list[ast.Traversal]:
+    """The traversals with a known end that say most about the types of their other end.
+
+    One edge says more than alternatives, and these say more than any edge. Traversals that say
+    equally much are taken together, so that their order in the text does not matter.
+    """
+    ready_clauses = [
+        clause
+        for clause in clauses
+        if clause.left.text in scope.variables or clause.right.text in scope.variables
+    ]
+    if not ready_clauses:
+        return []
+    ranks = [_vagueness(clause) for clause in ready_clauses]
+    least = min(ranks)
+    return [clause for clause, rank in zip(ready_clauses, ranks, strict=True) if rank == least]
+
+
+def _vagueness(clause: ast.Traversal) -> int:
+    return 2 if is_any(clause.edges) else 1 if len(clause.edges) > 1 else 0
+
+
+def _share_ends(clauses: Sequence[ast.Traversal], draft: _Draft) -> None:
+    """Binds the unknown ends that several traversals share to the types that all of them allow."""
+    scope = draft.scope
+    types_by_end: dict[str, list[frozenset[str]]] = {}
+    for clause in clauses:
+        edges = tuple(
+            edge for name in clause.edges if (edge := _edge_named(name, scope)) is not None
+        )
+        edges = tuple(scope.catalog.edges.values()) if is_any(clause.edges) else edges
+        hops = _hops(clause, edges, scope)
+        if hops is None:
+            continue
+        between = _follow_edges(clause, edges, hops, scope)
+        for name, types in (
+            (clause.left, between.left_types),
+            (clause.right, between.right_types),
+        ):
+            if name.text not in scope.variables and name.text not in scope.parameters:
+                types_by_end.setdefault(name.text, []).append(frozenset(types))
+    for end, types_of_end in types_by_end.items():
+        shared = frozenset.intersection(*types_of_end)
+        if len(types_of_end) > 1 and shared:
+            draft.introduce(end, nodes_bound(scope.catalog, shared))
 
 
 def _introduce(

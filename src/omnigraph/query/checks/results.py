@@ -125,7 +125,7 @@ def _clause_text(clause: ast.Clause, sigil: str) -> str:
                 for match in clause.matches
             )
             braces = f" {{ {values} }}" if values else ""
-            return f"{sigil}{clause.variable.text}: {clause.type.text}{braces}"
+            return f"{sigil}{clause.variable.text}: {_choice(clause.types)}{braces}"
         case ast.Traversal():
             return _traversal_text(clause, sigil)
         case ast.Filter():
@@ -143,9 +143,14 @@ def _block_text(clauses: tuple[ast.Clause, ...], sigil: str) -> str:
     return f"{{ {'  '.join(_clause_text(clause, sigil) for clause in clauses)} }}"
 
 
+def _choice(names: tuple[ast.Name, ...]) -> str:
+    return "|".join(name.text for name in names)
+
+
 def _traversal_text(traversal: ast.Traversal, sigil: str) -> str:
     variable = traversal.edge_variable
-    edge = f"<{traversal.edge.text}>" if traversal.undirected else traversal.edge.text
+    edges = _choice(traversal.edges)
+    edge = f"<{edges}>" if traversal.undirected else edges
     bounds = ""
     if traversal.bounds is not None:
         maximum = traversal.bounds.maximum

@@ -6,7 +6,7 @@ Invariant: a name that was reported once is marked, so that one mistake gives on
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -14,7 +14,7 @@ from omnigraph.language.diagnostics import Diagnostic, Span, Suggestions
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph.query.diagnostics import Rule, error, warning
 from omnigraph.query.typed import TypedParameter
-from omnigraph.query.types import STRING, EdgeOf, NodeOf, PathOf
+from omnigraph.query.types import STRING, EdgeOf, NodeOf, PathOf, properties_in_common
 from omnigraph.schema import catalog as ct
 
 if TYPE_CHECKING:
@@ -103,10 +103,7 @@ class Scope:
 
 def node_bound(catalog: ct.Catalog, type_name: str) -> Bound:
     """A variable of one node type."""
-    node = catalog.nodes[type_name]
-    return Bound(
-        type=NodeOf(types=(type_name,)), properties=readable_properties(node), shown=type_name
-    )
+    return nodes_bound(catalog, (type_name,))
 
 
 def interface_bound(catalog: ct.Catalog, interface: ct.InterfaceType) -> Bound:
@@ -128,13 +125,48 @@ def interface_bound(catalog: ct.Catalog, interface: ct.InterfaceType) -> Bound:
     )
 
 
-def edge_bound(edge: ct.EdgeType) -> Bound:
-    """A variable of one edge type."""
-    return Bound(type=EdgeOf(type=edge.name), properties=readable_properties(edge), shown=edge.name)
+def nodes_bound(catalog: ct.Catalog, type_names: Iterable[str]) -> Bound:
+    """A variable of one of several node types."""
+    types = tuple(sorted(type_names))
+    nodes = [catalog.nodes[name] for name in types]
+    return Bound(
+        type=NodeOf(types=types),
+        properties=_properties_of_all(nodes, (ID_COLUMN,)),
+        shown=" or ".join(types) or "a node",
+    )
 
 
-def path_bound(edge: ct.EdgeType) -> Bound:
-    return Bound(type=PathOf(edge=edge.name), properties={}, shown="a path")
+def edges_bound(catalog: ct.Catalog, type_names: Iterable[str]) -> Bound:
+    """A variable of one of several edge types."""
+    types = tuple(sorted(type_names))
+    edges = [catalog.edges[name] for name in types]
+    return Bound(
+        type=EdgeOf(types=types),
+        properties=_properties_of_all(edges, (ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN)),
+        shown=" or ".join(types),
+    )
+
+
+def path_bound(type_names: Iterable[str]) -> Bound:
+    return Bound(type=PathOf(edges=tuple(sorted(type_names))), properties={}, shown="a path")
+
+
+def _properties_of_all(
+    declared_types: Sequence[ct.NodeType | ct.EdgeType], system: tuple[str, ...]
+) -> dict[str, KnownProperty]:
+    """What is readable of an entity of any of these types."""
+    return {
+        **{name: KnownProperty(type=STRING, nullable=False) for name in system},
+        **{
+            name: KnownProperty(
+                type=prop.type,
+                nullable=any(
+                    _can_be_null(declared.properties[name]) for declared in declared_types
+                ),
+            )
+            for name, prop in properties_in_common(declared_types).items()
+        },
+    }
 
 
 def readable_properties(declared: ct.NodeType | ct.EdgeType) -> dict[str, KnownProperty]:
@@ -144,13 +176,7 @@ def readable_properties(declared: ct.NodeType | ct.EdgeType) -> dict[str, KnownP
         if isinstance(declared, ct.EdgeType)
         else (ID_COLUMN,)
     )
-    return {
-        **{name: KnownProperty(type=STRING, nullable=False) for name in system},
-        **{
-            prop.name: KnownProperty(type=prop.type, nullable=_can_be_null(prop))
-            for prop in declared.properties.values()
-        },
-    }
+    return _properties_of_all((declared,), system)
 
 
 def _can_be_null(prop: ct.Property) -> bool:

@@ -314,7 +314,7 @@ def _variable_type(variable: ast.Name, scope: Scope) -> NodeType | EdgeType | No
     match bound.type:
         case NodeOf(types=(only,)):
             return scope.catalog.nodes[only]
-        case EdgeOf(type=only):
+        case EdgeOf(types=(only,)):
             return scope.catalog.edges[only]
         case _:
             scope.findings.error(
