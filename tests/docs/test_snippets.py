@@ -135,6 +135,7 @@ ON_SPARK = (
 
 
 @pytest.mark.cost("the snippets of a page build on each other, so a page is one test", 6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "page",
     [

@@ -17,7 +17,7 @@ from omnigraph.graph import Graph
 from tests.docs.test_pages import HOME
 from tests.stores import root_at
 
-pytestmark = pytest.mark.unit
+pytestmark = [pytest.mark.unit, pytest.mark.sampled(3)]
 
 PEOPLE: list[dict[str, Any]] = [
     {"email": "ann@x.org", "name": "Ann", "age": 41, "city": "Oslo"},

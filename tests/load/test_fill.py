@@ -86,6 +86,7 @@ def applied(records: list[Row], published: dict[str, Row], order: list[int]) -> 
     return result
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(8))
 def test_records_are_applied_one_after_the_other(seed: int) -> None:
     chance = random.Random(seed)
