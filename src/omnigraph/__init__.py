@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 if _TYPE_CHECKING:
     from omnigraph.api.algorithms import AlgorithmResult, Algorithms
+    from omnigraph.api.blame import RowChange, RowHistory
     from omnigraph.api.blobs import Blob
     from omnigraph.api.branches import Branches
+    from omnigraph.api.commit_log import CommitLog
     from omnigraph.api.holds import Holds
     from omnigraph.api.maintenance import Maintenance
     from omnigraph.api.options import (
@@ -130,6 +132,7 @@ if _TYPE_CHECKING:
     from omnigraph.merge.conflicts import ConflictKind
     from omnigraph.merge.merge import MergeResult
     from omnigraph.merge.plan import MergeOutcome
+    from omnigraph.merge.undo import UndoResult
     from omnigraph.mutate.mutate import MutationResult
     from omnigraph.opening import (
         VerifyReport,
@@ -178,6 +181,7 @@ __all__ = [
     "CheckReport",
     "CleanupReport",
     "CommitChanges",
+    "CommitLog",
     "ConflictError",
     "ConflictKind",
     "ContentionError",
@@ -261,6 +265,8 @@ __all__ = [
     "RepairAction",
     "RepairReport",
     "Resolve",
+    "RowChange",
+    "RowHistory",
     "Rows",
     "RunInterruptedError",
     "Schema",
@@ -298,6 +304,7 @@ __all__ = [
     "Tags",
     "TextInvalidError",
     "TypeDiff",
+    "UndoResult",
     "UnsafeStoreError",
     "ValidationFailedError",
     "Verify",
@@ -405,6 +412,12 @@ _HOMES = {
     "omnigraph.evolution.apply_schema": ("SchemaResult",),
     "omnigraph.commit.diverged_branches": ("DivergedBranch",),
     "omnigraph.evolution.plan.planning": ("Evolution",),
+    "omnigraph.api.commit_log": ("CommitLog",),
+    "omnigraph.api.blame": (
+        "RowHistory",
+        "RowChange",
+    ),
+    "omnigraph.merge.undo": ("UndoResult",),
     "omnigraph.graph": ("Graph", "GraphView"),
     "omnigraph.importer.import_report": ("ImportReport", "ImportedSource", "RejectedCause"),
     "omnigraph.language.diagnostics": ("Diagnostic",),

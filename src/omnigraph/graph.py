@@ -8,27 +8,27 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from omnigraph.api.handle import Handle, newest_kept
-from omnigraph.api.options import LoadOptions, Mode, Resolve, Rows, Source, Spark
-from omnigraph.api.reads import Reads
+from omnigraph.api.options import Key, LoadOptions, Mode, Resolve, Rows, Source, Spark
+from omnigraph.api.reads import Reads, table_key_of
 from omnigraph.api.schema import Schema, SchemaView
 from omnigraph.api.system_clock import SYSTEM_CLOCK, new_id
 from omnigraph.arguments import (
     acting,
+    count_from,
     flag,
     one_of,
     parse_operation_id,
-    plain_text,
     text_or_none,
 )
 from omnigraph.errors import InvalidInputError, NotFoundError
 from omnigraph.language.diagnostics import shown
 from omnigraph.notes import commit_note
-from omnigraph.storage.manifest.time_travel import list_commits
+from omnigraph.storage.manifest.time_travel import find_commit, list_commits
 from omnigraph.storage.objects.processes import use_storage
-from omnigraph.storage.refs.references import Reference, branch_ref
+from omnigraph.storage.refs.references import Reference, ambiguous_commit, branch_ref
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from omnigraph.api.algorithms import Algorithms
+    from omnigraph.api.blame import RowHistory
     from omnigraph.api.branches import Branches
+    from omnigraph.api.commit_log import CommitLog
     from omnigraph.api.holds import Holds
     from omnigraph.api.maintenance import Maintenance
     from omnigraph.api.spark_graph import SparkGraph
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
     from omnigraph.load.report import LoadReport
     from omnigraph.load.write import WriteResult
     from omnigraph.merge.merge import MergeRequest, MergeResult
+    from omnigraph.merge.undo import UndoResult
     from omnigraph.mutate.mutate import MutationRequest, MutationResult
     from omnigraph.notes import CommitNote
     from omnigraph.storage.manifest.state import BranchRef
@@ -370,14 +373,14 @@ class Graph(Reads):
 
         self._require_writable("mutate", dry_run=dry_run)
         parameter_values = all_parameters(params, parameters)
-        note = commit_note(message, metadata)
+        note, expected = commit_note(message, metadata), self._resolve_head(expect_head)
         ref = self._handle.ref()
         operation = self._handle.operation(operation_id, branch=ref)
 
         def request(contract: SchemaContract) -> MutationRequest:
             return MutationRequest(
                 chosen=choose_query(query_text(text, contract), parameter_values, name=name),
-                expect_head=expect_head,
+                expect_head=expected,
                 actor=acting(actor),
                 note=note,
                 branch=ref,
@@ -391,6 +394,9 @@ class Graph(Reads):
                 self._objects, contract.catalog, request(contract), SYSTEM_CLOCK
             )
         )
+
+    def _resolve_head(self, expect_head: str | None) -> str | None:
+        return None if expect_head is None else self._handle.resolve_commit(expect_head)
 
     def _preview_mutation(
         self, request: Callable[[SchemaContract], MutationRequest]
@@ -493,6 +499,124 @@ class Graph(Reads):
             SYSTEM_CLOCK,
         )
 
+    def revert(  # noqa: PLR0913 - every word of a merge is one
+        self,
+        commit: Reference,
+        *,
+        resolve: Resolve | None = None,
+        column_level: bool = True,
+        spark: Spark | None = None,
+        dry_run: bool = False,
+        actor: str | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        operation_id: str | None = None,
+    ) -> UndoResult:
+        """Take back what a commit changed, as a new commit on this branch.
+
+        What later commits changed stays. A merge is taken back to its first parent.
+
+        Args:
+            commit: The commit, by id, prefix or any reference.
+            resolve: How to resolve conflicts with later commits, as in `merge`: `"ours"` keeps what
+                the branch has now, `"theirs"` takes what was before the commit.
+            column_level: Whether changes to different properties of one row are combined.
+            spark: A Spark session or target, as in `merge`.
+            dry_run: Only show the result or raise the conflicts.
+            actor: Author of the commit; the user of this process by default.
+            message: Message of the commit; by default it names the commit that is reverted.
+            metadata: Further texts by name to store with the commit.
+            operation_id: Any text that makes the call idempotent: the same one reverts only once.
+
+        Raises:
+            MergeConflictError: later commits changed the same rows; nothing was written.
+            ConflictError: the schema has changed since.
+        """
+        reverted = self.commit(commit)
+        if reverted.parent_id is None:
+            raise InvalidInputError(
+                f"commit {reverted.commit_id} created the graph and cannot be reverted",
+                next_step="Delete the rows instead.",
+            )
+        text = f"Revert commit {reverted.commit_id}" if message is None else message
+        call = _Undo(resolve, column_level, spark, dry_run, actor, text, metadata, operation_id)
+        return self._undo(call, "revert", reverted.commit_id, reverted.parent_id)
+
+    def restore(  # noqa: PLR0913 - every word of a write is one
+        self,
+        reference: Reference,
+        *,
+        spark: Spark | None = None,
+        dry_run: bool = False,
+        actor: str | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        operation_id: str | None = None,
+    ) -> UndoResult:
+        """Give this branch the rows of an earlier state, as a new commit. The history stays.
+
+        Args:
+            reference: The state: a commit, a tag, a branch or a point in time.
+            spark: A Spark session or target, as in `merge`.
+            dry_run: Count what would change; nothing is written.
+            actor: Author of the commit; the user of this process by default.
+            message: Message of the commit; by default it names the state that is restored.
+            metadata: Further texts by name to store with the commit.
+            operation_id: Any text that makes the call idempotent: the same one restores only once.
+
+        Raises:
+            ConflictError: the schema has changed since.
+        """
+        restored = self._handle.resolve(reference).commit_id
+        text = f"Restore the state of commit {restored}" if message is None else message
+        call = _Undo(
+            resolve=None,
+            column_level=True,
+            spark=spark,
+            dry_run=dry_run,
+            actor=actor,
+            message=text,
+            metadata=metadata,
+            operation_id=operation_id,
+        )
+        return self._undo(call, "restore", None, restored)
+
+    def _undo(self, call: _Undo, verb: str, undone: str | None, earlier: str) -> UndoResult:
+        from omnigraph.merge.conflicts import parse_resolution
+        from omnigraph.merge.undo import UndoRequest, preview_undo, undo  # DuckDB
+        from omnigraph.runner.choose import chosen_runner
+
+        self._require_writable(verb, dry_run=call.dry_run)
+        ref = self._handle.ref()
+        operation = self._handle.operation(call.operation_id, branch=ref)
+        resolved_earlier = self._handle.resolve(earlier)
+        resolved_undone = None if undone is None else self._handle.resolve(undone)
+
+        def request(contract: SchemaContract) -> UndoRequest:
+            return UndoRequest(
+                undone=resolved_undone,
+                earlier=resolved_earlier,
+                branch=ref,
+                resolution=parse_resolution(call.resolve, contract.catalog),
+                column_level=flag(call.column_level, argument="column_level"),
+                actor=acting(call.actor),
+                note=commit_note(call.message, call.metadata),
+                operation_id=operation,
+                runner=lambda: chosen_runner(self._objects.root, call.spark),
+            )
+
+        if call.dry_run:
+            state = self._handle.manifest()
+            contract = self._handle.contract_of(state)
+            return preview_undo(self._objects, contract.catalog, request(contract), state)
+        states = [state for state in (resolved_undone, resolved_earlier) if state is not None]
+        with self._handle.held_while(*(state.snapshot for state in states), purpose=verb):
+            return self._handle.under_schema(
+                lambda contract: undo(
+                    self._objects, contract.catalog, request(contract), SYSTEM_CLOCK
+                )
+            )
+
     def diff(
         self,
         before: Reference,
@@ -547,10 +671,10 @@ class Graph(Reads):
     ) -> ChangeFeed:
         """Read the commits of this branch after a cursor, or after `start`, with their changes.
 
-        `start` is `"now"`, `"beginning"` or a commit. Store the cursor of a commit when its changes
-        are processed; otherwise that commit is delivered again. Where the graph was opened for
-        writing, what the feed still has to read is held while it is in use, until its end or
-        `close()`.
+        `start` is `"now"`, `"beginning"` or a reference to a commit. Store the cursor of a commit
+        when its changes are processed; otherwise that commit is delivered again. Where the graph
+        was opened for writing, what the feed still has to read is held while it is in use, until
+        its end or `close()`.
         """
         from omnigraph.diff.change_feed import changes  # DuckDB
 
@@ -558,12 +682,21 @@ class Graph(Reads):
             self._objects,
             self._handle.view()[1].catalog,
             self._handle.branch,
-            start=start,
+            start=self._start(start),
             cursor=cursor,
             types=types,
             limit_commits=limit_commits,
             holding=self._handle.holding(),
         )
+
+    def _start(self, start: str) -> str:
+        """Where a feed starts: a short id or another reference as the commit that it names."""
+        from omnigraph.diff.branch_line import BEGINNING, NOW  # DuckDB
+
+        position: object = start
+        if not isinstance(position, str) or position in {NOW, BEGINNING}:
+            return start
+        return self._handle.resolve_commit(position)
 
     def baseline(self, *, types: Sequence[str] | None = None) -> Baseline:
         """Read all rows of this branch as inserts, table by table; the last element has the cursor.
@@ -585,21 +718,57 @@ class Graph(Reads):
         text_or_none(actor, argument="actor")
         return list_commits(self._objects, self._handle.manifest(), actor=actor, limit=limit)
 
-    def commit(self, commit_id: str) -> GraphCommit:
-        """One commit of this branch, by its id or any unique prefix of it."""
-        wanted = plain_text(commit_id, argument="commit_id").upper()
-        matching = [commit for commit in self.commits() if commit.commit_id.startswith(wanted)]
-        if len(matching) == 1:
+    def commit(self, reference: Reference) -> GraphCommit:
+        """One commit: by its id or any unique prefix of it, or by a reference such as `HEAD~2`."""
+        commits = self.commits()
+        text = reference.strip().upper() if isinstance(reference, str) else ""
+        matching = [commit for commit in commits if text and commit.commit_id.startswith(text)]
+        if len(matching) > 1:
+            raise ambiguous_commit(text, [commit.commit_id for commit in matching])
+        if matching:
             return matching[0]
-        if not wanted or len(matching) > 1:
-            raise InvalidInputError(
-                f"commit id {shown(commit_id)} is the start of {len(matching)} commits",
-                next_step="Give more letters of it.",
-            )
-        raise NotFoundError(
-            f"branch {self.branch!r} of {self.root} has no commit {shown(commit_id)}",
-            next_step=f"Run `omnigraph commit list {self.root}`.",
+        commit_id = self._handle.resolve(reference).commit_id
+        known = next((commit for commit in commits if commit.commit_id == commit_id), None)
+        return known or find_commit(self._objects.root, self._handle.manifest(), commit_id)
+
+    def log(self, *, all_branches: bool = False, limit: int = 20) -> CommitLog:
+        """The newest commits with the branches and tags on them; printed, it draws the history.
+
+        Args:
+            all_branches: The commits of all branches instead of this one.
+            limit: The maximum number of commits.
+        """
+        from omnigraph.api.commit_log import read_log  # as in `view_commits`
+
+        return read_log(
+            self._objects,
+            self._handle.branch,
+            all_branches=flag(all_branches, argument="all_branches"),
+            limit=count_from(1, limit, argument="limit"),
         )
+
+    def blame(
+        self,
+        type: str,  # noqa: A002 - the conventional name
+        key: Key | None = None,
+        *,
+        id: str | None = None,  # noqa: A002 - the conventional name
+        limit: int = 20,
+    ) -> RowHistory:
+        """The commits that changed a row, newest first, back to its insert.
+
+        Args:
+            type: The name of a node or edge type.
+            key: The value of the key; a tuple if the key has several properties.
+            id: The id instead of a key.
+            limit: The maximum number of changes.
+        """
+        from omnigraph.api.blame import RowAddress, read_blame  # as in `view_commits`
+
+        catalog = self._handle.view()[1].catalog
+        table_key = table_key_of(catalog, self._objects.root, type)
+        row = RowAddress(type=type, key=key, id=id, table_key=table_key)
+        return read_blame(self, row, limit=count_from(1, limit, argument="limit"))
 
     def view_commits(self, *, limit: int = 200) -> View:
         """Draw the history of all branches: commits, merges, and the branches and tags on them.
@@ -608,24 +777,13 @@ class Graph(Reads):
             limit: The maximum number of commits, the newest first.
         """
         # Most histories are never drawn.
-        from omnigraph.storage.manifest.commit_graph import CommitGraph
+        from omnigraph.api.commit_log import read_history
         from omnigraph.view.drawing import View, node_limit
         from omnigraph.view.elements import commit_scene
 
         shown_commits = node_limit(limit)
-        branches, labels = self.branches.list(), dict[str, list[str]]()
-        for branch in branches:
-            labels.setdefault(branch.commit_id, []).append(branch.name)
-        for tag in self.tags.list():
-            labels.setdefault(tag.commit_id, []).append(tag.tag)
-        history = CommitGraph(
-            {
-                commit.commit_id: commit
-                for branch in branches
-                for commit in self.checkout(branch.name).commits()
-            }
-        )
-        facts = [("graph", self.root), ("branches", str(len(branches)))]
+        history, labels = read_history(self._objects)
+        facts = [("graph", self.root), ("branches", str(len(self.branches.list())))]
         return View(commit_scene(history, labels=labels, facts=facts, limit=shown_commits))
 
     def outcome(self, operation_id: str) -> OperationStatus:
@@ -850,6 +1008,19 @@ class GraphView(Reads):
     def __repr__(self) -> str:
         expiry = f" until {self._hold.expires_at:%Y-%m-%d %H:%M:%S}" if self._hold else ""
         return f"<GraphView {self.root} at {self._name!r}{expiry}>"
+
+
+class _Undo(NamedTuple):
+    """The arguments of a revert or a restore."""
+
+    resolve: Resolve | None
+    column_level: bool
+    spark: Spark | None
+    dry_run: bool
+    actor: str | None
+    message: str
+    metadata: Mapping[str, str] | None
+    operation_id: str | None
 
 
 def _load_options(options: LoadOptions | None) -> tuple[LoadOptions, partial[LoadRequest]]:

@@ -44,6 +44,8 @@ SCHEMA_STATE: Final = "__schema_state.json"
 SCHEMAS_DIR: Final = "_schemas"
 
 MAIN: Final = "main"
+HEAD: Final = "HEAD"
+"""In references: the newest commit of the branch that is asked."""
 SYSTEM_PREFIX: Final = "__"
 SYSTEM_ACTOR_PREFIX: Final = "omnigraph:"
 LEGACY_RUN_PREFIX: Final = "__run__"

@@ -100,7 +100,7 @@ VERBS: Final[Mapping[str, Verb]] = {
     "init forced": lambda desk: omnigraph.init(desk.root, schema=SCHEMA, force=True),
     "backup": lambda desk: omnigraph.backup(desk.root, desk.output("backup")),
     "clone": lambda desk: omnigraph.clone(desk.root, desk.output("clone"), branch=DEV),
-    "restore": lambda desk: omnigraph.restore(desk.root, desk.output("restored")),
+    "restore of a backup": lambda desk: omnigraph.restore(desk.root, desk.output("restored")),
     "verify": lambda desk: omnigraph.verify(desk.root),
     "import_data": lambda desk: omnigraph.import_data(
         desk.root, desk.file("people.csv"), actor=MARK
@@ -139,6 +139,10 @@ VERBS: Final[Mapping[str, Verb]] = {
         )
     ),
     "commit": _reads(lambda graph, _: graph.commit(graph.commits()[0].commit_id[:-1])),
+    "blame": _reads(lambda graph, _: graph.blame("Person", "p1")),
+    "log": _reads(lambda graph, _: graph.log(all_branches=True)),
+    "restore": _writes(lambda graph, _: graph.restore("HEAD~1", actor=MARK)),
+    "revert": _writes(lambda graph, _: graph.revert("HEAD", actor=MARK)),
     "commits": _reads(lambda graph, _: graph.commits()),
     "count": _reads(lambda graph, _: graph.count("Person")),
     "branches.create": _writes(lambda graph, _: graph.branches.create(f"{MARK}-new")),
@@ -272,6 +276,11 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "schema plan": (_ROOT, "FILE:new.pg"),
     "schema apply": (_ROOT, "FILE:new.pg", "--actor", MARK),
     "commit list": (_ROOT,),
+    "commit show": (_ROOT, "HEAD~1"),
+    "log": (_ROOT, "--graph"),
+    "blame": (_ROOT, "Person", "p1"),
+    "revert": (_ROOT, "HEAD", "--actor", MARK),
+    "branch restore": (_ROOT, "HEAD~1", "--actor", MARK),
     "recovery list": (_ROOT,),
     "recovery run": (_ROOT, "--force"),
     "branch create": (_ROOT, f"{MARK}-new"),

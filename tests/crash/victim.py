@@ -35,7 +35,7 @@ def main(verb: str, root: str, job: str = "") -> None:
     print(json.dumps(answer), flush=True)
 
 
-def _do(verb: str, root: str, job: str) -> dict[str, object]:
+def _do(verb: str, root: str, job: str) -> dict[str, object]:  # noqa: PLR0911 - one per verb
     match verb:
         case "init":
             omnigraph.init(root, schema=SCHEMA)
@@ -58,8 +58,15 @@ def _do(verb: str, root: str, job: str) -> dict[str, object]:
         case "maintenance":
             return {"said": "acknowledged", **keep_up(omnigraph.open(root), Maintenance(job))}
         case _:
-            raise ValueError(verb)
+            return _go_back(verb, root, job)
     return {"said": "acknowledged"}
+
+
+def _go_back(verb: str, root: str, operation_id: str) -> dict[str, object]:
+    reference = {"revert": "HEAD", "restore": "HEAD~1"}[verb]
+    go_back = getattr(omnigraph.open(root), verb)
+    result = go_back(reference, operation_id=operation_id, message=verb)
+    return {"said": "acknowledged", "commit_id": result.commit_id}
 
 
 def _refusal(said: str, error: BaseException) -> dict[str, object]:

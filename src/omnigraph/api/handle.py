@@ -12,10 +12,17 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from omnigraph import errors, names
 from omnigraph.api.system_clock import SYSTEM_CLOCK, new_id
-from omnigraph.arguments import acting, parse_operation_id
+from omnigraph.arguments import acting, parse_operation_id, plain_text
 from omnigraph.storage.objects.processes import use_storage
 from omnigraph.storage.refs.holds import Holding, LiveHold, checked_time, hold_versions
-from omnigraph.storage.refs.references import Reference, Resolved, branch_ref, branch_state, resolve
+from omnigraph.storage.refs.references import (
+    Reference,
+    Resolved,
+    branch_ref,
+    branch_state,
+    is_commit_id,
+    resolve,
+)
 from omnigraph.validation.schema_contract import Contracts, SchemaContract
 
 if TYPE_CHECKING:
@@ -97,6 +104,11 @@ class Handle:
     def resolve(self, reference: Reference) -> Resolved:
         """The state that a reference names, from the point of view of this branch."""
         return resolve(self.objects, reference, branch=self.branch)
+
+    def resolve_commit(self, reference: str) -> str:
+        """The id of the commit that a reference names; a whole id need not be known."""
+        text = plain_text(reference, argument="commit").strip()
+        return text.upper() if is_commit_id(text) else self.resolve(text).commit_id
 
     def resolve_or_head(self, reference: Reference | None) -> Resolved:
         """As `resolve`; the head of this branch by default."""

@@ -25,13 +25,15 @@ from omnigraph.cli.options import (
 from omnigraph.cli.output import YesFlag, conflict_rows, require_confirmation
 from omnigraph.display.cells import Moment, counted, cut, element, fold, printable, spellings, value
 from omnigraph.display.pages import Page
-from omnigraph.errors import InvalidInputError
+from omnigraph.errors import InvalidInputError, NotFoundError
+from omnigraph.language.diagnostics import shown
 from omnigraph.names import MAIN
 
 if TYPE_CHECKING:
     from omnigraph.diff.change_feed import ChangeFeed, CommitChanges
     from omnigraph.diff.diff import GraphDiff, TypeDiff
     from omnigraph.merge.merge import MergeResult
+    from omnigraph.merge.undo import UndoResult
     from omnigraph.storage.refs.tags import Tag
 
 
@@ -188,6 +190,146 @@ def merge(  # noqa: PLR0913 - one parameter per option
         metadata=metadata_of(metadata),
     )
     show_merge(merged, as_json=as_json)
+
+
+Resolution = Annotated[
+    str | None,
+    typer.Option(
+        "--resolve",
+        metavar="ours|theirs|newest|FILE.json",
+        help="How to resolve conflicts; ours is what the branch has now.",
+    ),
+]
+UndoDryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Show what would change; write nothing.")
+]
+
+
+def revert(  # noqa: PLR0913 - one parameter per option
+    graph: GraphArgument,
+    commit: Annotated[
+        str, typer.Argument(metavar="COMMIT", help="Commit to revert; HEAD~2 counts back.")
+    ],
+    *,
+    branch: BranchOption = MAIN,
+    resolve: Resolution = None,
+    dry_run: UndoDryRun = False,
+    actor: ActorOption = None,
+    message: MessageOption = None,
+    metadata: MetadataOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Take back what a commit changed, as a new commit. Later changes stay."""
+    opened = omnigraph.open(graph, read_only=dry_run).checkout(branch)
+    result = opened.revert(
+        commit,
+        resolve=resolve,
+        dry_run=dry_run,
+        actor=actor,
+        message=message,
+        metadata=metadata_of(metadata),
+    )
+    _show_undo(result, as_json=as_json)
+
+
+@branch_app.command("restore")
+def branch_restore(  # noqa: PLR0913 - one parameter per option
+    graph: GraphArgument,
+    reference: Annotated[
+        str, typer.Argument(metavar="REF", help="Commit, tag, branch or time to restore.")
+    ],
+    *,
+    branch: BranchOption = MAIN,
+    dry_run: UndoDryRun = False,
+    actor: ActorOption = None,
+    message: MessageOption = None,
+    metadata: MetadataOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Give a branch the rows of an earlier state, as a new commit."""
+    opened = omnigraph.open(graph, read_only=dry_run).checkout(branch)
+    result = opened.restore(
+        reference, dry_run=dry_run, actor=actor, message=message, metadata=metadata_of(metadata)
+    )
+    _show_undo(result, as_json=as_json)
+
+
+def _show_undo(result: UndoResult, *, as_json: bool) -> None:
+    if as_json:
+        output.json_object(
+            {
+                "commit_id": result.commit_id,
+                "earlier_commit_id": result.earlier_commit_id,
+                "operation_id": result.operation_id,
+                "tables": {key: asdict(counts) for key, counts in result.tables.items()},
+                "resolved": conflict_rows(result.resolved),
+            }
+        )
+        return
+    output.show(result)
+
+
+def blame(
+    graph: GraphArgument,
+    type_name: Annotated[str, typer.Argument(metavar="TYPE", help="Node or edge type.")],
+    key: Annotated[
+        str, typer.Argument(metavar="KEY", help="Key of a node, or id of a node or edge.")
+    ],
+    *,
+    branch: BranchOption = MAIN,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of changes.")] = 20,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show which commits changed a row, when, by whom and what."""
+    opened = omnigraph.open(graph, read_only=True).checkout(branch)
+    history = opened.blame(type_name, id=key, limit=limit)
+    if history.id is None and history.ended is None:
+        raise NotFoundError(
+            f"{type_name} {shown(key)} is not on branch {branch}, and never was",
+            next_step="Give the key of a node, or the id of a row as `omnigraph diff` shows it.",
+        )
+    if as_json:
+        documents = [
+            {
+                **output.commit_json(change.commit),
+                "op": change.op,
+                "changed": list(change.changed),
+                "before": change.before,
+                "after": change.after,
+            }
+            for change in history
+        ]
+        output.json_object({"id": history.id, "changes": documents, "ended": history.ended})
+        return
+    for line in history.lines(width=output.terminal_width(), now=SYSTEM_CLOCK.now()):
+        output.line(line)
+
+
+def log(
+    graph: GraphArgument,
+    *,
+    branch: Annotated[
+        str | None, typer.Option("--branch", help="Branch to show (all with --graph).")
+    ] = None,
+    is_drawn: Annotated[
+        bool, typer.Option("--graph", help="Draw how commits descend from each other.")
+    ] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of commits.")] = 20,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show the newest commits, with the branches and tags on them."""
+    opened = omnigraph.open(graph, read_only=True).checkout(branch or MAIN)
+    commits = opened.log(all_branches=is_drawn and branch is None, limit=limit)
+    if as_json:
+        documents = [
+            {**output.commit_json(commit), "labels": commits.labels.get(commit.commit_id, ())}
+            for commit in commits
+        ]
+        output.json_object({"commits": documents})
+        return
+    width, now = output.terminal_width(), SYSTEM_CLOCK.now()
+    for line in commits.lines(width=width, now=now, is_drawn=is_drawn):
+        output.line(line)
 
 
 def merge_json(merged: MergeResult) -> dict[str, Any]:

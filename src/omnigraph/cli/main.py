@@ -56,7 +56,7 @@ from omnigraph.cli.options import (
 from omnigraph.cli.output import error_object
 from omnigraph.display.cells import counted
 from omnigraph.errors import DamagedGraphError, InvalidInputError, OmnigraphError
-from omnigraph.names import sidecar_owner
+from omnigraph.names import HEAD, sidecar_owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -72,7 +72,7 @@ GROUPS: Final = {
         *("init", "import", "load", "export", "query", "mutate", "queries", "shell", "view"),
         "blob",
     ),
-    "History": ("branch", "tag", "commit", "diff", "changes", "merge"),
+    "History": ("log", "commit", "diff", "changes", "branch", "tag", "merge", "revert", "blame"),
     "Schema": ("schema", "lint", "fmt", "lsp"),
     "Maintenance": (
         "status",
@@ -146,10 +146,15 @@ EXAMPLES: Final = {
     "schema plan": ("schema plan ./g people.pg",),
     "schema apply": ("schema apply ./g people.pg --actor ann",),
     "commit list": ("commit list ./g --limit 5", "commit list ./g --filter actor=ann"),
+    "commit show": ("commit show ./g HEAD~1", "commit show ./g 01M7HZET"),
+    "log": ("log ./g", "log ./g --graph"),
+    "blame": ("blame ./g Person ann@example.org", "blame ./g Knows 01M7HZET4G00000S46800000Y3"),
+    "revert": ("revert ./g HEAD~1", "revert ./g 01M7HZET --dry-run"),
     "recovery list": ("recovery list ./g",),
     "recovery run": ("recovery run ./g", "recovery run ./g --force"),
     "branch create": ("branch create ./g dev", "branch create ./g fix --from v1 --expires 7d"),
     "branch list": ("branch list ./g",),
+    "branch restore": ("branch restore ./g release-1", "branch restore ./g HEAD~3 --dry-run"),
     "branch delete": ("branch delete ./g dev",),
     "blob get": (
         "blob get ./g Document d1 -o d1.pdf",
@@ -658,6 +663,9 @@ app.command()(query_commands.mutate)
 app.command()(query_commands.queries)
 app.command()(query_commands.view)
 app.command()(shell.shell)
+app.command()(branch_commands.log)
+app.command()(branch_commands.blame)
+app.command()(branch_commands.revert)
 app.command()(branch_commands.merge)
 app.command()(branch_commands.diff)
 app.command()(branch_commands.changes)
@@ -692,6 +700,30 @@ def commit_list(
         from omnigraph.storage.manifest.time_travel import commit_page
 
         output.show(commit_page(listed, [commit.commit_id for commit in commits]))
+
+
+@commit_app.command("show")
+def commit_show(
+    graph: GraphArgument,
+    reference: Annotated[
+        str, typer.Argument(metavar="REF", help="Commit, branch or tag; HEAD~2 counts back.")
+    ] = HEAD,
+    *,
+    branch: BranchOption = "main",
+    as_json: JsonFlag = False,
+) -> None:
+    """Show a commit: who made it when and why, and what it changed."""
+    # Commands that do not need it start without it.
+    from omnigraph.api.commit_log import show_commit
+
+    shown_commit = show_commit(omnigraph.open(graph, read_only=True).checkout(branch), reference)
+    if as_json:
+        changes = shown_commit.changes
+        by_type = {key: asdict(counts) for key, counts in (changes or {}).items()}
+        changed = {"changes": None if changes is None else by_type}
+        output.json_object({**output.commit_json(shown_commit.commit), **changed})
+    else:
+        output.show(shown_commit)
 
 
 @recovery_app.command("list")

@@ -24,13 +24,14 @@ from omnigraph import names
 from omnigraph.arguments import checked_owner, parse_age
 from omnigraph.commit.fork_on_write import belongs_to
 from omnigraph.commit.orphans import reconcile_if_few
-from omnigraph.display.cells import Moment, short_id
+from omnigraph.display.cells import Cell, Moment, short_id
 from omnigraph.display.pages import Displayed, Listing, Page, page_of
 from omnigraph.display.tables import TableView
 from omnigraph.errors import ConflictError, InvalidInputError, NotFoundError, OmnigraphError
 from omnigraph.failpoints import reach
 from omnigraph.language.diagnostics import did_you_mean, shown
 from omnigraph.storage.lance.tables import open_pinned
+from omnigraph.storage.manifest.commit_graph import CommitGraph, commit_graph
 from omnigraph.storage.manifest.history import record_commits
 from omnigraph.storage.manifest.state import BranchRef, ForkPoint, ManifestState
 from omnigraph.storage.manifest.swap import fork_manifest, read_manifest
@@ -52,6 +53,7 @@ from omnigraph.storage.refs.references import (
     branch_state,
     checked_branch,
     checked_tag,
+    require_not_head,
     require_source_lives,
 )
 from omnigraph.storage.refs.tags import (
@@ -82,6 +84,14 @@ class BranchInfo(Displayed):
     expires_at: str | None = None
     abandoned: bool = False
     """Whether it has expired and was not written to since."""
+    ahead: int = 0
+    """Commits that main does not have."""
+    behind: int = 0
+    """Commits of main that it does not have."""
+    actor: str | None = None
+    """Author of its newest commit."""
+    committed_at: str | None = None
+    message: str | None = None
 
     def _page(self) -> Page:
         summary = f"branch {self.name} at commit {short_id(self.commit_id)}"
@@ -94,20 +104,31 @@ class BranchListing(Listing[BranchInfo]):
     __slots__ = ()
 
     def _page(self) -> Page:
-        rows = [
-            (
-                info.name,
-                short_id(info.commit_id),
-                info.parent or "",
-                Moment(info.created_at),
-                str(info.tables_written),
-                info.owner or "",
-                "abandoned" if info.abandoned else Moment(info.expires_at),
-            )
-            for info in self
-        ]
-        header = ("branch", "commit", "made from", "created", "types", "owner", "expires")
-        return Page(tables=[TableView(header=header, rows=rows, numbers=(4,), whole=(0, 1))])
+        columns: dict[str, list[Cell]] = {
+            "branch": [info.name for info in self],
+            "commit": [short_id(info.commit_id) for info in self],
+            "ahead": [str(info.ahead) for info in self],
+            "behind": [str(info.behind) for info in self],
+            "changed": [Moment(info.committed_at) for info in self],
+            "author": [info.actor or "" for info in self],
+        }
+        optional: dict[str, list[Cell]] = {
+            "message": [(info.message or "").partition("\n")[0] for info in self],
+            "made from": [info.parent or "" for info in self],
+            "owner": [info.owner or "" for info in self],
+            "expires": [
+                "abandoned" if info.abandoned else Moment(info.expires_at) for info in self
+            ],
+        }
+        columns |= {name: cells for name, cells in optional.items() if any(map(_has_text, cells))}
+        rows = list(zip(*columns.values(), strict=True))
+        return Page(
+            tables=[TableView(header=tuple(columns), rows=rows, numbers=(2, 3), whole=(0, 1))]
+        )
+
+
+def _has_text(cell: Cell) -> bool:
+    return bool(cell.at) if isinstance(cell, Moment) else bool(cell)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +172,7 @@ def create_branch(
         NotFoundError: its starting point is no longer kept.
     """
     branch = checked_branch(name)
+    require_not_head(branch)
     if branch in lineage_of(source.state.rows, source.state.branch):
         raise ConflictError(
             f"{source.name} descends from an earlier branch {branch!r}",
@@ -197,15 +219,38 @@ def list_branches(objects: Objects, clock: Clock) -> Listing[BranchInfo]:
     Raises:
         DamagedGraphError: the manifest of a branch is missing, or damaged.
     """
-    main, now = branch_state(objects, None), clock.now()
-    branch_infos = [_info(main, now)]
+    now = clock.now()
+    states = [branch_state(objects, None)]
     for ref in living_branches(objects).values():
         if names.is_system_name(ref.branch):
             continue
         with suppress(NotFoundError):
             # Deleted concurrently. A manifest that is missing or damaged is an error.
-            branch_infos.append(_info(branch_state(objects, ref), now))
-    return BranchListing(branch_infos)
+            states.append(branch_state(objects, ref))
+    graph = commit_graph(objects.root, *states)
+    main = _reachable(graph, states[0])
+    return BranchListing(_compare(_info(state, now), graph, state, main) for state in states)
+
+
+def _compare(
+    info: BranchInfo, graph: CommitGraph, state: ManifestState, main: frozenset[str]
+) -> BranchInfo:
+    """What is listed of a branch, with its newest commit, and how far it is from main."""
+    own, newest = _reachable(graph, state), graph.get(state.head.commit_id)
+    if newest is None:
+        return info
+    return replace(
+        info,
+        ahead=len(own - main),
+        behind=len(main - own),
+        actor=newest.actor,
+        committed_at=newest.created_at,
+        message=newest.message,
+    )
+
+
+def _reachable(graph: CommitGraph, state: ManifestState) -> frozenset[str]:
+    return frozenset(commit.commit_id for commit in graph.reachable(state.head.commit_id))
 
 
 def abandoned_branches(objects: Objects, clock: Clock) -> tuple[tuple[BranchRef, BranchInfo], ...]:
@@ -348,6 +393,7 @@ def create_tag(objects: Objects, name: str, source: Resolved, *, actor: str, clo
         DamagedGraphError: a version is gone.
     """
     checked = checked_tag(name)
+    require_not_head(checked)
     reach("tag.begin")
     if find_branch(objects, checked) is not None:
         raise _branch_has_it(objects, checked)

@@ -41,7 +41,9 @@ class Page:
 
     def text_lines(self, *, width: int | None, now: datetime | None) -> list[str]:
         """The page for a terminal."""
-        facts = [f"{label:<{_LABEL}}{spellings(cell, now)[0]}" for label, cell in self.facts]
+        facts = [
+            f"{label:<{_LABEL}}{spellings(cell, now)[0]}".rstrip() for label, cell in self.facts
+        ]
         tables = [
             line
             for table in self.tables

@@ -415,7 +415,7 @@ class MergeRequest:
 
     @property
     def source_commit(self) -> str:
-        return self.source.snapshot.commit_id or self.source.state.head.commit_id
+        return self.source.commit_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -243,6 +243,18 @@ def list_commits(
     return CommitListing(listed[:limit])
 
 
+def find_commit(root: Root, state: ManifestState, commit_id: str) -> GraphCommit:
+    """A commit that any branch knows.
+
+    Raises:
+        DamagedGraphError: it is lost.
+    """
+    commit = commit_graph(root, state, also=all_commits(root)).get(commit_id)
+    if commit is None:
+        raise _lost(root, f"commit {commit_id}")
+    return commit
+
+
 class CommitListing(Listing["GraphCommit"]):
     """Commits, as a table."""
 

@@ -1,7 +1,8 @@
 """Resolves references: a branch, a tag, a commit, a manifest version or a point in time.
 
 Branches and tags come first. Their names cannot look like the other references, but for the
-beginning of a commit id, which is looked for last.
+beginning of a commit id, which is looked for last. `HEAD` is the newest commit of the branch that
+is asked, and `~3` after any reference means the third commit before it, by first parents.
 
 Invariants:
 
@@ -16,15 +17,19 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
+from omnigraph.display.cells import counted
 from omnigraph.errors import ConflictError, DamagedGraphError, InvalidInputError, NotFoundError
 from omnigraph.failpoints import reach
 from omnigraph.language.diagnostics import did_you_mean, shown
+from omnigraph.storage.manifest.commit_graph import commit_graph
 from omnigraph.storage.manifest.state import BranchRef, ManifestState
 from omnigraph.storage.manifest.swap import read_manifest_version
 from omnigraph.storage.manifest.time_travel import (
+    all_commits,
     branch_commits,
     moment_of,
     snapshot_at_commit,
@@ -41,6 +46,8 @@ from omnigraph.storage.refs.kept import require_retained
 from omnigraph.storage.refs.tags import Tag, read_tag
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from omnigraph.storage.objects.store import Objects
     from omnigraph.storage.snapshot import Snapshot
 
@@ -48,7 +55,9 @@ if TYPE_CHECKING:
 _BYTES_MAX: Final = 160
 _SEGMENT: Final = re.compile(r"[\w\-][\w.\-]*")
 _ULID: Final = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}", re.IGNORECASE)
-_PREFIX: Final = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{7,24}", re.IGNORECASE)
+_PREFIX: Final = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{3,24}", re.IGNORECASE)
+_BEFORE: Final = re.compile(r"(?P<reference>.+)~(?P<steps>[0-9]{0,9})", re.DOTALL)
+_CANDIDATES_SHOWN: Final = 8
 _VERSION: Final = re.compile(r"v?[0-9]{1,18}")
 
 
@@ -72,6 +81,15 @@ def checked_tag(name: object) -> str:
             next_step="Choose another name.",
         )
     return text
+
+
+def require_not_head(name: str) -> None:
+    """Refuse a new branch or tag that no reference could name; an older one can be deleted."""
+    if name == names.HEAD:
+        raise InvalidInputError(
+            f"{shown(name)} is reserved: it is the newest commit of the branch that is asked",
+            next_step="Choose another name.",
+        )
 
 
 def is_commit_id(text: str) -> bool:
@@ -143,6 +161,11 @@ class Resolved:
     state: ManifestState
     snapshot: Snapshot
     tag: Tag | None = None
+
+    @property
+    def commit_id(self) -> str:
+        """The newest commit of what is read."""
+        return self.snapshot.commit_id or self.state.head.commit_id
 
 
 def branch_ref(objects: Objects, name: str | None) -> BranchRef | None:
@@ -218,6 +241,12 @@ def resolve(objects: Objects, reference: Reference, *, branch: str | None = None
     text = _text(reference)
     if text == names.MAIN:
         return _head(objects, None)
+    if text == names.HEAD:
+        return _head(objects, branch_ref(objects, branch))
+    before = _BEFORE.fullmatch(text)
+    if before is not None:
+        later = resolve(objects, before["reference"], branch=branch)
+        return _ancestor(objects, later, int(before["steps"] or 1), text)
     version = manifest_version(text)
     if is_commit_id(text):
         resolved = _commit(objects, text.upper(), branch)
@@ -263,11 +292,38 @@ def _commit_of_prefix(objects: Objects, prefix: str) -> str | None:
         }
     )
     if len(matching) > 1:
-        raise InvalidInputError(
-            f"{prefix} is the start of {len(matching)} commits: {', '.join(matching[:4])}",
-            next_step="Give more letters of it.",
-        )
+        raise ambiguous_commit(prefix, matching)
     return matching[0] if matching else None
+
+
+def ambiguous_commit(prefix: str, candidates: Sequence[str]) -> InvalidInputError:
+    """The error about a prefix that several commits have."""
+    listed = ", ".join(candidates[:_CANDIDATES_SHOWN])
+    others = len(candidates) - _CANDIDATES_SHOWN
+    return InvalidInputError(
+        f"{shown(prefix)} is the start of {len(candidates)} commits: {listed}"
+        + (f" and {others:,} more" if others > 0 else ""),
+        next_step="Give more letters of it.",
+    )
+
+
+def _ancestor(objects: Objects, later: Resolved, steps: int, text: str) -> Resolved:
+    """The commit that is so many first parents before another."""
+    commit_id = later.commit_id
+    root = objects.root
+    line = list(islice(commit_graph(root, later.state).line(commit_id), steps + 1))
+    if len(line) <= steps and line and line[-1].parent_id is not None:
+        known = commit_graph(root, later.state, also=all_commits(root))
+        line = list(islice(known.line(commit_id), steps + 1))
+    if len(line) <= steps:
+        raise NotFoundError(
+            f"{shown(text)} is before the first commit: {later.name} has "
+            f"{counted(max(len(line) - 1, 0), 'commit')} before it",
+            next_step=f"Run `omnigraph commit list {root}`.",
+        )
+    resolved = _commit(objects, line[steps].commit_id, later.state.branch)
+    require_retained(objects, resolved.snapshot, thing=text)
+    return resolved
 
 
 def _home(objects: Objects, branch: str | None, commit_id: str) -> ManifestState:
