@@ -29,6 +29,7 @@ from omnigraph.query.expressions import (
     operands,
     walk,
 )
+from omnigraph.query.functions import DECLARATIONS
 from omnigraph.query.typed import Block, TypedQuery, TypedRead
 from omnigraph.query.types import is_integer, scalar_of
 from omnigraph.schema.catalog import Catalog
@@ -179,6 +180,8 @@ def _can_fail(each: Expression) -> bool:
     if isinstance(each, Cast):
         source = scalar_of(each.operand.type)
         return not each.lenient and source is not None and can_fail(source, each.type.scalar)
+    if isinstance(each, FunctionCall):
+        return DECLARATIONS[each.function].can_fail
     sums = isinstance(each, Aggregate) and each.function is AggregateFunction.SUM
     return (sums or isinstance(each, Arithmetic | Negation)) and is_integer(each.type)
 

@@ -124,9 +124,7 @@ def value_of(  # noqa: C901, PLR0911, PLR0912 - one case per kind
             values = [value_of(one, row, run) for one in each.operands]
             return True if True in values else None if None in values else False
         case FunctionCall():
-            return function_value(
-                each.function, [value_of(one, row, run) for one in each.arguments]
-            )
+            return _call(each, [value_of(one, row, run) for one in each.arguments])
         case Case():
             for branch in each.branches:
                 if value_of(branch.condition, row, run) is True:
@@ -146,6 +144,13 @@ def value_of(  # noqa: C901, PLR0911, PLR0912 - one case per kind
             raise AssertionError("an aggregate is a value of a group")
         case _:
             assert_never(each)
+
+
+def _call(each: FunctionCall, arguments: Sequence[Any]) -> Any:
+    try:
+        return function_value(each.function, arguments)
+    except ValueError as error:
+        raise EvaluationError(f"{each.function.value}: {arguments!r}") from error
 
 
 def _cast(each: Cast, value: Any) -> Any:

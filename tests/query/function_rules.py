@@ -200,6 +200,55 @@ CASTS: Final[tuple[tuple[str, Any], ...]] = (
     ),
 )
 
+NUMBERS: Final[tuple[tuple[str, Any], ...]] = (
+    ("abs(-7)", 7),
+    ("abs(-2.5)", 2.5),
+    ("abs($no_number)", None),
+    ("abs(9223372036854775807)", 2**63 - 1),
+    ("round(2.5)", 3.0),
+    ("round(-2.5)", -3.0),
+    ("round(3.5)", 4.0),
+    ("round(0.49999999999999994)", 0.0),
+    ("round(-0.4)", 0.0),
+    ("round(9007199254740993.0)", 9007199254740992.0),
+    ("round(4503599627370495.5)", 4503599627370496.0),
+    ("round(1.005, 2)", 1.01),
+    ("round(cast(1.005 as F32), 2)", 1.01),
+    ("round(2.675, 2)", 2.68),
+    ("round(-1.25, 1)", -1.3),
+    ("round(1234.5, -2)", 1200.0),
+    ("round(0.1, 400)", 0.1),
+    ("round(5.0, -1)", 10.0),
+    ("round(4.9, -400)", 0.0),
+    ("round(7)", 7),
+    ("round(1250, -2)", 1300),
+    ("round(-1250, -2)", -1300),
+    ("round(1250, 3)", 1250),
+    ("round(5, -9223372036854775807)", 0),
+    ("round(cast($none as F64), 1)", None),
+    ("round(1.5, $no_number)", None),
+    ('round(cast("NaN" as F64), 1)', math.nan),
+    ('round(cast("-Infinity" as F64))', -math.inf),
+    ("floor(2.5)", 2.0),
+    ("floor(-2.5)", -3.0),
+    ("floor(7)", 7),
+    ("ceil(2.5)", 3.0),
+    ("ceil(-0.5)", 0.0),
+    ('ceil(cast("1e300" as F64))', 1e300),
+    ('floor(cast("NaN" as F64))', math.nan),
+    ("ceil($no_number)", None),
+    ("sqrt(2.25)", 1.5),
+    ("sqrt(2)", math.sqrt(2)),
+    ("sqrt($minus)", None),
+    ('sqrt(cast("NaN" as F64))', math.nan),
+    ("div(7, 2)", 3),
+    ("div(-7, 2)", -3),
+    ("div(7, -2)", -3),
+    ("div($minus, 0)", None),
+    ("div(0 - 9223372036854775807 - 1, 2)", -(2**62)),
+    ("div(7, 7 - $large + $large)", 1),
+)
+
 REFUSED: Final[tuple[str, ...]] = (
     "cast($word as I64)",
     "cast($word as U64)",
@@ -211,11 +260,14 @@ REFUSED: Final[tuple[str, ...]] = (
     "cast($minus + 0.5 as I64)",
     "cast($large as I32)",
     "cast(1000000000000000000000000000000000000000.0 * $large as F32)",
+    "abs(0 - $large - $large)",
+    "div(0 - $large - $large, $minus)",
+    "round($large + ($large - 1), -19)",
     "coalesce($no_number, cast($word as I64))",
     "case when $minus < 0 then cast($word as I32) else 1 end",
 )
 """Expressions that fail while they run."""
 
-RULES: Final = (*TEXT, *CHOICES, *CASTS)
+RULES: Final = (*TEXT, *CHOICES, *CASTS, *NUMBERS)
 OF_RE2_ALONE: Final = frozenset({'matches("é", "[[:alpha:]]")', 'matches("ä", "\\\\pL")'})
 """Rules about patterns that Python does not have, so the evaluator cannot know them."""

@@ -10,6 +10,7 @@ import math
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any, Final
 
 from omnigraph.query.functions import ScalarFunction
@@ -101,6 +102,45 @@ def _matches(text: str, pattern: str) -> bool:
     return re.search(exact, text, re.ASCII) is not None
 
 
+def _abs(number: float) -> Any:
+    return _fitting(abs(number))
+
+
+def _fitting(number: Any) -> Any:
+    if isinstance(number, int) and not -(2**63) <= number < 2**63:
+        raise ValueError(number)
+    return number
+
+
+def _div(dividend: int, divisor: int) -> int | None:
+    if divisor == 0:
+        return None
+    sign = 1 if (dividend < 0) == (divisor < 0) else -1
+    return int(_fitting(sign * (abs(dividend) // abs(divisor))))
+
+
+def _round(number: Any, digits: int) -> Any:
+    """By fractions: the number as it is spelt, in units of the last digit, and one half."""
+    if isinstance(number, float) and (not math.isfinite(number) or digits > 350):
+        return number
+    if isinstance(number, int) and digits >= 0:
+        return number
+    unit = Fraction(10) ** -max(digits, -350)
+    exact = Fraction(repr(number))
+    units = math.floor(abs(exact) / unit + Fraction(1, 2))
+    rounded = units * unit * (-1 if exact < 0 else 1)
+    if isinstance(number, int):
+        return int(_fitting(int(rounded)))
+    try:
+        return float(rounded)
+    except OverflowError as error:
+        raise ValueError(number) from error
+
+
+def _floor(number: float) -> float:
+    return number if not math.isfinite(number) else float(math.floor(number))
+
+
 VALUES: Final[Mapping[ScalarFunction, Callable[..., Any]]] = {
     ScalarFunction.LOWER: lambda text: "".join(map(simple_lower, text)),
     ScalarFunction.UPPER: lambda text: "".join(map(simple_upper, text)),
@@ -112,6 +152,12 @@ VALUES: Final[Mapping[ScalarFunction, Callable[..., Any]]] = {
     ScalarFunction.SPLIT: lambda text, separator: tuple(text.split(separator)),
     ScalarFunction.LIKE: _like,
     ScalarFunction.MATCHES: _matches,
+    ScalarFunction.ABS: _abs,
+    ScalarFunction.ROUND: _round,
+    ScalarFunction.FLOOR: _floor,
+    ScalarFunction.CEIL: lambda number: -_floor(-number),
+    ScalarFunction.SQRT: lambda number: None if number < 0 else math.sqrt(number),
+    ScalarFunction.DIV: _div,
 }
 
 

@@ -181,7 +181,9 @@ class Expressions:
             return f"length(${way})"
         return self.literal(scalar)
 
-    def _computed(self, scalar: Scalar, scope: Sequence[Seen], *, depth: int) -> str | None:
+    def _computed(  # noqa: PLR0911 - one per kind
+        self, scalar: Scalar, scope: Sequence[Seen], *, depth: int
+    ) -> str | None:
         """An operation or a function that gives this type, if there is one."""
         if depth < 4 and self.generator.random() < 0.15:
             return self._choice(scalar, scope, depth=depth)
@@ -191,9 +193,25 @@ class Expressions:
             return self.arithmetic(scope, depth=depth)
         if scalar is Scalar.STRING and depth < 4 and self.generator.random() < 0.6:
             return self.text_call(scope, depth=depth)
+        if scalar in NUMBERS and depth < 4 and self.generator.random() < 0.4:
+            return self._number_call(scope, depth=depth)
         if scalar in INTEGERS and depth < 4:
             return f"length({self.value(Scalar.STRING, scope, depth=depth)})"
         return None
+
+    def _number_call(self, scope: Sequence[Seen], *, depth: int) -> str:
+        one = self.generator.choice
+        number = self.value(one(_NUMBERS), scope, depth=depth + 1)
+        match one(["one", "one", "round", "div"]):
+            case "one":
+                return f"{one(['abs', 'round', 'floor', 'ceil', 'sqrt'])}({number})"
+            case "round":
+                return f"round({number}, {one([0, 1, 2, -1, -3, 17])})"
+            case _:
+                whole = self.value(
+                    one([Scalar.I32, Scalar.I64, Scalar.U32]), scope, depth=depth + 1
+                )
+                return f"div({whole}, {one([2, 3, 10, '(-1)', whole])})"
 
     def _choice(self, scalar: Scalar, scope: Sequence[Seen], *, depth: int) -> str:
         """One of several values, of which not all are computed."""

@@ -333,7 +333,8 @@ def _list_known_arguments(query: tq.TypedQuery) -> tuple[tuple[str, Accepts], ..
 
 def _parameters_of(call: ex.FunctionCall) -> Iterator[tuple[ex.Expression, Accepts]]:
     signature = signature_of(call.function, [argument.type for argument in call.arguments])
-    assert signature is not None
+    if signature is None:
+        return  # its arguments were converted, so none is a parameter of its own
     for position, argument in enumerate(call.arguments):
         yield argument, signature.parameter(position)
 

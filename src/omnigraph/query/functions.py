@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Final, assert_never
 
 from omnigraph.query import types as qt
+from omnigraph.schema import catalog as ct
 
 ARGUMENTS_MAX: Final = 100
 
@@ -37,6 +38,12 @@ class ScalarFunction(enum.StrEnum):
     SPLIT = "split"
     LIKE = "like"
     MATCHES = "matches"
+    ABS = "abs"
+    ROUND = "round"
+    FLOOR = "floor"
+    CEIL = "ceil"
+    SQRT = "sqrt"
+    DIV = "div"
 
 
 class Evaluation(enum.Enum):
@@ -50,6 +57,9 @@ class Accepts(enum.Enum):
     """What an argument may be; the value is its name in messages."""
 
     TEXT = "a String"
+    INTEGER = "an integer"
+    FLOAT = "a float"
+    NUMBER = "a number"
     INDEX = "an integer, 0 or more"
     SEPARATOR = "a String that is not empty, as a literal or a parameter"
     LIKE_PATTERN = "a pattern, as a literal or a parameter"
@@ -65,7 +75,8 @@ class Signature:
     """The types of arguments, and of the value; without `result` it is that of the first argument.
 
     The last `optional` parameters may be omitted. If `repeated`, more arguments like the last may
-    follow.
+    follow. Numbers are converted to the type of `converts`. The value of an `identity` is its
+    argument.
     """
 
     parameters: tuple[Accepts, ...]
@@ -73,6 +84,8 @@ class Signature:
     optional: int = 0
     repeated: bool = False
     gives_null: bool = False
+    converts: ct.Scalar | None = None
+    identity: bool = False
 
     @property
     def fewest(self) -> int:
@@ -101,6 +114,7 @@ class FunctionDeclaration:
     usage: str
     shown: str
     meaning: str
+    can_fail: bool = False
 
     @property
     def fewest(self) -> int:
@@ -116,13 +130,19 @@ def accepts_type(accepts: Accepts, argument: qt.ExpressionType) -> bool:
     match accepts:
         case Accepts.TEXT | Accepts.SEPARATOR | Accepts.LIKE_PATTERN | Accepts.REGEX:
             return qt.is_text(argument)
-        case Accepts.INDEX:
+        case Accepts.INDEX | Accepts.INTEGER:
             return qt.is_integer(argument)
+        case Accepts.FLOAT:
+            return qt.is_float(argument)
+        case Accepts.NUMBER:
+            return qt.is_number(argument)
         case _:
             assert_never(accepts)
 
 
 _TEXT: Final = (Accepts.TEXT,)
+_IDENTITY: Final = Signature(parameters=(Accepts.INTEGER,), result=None, identity=True)
+_OF_FLOAT: Final = Signature(parameters=(Accepts.FLOAT,), result=qt.F64, converts=ct.Scalar.F64)
 
 DECLARATIONS: Final[Mapping[ScalarFunction, FunctionDeclaration]] = {
     ScalarFunction.LOWER: FunctionDeclaration(
@@ -205,6 +225,79 @@ DECLARATIONS: Final[Mapping[ScalarFunction, FunctionDeclaration]] = {
         usage='matches($p.name, "^[A-Z]")',
         shown="matches(text: String, pattern: String) -> Bool",
         meaning="Whether an RE2 regular expression occurs in the text; `^` and `$` anchor it.",
+    ),
+    ScalarFunction.ABS: FunctionDeclaration(
+        signatures=(
+            Signature(parameters=(Accepts.INTEGER,), result=qt.I64, converts=ct.Scalar.I64),
+            _OF_FLOAT,
+        ),
+        evaluation=Evaluation.NATIVE,
+        usage="abs($p.balance)",
+        shown="abs(x) -> I64 | F64",
+        meaning="The number without its sign.",
+        can_fail=True,
+    ),
+    ScalarFunction.ROUND: FunctionDeclaration(
+        signatures=(
+            _IDENTITY,
+            _OF_FLOAT,
+            Signature(
+                parameters=(Accepts.INTEGER, Accepts.INTEGER),
+                result=qt.I64,
+                converts=ct.Scalar.I64,
+            ),
+            Signature(
+                parameters=(Accepts.FLOAT, Accepts.INTEGER), result=qt.F64, converts=ct.Scalar.F64
+            ),
+        ),
+        evaluation=Evaluation.KERNEL,
+        usage="round($p.height, 1)",
+        shown="round(x [, digits: I64]) -> I64 | F64",
+        meaning="The nearest number with so many digits behind the point; halves away from zero.",
+        can_fail=True,
+    ),
+    ScalarFunction.FLOOR: FunctionDeclaration(
+        signatures=(_IDENTITY, _OF_FLOAT),
+        evaluation=Evaluation.KERNEL,
+        usage="floor($p.height)",
+        shown="floor(x) -> F64",
+        meaning="The greatest integral number that is not above; an integer is its own.",
+    ),
+    ScalarFunction.CEIL: FunctionDeclaration(
+        signatures=(_IDENTITY, _OF_FLOAT),
+        evaluation=Evaluation.KERNEL,
+        usage="ceil($p.height)",
+        shown="ceil(x) -> F64",
+        meaning="The smallest integral number that is not below; an integer is its own.",
+    ),
+    ScalarFunction.SQRT: FunctionDeclaration(
+        signatures=(
+            Signature(
+                parameters=(Accepts.NUMBER,),
+                result=qt.F64,
+                gives_null=True,
+                converts=ct.Scalar.F64,
+            ),
+        ),
+        evaluation=Evaluation.NATIVE,
+        usage="sqrt($p.area)",
+        shown="sqrt(x) -> F64",
+        meaning="The square root; null of a negative number.",
+    ),
+    ScalarFunction.DIV: FunctionDeclaration(
+        signatures=(
+            Signature(
+                parameters=(Accepts.INTEGER, Accepts.INTEGER),
+                result=qt.I64,
+                gives_null=True,
+                converts=ct.Scalar.I64,
+            ),
+        ),
+        evaluation=Evaluation.NATIVE,
+        usage="div($p.age, 10)",
+        shown="div(dividend: I64, divisor: I64) -> I64",
+        meaning="The quotient of integers, cut toward zero; null if the divisor is 0.",
+        can_fail=True,
     ),
 }
 

@@ -29,7 +29,7 @@ def refuse_known(accepts: Accepts, value: str) -> str | None:
             return None
         case Accepts.REGEX:
             return _too_long(value) if len(value) > PATTERN_CHARACTERS_MAX else refuse_regex(value)
-        case Accepts.TEXT | Accepts.INDEX:
+        case Accepts.TEXT | Accepts.INDEX | Accepts.INTEGER | Accepts.FLOAT | Accepts.NUMBER:
             return None
         case _:
             assert_never(accepts)

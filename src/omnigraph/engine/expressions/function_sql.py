@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.engine.expressions.kernels import CAST_KERNELS, KERNELS, Kernel, find_refusals
+from omnigraph.query import expressions as ex
+from omnigraph.query import types as qt
 from omnigraph.query.functions import ScalarFunction
 from omnigraph.schema import catalog as ct
 
@@ -75,6 +77,11 @@ NATIVE: Final[Mapping[ScalarFunction, _Text]] = {
     ScalarFunction.CONCAT: lambda arguments: f"({' || '.join(arguments)})",
     ScalarFunction.SUBSTRING: _substring,
     ScalarFunction.REPLACE: lambda arguments: f"replace({', '.join(arguments)})",
+    ScalarFunction.ABS: lambda arguments: f"abs({arguments[0]})",
+    ScalarFunction.SQRT: lambda arguments: f"sqrt({arguments[0]})",
+    ScalarFunction.DIV: lambda arguments: (
+        f"CAST((CAST({arguments[0]} AS HUGEINT) // CAST({arguments[1]} AS HUGEINT)) AS BIGINT)"
+    ),
     ScalarFunction.SPLIT: lambda arguments: f"string_split({', '.join(arguments)})",
 }
 """The text of a call, from the texts of its arguments."""
@@ -84,7 +91,18 @@ KERNEL_OF: Final[Mapping[ScalarFunction, Kernel]] = {
     ScalarFunction.UPPER: Kernel.UPPER,
     ScalarFunction.LIKE: Kernel.MATCHES,
     ScalarFunction.MATCHES: Kernel.MATCHES,
+    ScalarFunction.ROUND: Kernel.ROUND_F64,
+    ScalarFunction.FLOOR: Kernel.FLOOR,
+    ScalarFunction.CEIL: Kernel.CEIL,
 }
+
+
+def kernel_of(call: ex.FunctionCall) -> Kernel | None:
+    """The kernel of a call; None if the function is native."""
+    if call.function is ScalarFunction.ROUND and qt.is_integer(call.type):
+        return Kernel.ROUND_I64
+    return KERNEL_OF.get(call.function)
+
 
 _SQL_TYPES: Final[Mapping[pa.DataType, str]] = {
     pa.string(): "VARCHAR",

@@ -12,13 +12,15 @@ Invariants:
 from __future__ import annotations
 
 import datetime as dt
+import decimal
 import enum
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -35,6 +37,10 @@ class Kernel(enum.StrEnum):
     LOWER = "lower"
     UPPER = "upper"
     MATCHES = "matches"
+    ROUND_I64 = "round_i64"
+    ROUND_F64 = "round_f64"
+    FLOOR = "floor"
+    CEIL = "ceil"
     TEXT_TO_I64 = "text_to_i64"
     TEXT_TO_U64 = "text_to_u64"
     TEXT_TO_F64 = "text_to_f64"
@@ -90,6 +96,62 @@ def _matches(texts: pa.Array, patterns: pa.Array) -> pa.Array:
     return pc.match_substring_regex(texts, pattern=pattern)
 
 
+_DIGITS: Final = 400
+"""No float has more digits in front of its point or behind it."""
+_EXACT: Final = decimal.Context(prec=4 * _DIGITS, rounding=decimal.ROUND_HALF_UP)
+
+
+def _round_f64(numbers: pa.Array, digits: pa.Array) -> pa.Array:
+    if pc.all(pc.equal(digits, 0), min_count=0).as_py():
+        values = numbers.to_numpy(zero_copy_only=False)
+        with np.errstate(invalid="ignore"):
+            whole = np.trunc(values)
+            rounded = whole + np.where(np.abs(values - whole) >= 0.5, np.sign(values), 0.0) + 0.0
+        missing = pc.or_(pc.is_null(numbers), pc.is_null(digits))
+        return pa.array(np.where(np.isinf(values), values, rounded), mask=np.asarray(missing))
+
+    def convert(pair: tuple[float, int]) -> float:
+        number, places = pair
+        if not math.isfinite(number) or places > _DIGITS:
+            return number
+        # On the shortest spelling: 1.005 is meant, not the number a little below it.
+        unit = decimal.Decimal(1).scaleb(-max(places, -_DIGITS))
+        rounded = float(_EXACT.quantize(decimal.Decimal(repr(number)), unit))
+        if math.isinf(rounded):
+            raise ValueError
+        return rounded + 0.0
+
+    return _each_pair(numbers, digits, convert, pa.float64())
+
+
+def _round_i64(numbers: pa.Array, digits: pa.Array) -> pa.Array:
+    def convert(pair: tuple[int, int]) -> int:
+        number, places = pair
+        unit = int(10 ** min(max(-places, 0), 20))
+        rounded = (abs(number) + unit // 2) // unit * unit
+        signed = -rounded if number < 0 else rounded
+        if not -(2**63) <= signed < 2**63:
+            raise ValueError
+        return signed
+
+    return _each_pair(numbers, digits, convert, pa.int64())
+
+
+def _each_pair(
+    numbers: pa.Array, digits: pa.Array, convert: Callable[[Any], Any], gives: pa.DataType
+) -> pa.Array:
+    pairs = zip(numbers.to_pylist(), digits.to_pylist(), strict=True)
+    return _each_value((None if None in pair else pair for pair in pairs), convert, gives)
+
+
+def _floor(numbers: pa.Array) -> pa.Array:
+    return pc.add(pc.floor(numbers), 0.0)
+
+
+def _ceil(numbers: pa.Array) -> pa.Array:
+    return pc.add(pc.ceil(numbers), 0.0)
+
+
 _INTEGER: Final = re.compile(r"-?[0-9]+", re.ASCII)
 _NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?|NaN|-?Infinity", re.ASCII)
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
@@ -108,14 +170,22 @@ def _each(
     values: pa.Array, convert: Callable[[Any], Any], gives: pa.DataType, refuses: type[Exception]
 ) -> pa.Array:
     """Every value converted by itself; null where that is refused."""
+    return _each_value(values.to_pylist(), convert, gives, refuses)
 
+
+def _each_value(
+    values: Iterable[Any],
+    convert: Callable[[Any], Any],
+    gives: pa.DataType,
+    refuses: type[Exception] = ValueError,
+) -> pa.Array:
     def convert_one(value: Any) -> Any:
         try:
             return None if value is None else convert(value)
         except refuses:
             return None
 
-    return pa.array([convert_one(value) for value in values.to_pylist()], gives)
+    return pa.array([convert_one(value) for value in values], gives)
 
 
 def _text_to_integer(texts: pa.Array, gives: pa.DataType, low: int, high: int) -> pa.Array:
@@ -246,6 +316,14 @@ KERNELS: Final[Mapping[Kernel, KernelFunction]] = {
     Kernel.MATCHES: KernelFunction(
         takes=(pa.string(), pa.string()), gives=pa.bool_(), compute=_matches
     ),
+    Kernel.ROUND_I64: KernelFunction(
+        takes=(pa.int64(), pa.int64()), gives=pa.int64(), compute=_round_i64, can_fail=True
+    ),
+    Kernel.ROUND_F64: KernelFunction(
+        takes=(pa.float64(), pa.int64()), gives=pa.float64(), compute=_round_f64, can_fail=True
+    ),
+    Kernel.FLOOR: KernelFunction(takes=(pa.float64(),), gives=pa.float64(), compute=_floor),
+    Kernel.CEIL: KernelFunction(takes=(pa.float64(),), gives=pa.float64(), compute=_ceil),
     **{
         kernel: KernelFunction(takes=(takes,), gives=gives, compute=compute, can_fail=can_fail)
         for kernel, takes, gives, compute, can_fail in (

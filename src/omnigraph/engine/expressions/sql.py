@@ -17,15 +17,16 @@ from collections.abc import Callable
 from typing import Final, TypeAlias, assert_never
 
 from omnigraph.engine.expressions.function_sql import (
-    KERNEL_OF,
     NATIVE,
     REFUSED,
     index_text,
     kernel_call,
+    kernel_of,
     once,
     quoted,
     step_text,
 )
+from omnigraph.engine.expressions.kernels import KERNELS
 from omnigraph.query import expressions as ex
 from omnigraph.query import types as qt
 from omnigraph.query.ast import BinaryOperator
@@ -265,14 +266,25 @@ class _Sql:
                 ]
             case ScalarFunction.SPLIT if self._known(call.arguments[1]) is None:
                 return literal(None, call.type)
+            case ScalarFunction.SQRT:
+                simple = _is_simple(call.arguments[0])
+                texts[0] = once(
+                    texts[0],
+                    lambda value: f"CASE WHEN {value} >= 0 THEN {value} END",
+                    simple=simple,
+                )
+            case ScalarFunction.DIV:
+                texts[1] = _not_zero(texts[1], "0", call.arguments[1])
             case ScalarFunction.LIKE:
                 pattern = self._known(call.arguments[1])
                 regex = like_regex(pattern) if isinstance(pattern, str) else None
                 texts[1] = literal(regex, qt.STRING)
             case _:
                 pass
-        kernel = KERNEL_OF.get(call.function)
-        return NATIVE[call.function](texts) if kernel is None else kernel_call(kernel, texts)
+        kernel = kernel_of(call)
+        if kernel is None:
+            return NATIVE[call.function](texts)
+        return kernel_call(kernel, texts, strict=KERNELS[kernel].can_fail)
 
     def _arithmetic(self, arithmetic: ex.Arithmetic) -> str:
         operator = arithmetic.operator
@@ -382,6 +394,8 @@ class _Sql:
 
 def _is_simple(expression: ex.Expression) -> bool:
     """Whether the text of an expression may be repeated."""
+    if isinstance(expression, ex.Cast):
+        return _is_simple(expression.operand)
     return isinstance(
         expression, ex.Constant | ex.Parameter | ex.PropertyOf | ex.TypeName | ex.PartOfPath
     )
@@ -390,6 +404,15 @@ def _is_simple(expression: ex.Expression) -> bool:
 def _not_zero(text: str, zero: str, divisor: ex.Expression) -> str:
     """A divisor that is null instead of zero; DuckDB computes the operand of `nullif` twice."""
     return once(text, lambda value: f"nullif({value}, {zero})", simple=_is_simple(divisor))
+
+
+def _not_negative(text: str, operand: ex.Expression) -> str:
+    """A number that is null instead of negative."""
+    return once(
+        text,
+        lambda value: f"CASE WHEN {value} >= 0 THEN {value} END",
+        simple=_is_simple(operand),
+    )
 
 
 def _fits(value: BoundValue, kind: ct.Scalar | None) -> bool:

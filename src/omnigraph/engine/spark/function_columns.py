@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import pyarrow as pa
 from pyspark.sql import functions as sql
 
-from omnigraph.engine.expressions.function_sql import INDEX_MAX, KERNEL_OF, TRIMMED
+from omnigraph.engine.expressions.function_sql import INDEX_MAX, TRIMMED, kernel_of
 from omnigraph.engine.expressions.kernels import CAST_KERNELS, KERNELS, Kernel
-from omnigraph.engine.spark.rows import cannot_cast
+from omnigraph.engine.spark.rows import cannot_cast, out_of_range
 from omnigraph.query import expressions as ex
+from omnigraph.query import types as qt
 from omnigraph.query.binding import BoundParameters, known_value
 from omnigraph.query.functions import ScalarFunction
 from omnigraph.query.text_patterns import like_regex
@@ -33,6 +34,7 @@ from omnigraph.schema import catalog as ct
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
+_LEAST: Final = -(2**63)
 _DAY: Final = 86_400_000_000
 _Build: TypeAlias = Callable[[Sequence["Column"]], "Column"]
 _SPARK_TYPES: Final[Mapping[pa.DataType, str]] = {
@@ -57,10 +59,14 @@ def function_column(
             known = known_value(call.arguments[1], parameters)
             spell = like_regex if call.function is ScalarFunction.LIKE else _quote_regex
             columns[1] = sql.lit(spell(known) if isinstance(known, str) else None).cast("string")
+        case ScalarFunction.ABS if qt.is_integer(call.type):
+            return once(columns[0], _abs_integer)
         case _:
             pass
-    kernel = KERNEL_OF.get(call.function)
-    return NATIVE[call.function](columns) if kernel is None else kernel_column(kernel, columns)
+    kernel = kernel_of(call)
+    if kernel is None:
+        return NATIVE[call.function](columns)
+    return kernel_column(kernel, columns, strict=KERNELS[kernel].can_fail)
 
 
 def kernel_column(kernel: Kernel, columns: Sequence[Column], *, strict: bool = False) -> Column:
@@ -136,6 +142,24 @@ def _quote_regex(text: str) -> str:
     return re.sub(r"[\\^$.|?*+()\[\]{}]", r"\\\g<0>", text)
 
 
+def _abs_integer(value: Column) -> Column:
+    return sql.when(value == _LEAST, out_of_range()).otherwise(sql.abs(value))
+
+
+def _div(columns: Sequence[Column]) -> Column:
+    def divide(both: Column) -> Column:
+        overflows = (both.dividend == _LEAST) & (both.divisor == -1)
+        quotient = sql.call_function("div", both.dividend, both.divisor)
+        return (
+            sql.when(both.divisor == 0, sql.lit(None))
+            .when(overflows, out_of_range())
+            .otherwise(quotient)
+        )
+
+    dividend, divisor = columns
+    return once(sql.struct(dividend.alias("dividend"), divisor.alias("divisor")), divide)
+
+
 def _index(column: Column) -> Column:
     """An index that is null if it is negative, and not beyond every text."""
     return once(
@@ -156,6 +180,11 @@ NATIVE: Final[Mapping[ScalarFunction, _Build]] = {
     ScalarFunction.CONCAT: lambda columns: sql.concat(*columns),
     ScalarFunction.SUBSTRING: _substring,
     ScalarFunction.REPLACE: lambda columns: sql.replace(*columns),
+    ScalarFunction.ABS: lambda columns: sql.abs(columns[0]),
+    ScalarFunction.SQRT: lambda columns: once(
+        columns[0], lambda value: sql.when(value >= 0, sql.sqrt(value))
+    ),
+    ScalarFunction.DIV: _div,
     ScalarFunction.SPLIT: lambda columns: sql.call_function("split", *columns, sql.lit(-1)),
 }
 """The column of a call, from the columns of its arguments."""

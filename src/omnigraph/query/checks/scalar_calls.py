@@ -12,6 +12,7 @@ from typing import TypeAlias
 from omnigraph.query import ast
 from omnigraph.query import expressions as ex
 from omnigraph.query import types as qt
+from omnigraph.query.checks.choices import chain_casts
 from omnigraph.query.checks.scope import ExpressionContext, Scope
 from omnigraph.query.diagnostics import Rule
 from omnigraph.query.functions import (
@@ -25,11 +26,12 @@ from omnigraph.query.functions import (
     signature_of,
 )
 from omnigraph.query.text_patterns import refuse_known
+from omnigraph.schema import catalog as ct
 
 Infer: TypeAlias = Callable[[ast.Expression, Scope, ExpressionContext], ex.Expression | None]
 
 
-def infer_function(call: ast.Call, scope: Scope, infer: Infer) -> ex.FunctionCall | None:
+def infer_function(call: ast.Call, scope: Scope, infer: Infer) -> ex.Expression | None:
     """The typed form of a call whose number of arguments fits."""
     function = ScalarFunction(call.function.text)
     declaration = DECLARATIONS[function]
@@ -44,12 +46,40 @@ def infer_function(call: ast.Call, scope: Scope, infer: Infer) -> ex.FunctionCal
         return None
     if not _check_known_arguments(call, signature, arguments, scope):
         return None
+    if signature.identity:
+        return arguments[0]
+    if function is ScalarFunction.ROUND:
+        arguments = _complete_round(arguments)
+    if signature.converts is not None:
+        arguments = _convert(arguments, signature)
     return ex.FunctionCall(
         function=function,
         arguments=arguments,
         type=types[0] if signature.result is None else signature.result,
         nullable=signature.gives_null or any(argument.nullable for argument in arguments),
     )
+
+
+def _complete_round(arguments: tuple[ex.Expression, ...]) -> tuple[ex.Expression, ...]:
+    """With the number of digits, and an F32 as the F64 that is spelt like it."""
+    number, *digits = arguments
+    if number.type == qt.F32:
+        number = chain_casts(number, ct.Scalar.F32, ct.Scalar.STRING, lenient=False)
+        number = chain_casts(number, ct.Scalar.STRING, ct.Scalar.F64, lenient=False)
+    return (number, *digits) if digits else (number, ex.Constant(value=0, type=qt.I64))
+
+
+def _convert(arguments: Sequence[ex.Expression], signature: Signature) -> tuple[ex.Expression, ...]:
+    """Numbers in the type of the signature; the digits of a rounded float stay integers."""
+    converted: list[ex.Expression] = []
+    for position, argument in enumerate(arguments):
+        # A second argument is a number of digits or a divisor.
+        source = qt.scalar_of(argument.type)
+        target = ct.Scalar.I64 if position else signature.converts
+        assert source is not None
+        assert target is not None
+        converted.append(chain_casts(argument, source, target, lenient=False))
+    return tuple(converted)
 
 
 def _report_type(
