@@ -337,3 +337,19 @@ def test_an_interrupted_query_ends_with_130(graph: Graph) -> None:
         said = running.stderr.read()
     assert running.returncode == 130, said
     assert said == "interrupted; nothing was written\n"
+
+
+def test_integers_that_javascript_cannot_hold_are_texts_when_asked(graph: Graph) -> None:
+    text = (
+        "query q() { match { $p: Person } return distinct "
+        "{ 9007199254740991 as safe, -9007199254740993 as big, [9007199254740993, 1] as many } }"
+    )
+    rows = {
+        flag: json.loads(omnigraph("query", graph.root, "-e", text, "--json", *flag).stdout)["rows"]
+        for flag in ((), ("--safe-integers",))
+    }
+
+    assert rows[()] == [{"safe": 2**53 - 1, "big": -(2**53) - 1, "many": [2**53 + 1, 1]}]
+    assert rows["--safe-integers",] == [
+        {"safe": 2**53 - 1, "big": str(-(2**53) - 1), "many": [str(2**53 + 1), 1]}
+    ]

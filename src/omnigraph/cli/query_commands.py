@@ -87,6 +87,10 @@ MemoryOption = Annotated[
 TimeoutOption = Annotated[
     float | None, typer.Option("--timeout", metavar="SECONDS", help="Time limit.")
 ]
+SafeIntegersFlag = Annotated[
+    bool,
+    typer.Option("--safe-integers", help="In JSON, integers beyond 2^53 are strings."),
+]
 ExplainFlag = Annotated[bool, typer.Option("--explain", help="Show the plan without running it.")]
 AnalyzeFlag = Annotated[
     bool,
@@ -157,6 +161,7 @@ def query(  # noqa: PLR0913 - one parameter per option
     memory: MemoryOption = None,
     timeout: TimeoutOption = None,
     format_name: FormatOption = "table",
+    safe_integers: SafeIntegersFlag = False,
     explain: ExplainFlag = False,
     analyze: AnalyzeFlag = False,
     as_json: options.JsonFlag = False,
@@ -193,6 +198,7 @@ def query(  # noqa: PLR0913 - one parameter per option
             about=about,
             width=output.terminal_width(),
             on_error=output.streamed_error,
+            safe_integers=safe_integers,
         )
     if chosen_format in (OutputFormat.TABLE, OutputFormat.CARD):
         output.note(f"{count:,} row{'s'[: count != 1]}")

@@ -518,6 +518,8 @@ _PAGE_ROWS: Final = 1_000
 _JSON_ROWS: Final = 4_096
 _CARD_CHARACTERS_LEAST: Final = 20
 _ENCODER: Final = msgspec.json.Encoder()
+SAFE_INTEGER_MAX: Final = (1 << 53) - 1
+"""The greatest integer that JavaScript holds exactly, as all smaller ones."""
 
 
 class OutputFormat(StrEnum):
@@ -540,7 +542,7 @@ class Rows(Protocol):
     def __iter__(self) -> Iterator[pa.RecordBatch]: ...
 
 
-def write_rows(
+def write_rows(  # noqa: PLR0913 - every word of an output is one
     rows: Rows,
     stream: IO[bytes],
     chosen: OutputFormat,
@@ -548,17 +550,20 @@ def write_rows(
     about: Mapping[str, object],
     width: int | None = None,
     on_error: Callable[[BaseException], object] = str,
+    safe_integers: bool = False,
 ) -> int:
     """Write all rows; how many they were.
 
     `about` goes into the JSON object beside them, and so does what `on_error` says of a run that
-    fails on the way. Tables and cards are at most `width` columns wide, if one is given.
+    fails on the way. Tables and cards are at most `width` columns wide, if one is given. With
+    `safe_integers`, JSON has integers that a 64-bit float cannot hold as texts.
     """
+    pages = _objects(rows, safe_integers=safe_integers)
     writers: Mapping[OutputFormat, Callable[[], int]] = {
         OutputFormat.TABLE: lambda: _write_table(rows, stream, width),
         OutputFormat.CARD: lambda: _write_cards(rows, stream, width),
-        OutputFormat.JSON: lambda: _write_json(rows, stream, about, on_error),
-        OutputFormat.JSONL: lambda: _write_lines(rows, stream),
+        OutputFormat.JSON: lambda: _write_json(pages, stream, about, on_error),
+        OutputFormat.JSONL: lambda: _write_lines(pages, stream),
         OutputFormat.CSV: lambda: _write_csv(rows, stream),
         OutputFormat.ARROW: lambda: _write_arrow(rows, stream),
     }
@@ -577,7 +582,7 @@ def about_query(query: TypedQuery, *, commit_id: str | None, branch: str) -> dic
 
 
 def _write_json(
-    rows: Rows,
+    pages: Iterator[list[object]],
     stream: IO[bytes],
     about: Mapping[str, object],
     on_error: Callable[[BaseException], object],
@@ -585,7 +590,7 @@ def _write_json(
     count = 0
     stream.write(_ENCODER.encode(about)[:-1] + b',"rows":[')
     try:
-        for objects in _objects(rows):
+        for objects in pages:
             for row in objects:
                 stream.write(b"\n" if count == 0 else b",\n")
                 stream.write(_ENCODER.encode(row))
@@ -599,18 +604,33 @@ def _write_json(
     return count
 
 
-def _write_lines(rows: Rows, stream: IO[bytes]) -> int:
+def _write_lines(pages: Iterator[list[object]], stream: IO[bytes]) -> int:
     count = 0
-    for objects in _objects(rows):
+    for objects in pages:
         stream.write(_ENCODER.encode_lines(objects))
         count += len(objects)
     return count
 
 
-def _objects(rows: Rows) -> Iterator[list[object]]:
+def _objects(rows: Rows, *, safe_integers: bool) -> Iterator[list[object]]:
     for batch in rows:
         for start in range(0, batch.num_rows, _JSON_ROWS):
-            yield json_values(batch.slice(start, _JSON_ROWS).to_struct_array())
+            objects = json_values(batch.slice(start, _JSON_ROWS).to_struct_array())
+            yield [_with_safe_integers(row) for row in objects] if safe_integers else objects
+
+
+def _with_safe_integers(value: object) -> object:
+    match value:
+        case bool():
+            return value
+        case int() if not -SAFE_INTEGER_MAX <= value <= SAFE_INTEGER_MAX:
+            return str(value)
+        case list():
+            return [_with_safe_integers(item) for item in value]
+        case dict():
+            return {name: _with_safe_integers(item) for name, item in value.items()}
+        case _:
+            return value
 
 
 def _write_csv(rows: Rows, stream: IO[bytes]) -> int:
