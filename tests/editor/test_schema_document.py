@@ -36,6 +36,13 @@ COMPLETIONS = {
     "annotations of an edge": ("edge E: A -> B @¦", {"@card", "@description"}, {"@key"}),
     "members of a constraint": ("node A { a: I32 b: I32 @key(¦", {"a", "b"}, {"String"}),
     "metrics": ("node A { v: Vector(3) @index(metric=¦", {"cosine", "l2", "dot"}, {"v"}),
+    "defaults of an enum": (
+        "node A { a: I32 @key b: enum(x, y)? = ¦",
+        {"x", "y"},
+        {"a", "true"},
+    ),
+    "defaults of a Boolean": ("node A { a: I32 @key b: Bool = ¦", {"true", "false"}, {"a"}),
+    "defaults of a number": ("node A { a: I32 @key b: I32 = ¦", set(), {"a", "true"}),
     "a declaration after a broken one": (
         "node A { a: \nnode B { b: ¦",
         {"String"},

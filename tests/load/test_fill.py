@@ -23,7 +23,7 @@ CATALOG = compiled(
     """
     node Thing {
         text: String?
-        number: I64?
+        number: I64? = 7
         words: [String]?
         vector: Vector(2)?
         blob: Blob?
@@ -77,12 +77,12 @@ def in_chunks(chance: random.Random, rows: pa.Table) -> pa.Table:
 
 
 def applied(records: list[Row], published: dict[str, Row], order: list[int]) -> dict[str, Row]:
-    """The oracle: every record updates the row of its id, or a new row without values."""
+    """The oracle: every record updates the row of its id, or a new row of defaults."""
     result: dict[str, Row] = {}
     for position in order:
         record = records[position]
         known = result.get(record["id"]) or published.get(record["id"])
-        result[record["id"]] = {**(known or dict.fromkeys(COLUMNS)), **record}
+        result[record["id"]] = {**(known or {**dict.fromkeys(COLUMNS), "number": 7}), **record}
     return result
 
 
@@ -105,7 +105,7 @@ def test_records_are_applied_one_after_the_other(seed: int) -> None:
 
         folded = fold(in_chunks(chance, rows), mentions, (np.array(ranks),) if ordered else ())
         stored = pa.Table.from_pylist(list(published.values()), schema=SCHEMA)
-        complete = fill(folded.rows, folded.mentions, in_chunks(chance, stored))
+        complete = fill(THING, folded.rows, folded.mentions, in_chunks(chance, stored))
 
         complete.validate(full=True)
         expected = applied(records, published, order)
@@ -129,7 +129,7 @@ def test_texts_beyond_one_array_are_taken_in_parts(monkeypatch: pytest.MonkeyPat
         schema=SCHEMA,
     )
 
-    complete = fill(rows, mentions, stored)
+    complete = fill(THING, rows, mentions, stored)
 
     texts = ["kept 0", "kept 1", "kept 2", "kept 3", None]
     assert complete.column("text").to_pylist() == texts
@@ -143,7 +143,7 @@ def test_records_that_mention_everything_are_left_as_they_are() -> None:
 
     assert mentions is None
     assert fold(rows, None).rows is rows
-    assert fill(rows, None, rows) is rows
+    assert fill(THING, rows, None, rows) is rows
 
 
 def test_mentions_have_a_smallest_form() -> None:

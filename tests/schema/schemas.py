@@ -59,13 +59,29 @@ class Column:
     name: str
     tokens: tuple[str, ...]
     nullable: bool
+    default: str | None = None
+
+
+DEFAULTS = {
+    "String": ['"unknown"', '""'],
+    "Bool": ["true", "false"],
+    "I32": ["0", "-7"],
+    "F64": ["1.50", "2"],
+    "Date": ['"2026-01-31"'],
+    "DateTime": ['"2026-01-31T12:00:00+01:00"'],
+}
 
 
 @st.composite
 def columns(draw: st.DrawFn) -> tuple[Column, ...]:
     chosen = draw(st.lists(names, max_size=5, unique_by=str.casefold))
     return tuple(
-        Column(name=name, tokens=draw(column_types()), nullable=draw(st.booleans()))
+        Column(
+            name=name,
+            tokens=(tokens := draw(column_types())),
+            nullable=draw(st.booleans()),
+            default=draw(st.sampled_from([None, None, *DEFAULTS.get(tokens[0], ())])),
+        )
         for name in chosen
     )
 
@@ -118,6 +134,8 @@ def bodies(draw: st.DrawFn, kind: str) -> list[str]:
     indexed: set[str] = set()
     for column in held:
         tokens += [column.name, ":", *column.tokens, *(["?"] if column.nullable else [])]
+        if column.default is not None:
+            tokens += ["=", column.default]
         tokens += draw(notes(header=False))
         if draw(st.integers(0, 3)) == 0 and (comparable(column) or is_vector(column)):
             tokens += ["@index"]
@@ -137,7 +155,7 @@ def constraints(
     tokens: list[str] = []
     usable = [each for each in held if comparable(each) and each.name not in ("true", "false")]
     plain = [each.name for each in usable]
-    keyable = [each.name for each in usable if not each.nullable]
+    keyable = [each.name for each in usable if not each.nullable and each.default is None]
     if kind == "node" and len(keyable) > 0 and draw(st.booleans()):
         members = draw(st.lists(st.sampled_from(keyable), min_size=1, max_size=3, unique=True))
         tokens += ["@key", "(", *separated(members), ")"]
@@ -145,11 +163,12 @@ def constraints(
         members = draw(st.lists(st.sampled_from(plain), min_size=1, max_size=3, unique=True))
         tokens += ["@unique", "(", *separated(members), ")"]
     tokens += draw(body_indexes(held, plain, indexed))
-    numeric = [each.name for each in usable if each.tokens[0] in ("I32", "I64", "U64", "F64")]
+    free = [each for each in usable if each.default is None]
+    numeric = [each.name for each in free if each.tokens[0] in ("I32", "I64", "U64", "F64")]
     if kind == "node" and len(numeric) > 0 and draw(st.booleans()):
         bounds = draw(st.sampled_from([["-5", "..", "7.5"], ["0", ".."], ["..", "10"]]))
         tokens += ["@range", "(", draw(st.sampled_from(numeric)), ",", *bounds, ")"]
-    texts_ = [each.name for each in usable if each.tokens == ("String",)]
+    texts_ = [each.name for each in free if each.tokens == ("String",)]
     if kind == "node" and len(texts_) > 0 and draw(st.booleans()):
         tokens += ["@check", "(", draw(st.sampled_from(texts_)), ",", '"^[a-z]*$"', ")"]
     return tokens

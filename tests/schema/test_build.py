@@ -224,7 +224,7 @@ def test_a_key_member_may_be_redundantly_unique() -> None:
     [
         ("node A { x: String @uniqe }", "did you mean `@unique`?"),
         ("node A { x: String @indx }", "did you mean `@index`?"),
-        ('node A { x: String @default("a") }', "there are no default values"),
+        ('node A { x: String @default("a") }', "write the default after the type"),
         ("node A { x: String? @required }", "remove `@required`"),
         ('node A {} edge E: A -> A @cardinality("0..1")', "write `@card(0..1)`"),
         ('node A { x: I32 @unit("m") }', '`@meta(unit="m")`'),

@@ -20,6 +20,11 @@ CASES = {
         'node A\n  @description( "x" )\n  implements  I ,J\n{ }\nedge E :A->B|\nC\n @card( 0 .. )',
         'node A @description("x") implements I, J {}\nedge E: A -> B | C @card(0..)\n',
     ),
+    "a default has spaces around its sign": (
+        'node A { a: I32=-5 b: enum(x)?  =  x c: String="x=y" @index @unique(a) d: Bool=true }',
+        'node A {\n    a: I32 = -5\n    b: enum(x)? = x\n    c: String = "x=y" @index\n'
+        "    @unique(a)\n    d: Bool = true\n}\n",
+    ),
     "arguments are spaced evenly": (
         'node A { a: F64 @note( "x" ,n = 1 ) @range( a , .. 5 ) @unique(a,a) v: Vector ( 3 ) }',
         'node A {\n    a: F64 @note("x", n=1)\n    @range(a, ..5)\n    @unique(a, a)\n'

@@ -125,11 +125,16 @@ def test_a_merge_keeps_what_rows_do_not_mention_and_a_replacement_does_not(graph
     merged = people(graph)
     Write(graph, *parts, type="Person", mode="replace").run()
 
+    graph.schema.apply(SCHEMA.replace("city: String?", 'city: String? = "Rome"'))
+    unnamed = [{"name": "p0", "age": 7}, {"name": "newer", "age": 2}]
+    Write(graph, unnamed, type="Person", mode="merge").run()
+
     assert merged["p1"] == (10, "Ulm")
     assert merged["new"] == (1, None)
+    assert people(graph)["newer"] == (2, "Rome")
     assert people(graph)["p1"] == (10, None)
-    assert people(graph)["p0"] == (0, "Ulm")
-    assert len(graph.commits()) == 4
+    assert people(graph)["p0"] == (7, "Ulm")
+    assert len(graph.commits()) == 6
     assert files(graph, names.STAGING_DIR) == []
     assert graph.maintenance.check().ok
 

@@ -25,7 +25,7 @@ from omnigraph.schema.catalog import Catalog, EdgeType, InterfaceType, NodeType
 from omnigraph.schema.compile import compile_schema, lint_schema
 from omnigraph.schema.format import format_schema
 from omnigraph.schema.parser import CONSTRAINT_WORDS, METRICS, parse_schema, schema_grammar
-from omnigraph.schema.show import property_facts, show_declaration, show_type
+from omnigraph.schema.show import property_facts, show_declaration, show_property_type
 
 _TYPE_NAME: Final = re.compile(r"[A-Z][A-Za-z0-9_]*")
 _PROPERTY_NAME: Final = re.compile(r"[a-z_][A-Za-z0-9_]*")
@@ -181,7 +181,7 @@ class SchemaDocument:
         prop = declared.properties.get(element.property)
         if prop is None:
             return f"{element.type}.{element.property}"
-        shown = show_type(prop.type) + ("?" if prop.nullable else "")
+        shown = show_property_type(prop)
         facts = ", ".join(property_facts(declared, prop))
         return f"{element.type}.{element.property}: {shown}\n    {facts}".rstrip()
 
@@ -386,9 +386,24 @@ class _SchemaPlace:
             for metric in METRICS:
                 yield content.Completion(text=metric, kind=content.CompletionKind.VALUE)
             return
+        if self._last() == "EQUAL" and self._last(2) != "NAME":
+            yield from self._default_values()
+            return
         annotation = next(
             (text for kind, text in reversed(self._before) if kind == "ANNOTATION"), ""
         )
         if annotation[1:] in {*CONSTRAINT_WORDS, "embed"}:
             for name in dict.fromkeys(_DECLARED_PROPERTY.findall(self._declaration)):
                 yield content.Completion(text=name, kind=content.CompletionKind.PROPERTY)
+
+    def _default_values(self) -> Iterator[content.Completion]:
+        """The values that a default can be, of types that have few."""
+        declared = [token for token in self._before[:-1] if token[0] != "QUESTION"]
+        values: tuple[str, ...] = ()
+        if declared[-1][1] == "Bool":
+            values = ("true", "false")
+        elif declared[-1][0] == "RPAR":
+            start = max(place for place, (kind, _) in enumerate(declared) if kind == "LPAR")
+            values = tuple(text for kind, text in declared[start:] if kind == "ENUM_VALUE")
+        for value in values:
+            yield content.Completion(text=value, kind=content.CompletionKind.VALUE)

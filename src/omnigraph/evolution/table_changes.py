@@ -11,7 +11,6 @@ Invariants:
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
@@ -23,7 +22,7 @@ from omnigraph.evolution.plan import columns as ec
 from omnigraph.evolution.plan.plan import AddProperty, MakeRequired, MapValues, Step
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph.schema import catalog as ct
-from omnigraph.schema.arrow import arrow_type, table_schema
+from omnigraph.schema.arrow import arrow_type, literal_scalar, table_schema
 from omnigraph.storage.staging import column_layout
 
 if TYPE_CHECKING:
@@ -89,25 +88,11 @@ def _convert(values: pa.Array, kind: pa.DataType) -> pa.Array:
 def _filling(batch: pa.RecordBatch, fill: ec.Fill, kind: ct.PropertyType) -> pa.Array | pa.Scalar:
     match fill:
         case ec.LiteralFill():
-            return pa.scalar(_literal(fill.value, kind), arrow_type(kind))
+            return literal_scalar(fill.value, kind)
         case ec.CopyFill():
             return _convert(_stored(batch, fill.source), arrow_type(kind))
         case _:
             assert_never(fill)
-
-
-def _literal(value: ct.Literal, kind: ct.PropertyType) -> object:
-    """The value as Arrow takes it for a column of this type, rounded as its constraints are."""
-    if not isinstance(kind, ct.ScalarType):
-        return value
-    if kind.scalar in ct.FLOATS:
-        assert not isinstance(value, str | bool)
-        return float(ec.as_stored(value, kind.scalar))
-    if kind.scalar is ct.Scalar.DATE:
-        return dt.date.fromisoformat(str(value))
-    if kind.scalar is ct.Scalar.DATETIME:
-        return dt.datetime.fromisoformat(str(value))
-    return value
 
 
 _SYSTEM_COLUMNS: Final = frozenset({ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN})

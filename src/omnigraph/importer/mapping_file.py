@@ -438,7 +438,7 @@ class _Reader:
             required = [
                 prop.name
                 for prop in node.properties.values()
-                if not prop.nullable and prop.name not in key
+                if not prop.nullable and prop.default is None and prop.name not in key
             ]
             if end.create and required:
                 self.fault(

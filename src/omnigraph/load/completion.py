@@ -234,7 +234,8 @@ def _complete_bucket(
         order = rank_arrays(rows.column(table.order_by).combine_chunks())
     folded = fold(rows, mentions_of((), masks), order)
     published = _published(pinned, table_key, folded.rows, folded.mentions)
-    filled = fill(folded.rows, folded.mentions, published)
+    declared = declared_types(plan.catalog)[table_key]
+    filled = fill(declared, folded.rows, folded.mentions, published)
     kept_numbers = numbers[folded.positions.to_numpy()]
     violations = _violations(load, table_key, filled)
     files = _Outputs(plan.scratch, table.number)

@@ -2,7 +2,8 @@
 
 A merge applies the records of an id one after the other to the published row. `fold` makes one
 record of them, and `fill` takes the values that it does not mention from the published row. A
-record whose id is not published is an insert, and what it does not mention is null.
+record whose id is not published is an insert: what it does not mention is the default of the
+property, or null.
 
 Invariants:
 - Pure: both depend on their arguments alone, and on rows of no other id, so that an input can be
@@ -27,7 +28,7 @@ import pyarrow.types as pat
 from omnigraph.names import ID_COLUMN
 from omnigraph.schema.catalog import EdgeType, NodeType
 from omnigraph.validation.constraints import TypeRules
-from omnigraph.validation.input.intake import key_findings
+from omnigraph.validation.input.intake import default_columns, key_findings
 from omnigraph.validation.input.mentions import Mentions, mask_of, mentions_of
 from omnigraph.validation.row_checks import check_rows
 from omnigraph.validation.violations import BadRows
@@ -91,18 +92,35 @@ def fold(
     )
 
 
-def fill(rows: pa.Table, mentions: Mentions | None, published: pa.Table) -> pa.Table:
+def fill(
+    declared: NodeType | EdgeType,
+    rows: pa.Table,
+    mentions: Mentions | None,
+    published: pa.Table | None,
+) -> pa.Table:
     """The same rows with what they do not mention taken from the published rows of their ids.
 
     Args:
+        declared: The type, for the defaults of rows that are inserted.
         rows: Records, at most one per id.
         mentions: What they mention; None if each mentions every column.
         published: At least `id` and `mentions.open_columns` of the published rows that have one of
             the ids, in any order. Blobs are bytes. An id that is not there is inserted.
     """
-    if mentions is None or not len(published):
+    if mentions is None:
         return rows
-    at = pc.index_in(rows.column(ID_COLUMN), value_set=published.column(ID_COLUMN))
+    inserted = pa.chunked_array([pa.repeat(pa.scalar(value=True), len(rows))])
+    if published is not None and len(published):
+        at = pc.index_in(rows.column(ID_COLUMN), value_set=published.column(ID_COLUMN))
+        rows = _keep(rows, mentions, published, at)
+        inserted = at.is_null()
+    by_name = {name: rows.column(name) for name in rows.column_names}
+    by_name |= default_columns(declared, by_name, mentions, where=inserted)
+    return pa.Table.from_arrays(list(by_name.values()), schema=rows.schema)
+
+
+def _keep(rows: pa.Table, mentions: Mentions, published: pa.Table, at: pa.ChunkedArray) -> pa.Table:
+    """What rows do not mention from the published rows at these positions."""
     columns = []
     for name, column in zip(rows.column_names, rows.columns, strict=True):
         if name not in mentions.open_columns:

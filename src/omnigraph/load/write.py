@@ -177,7 +177,8 @@ def check_write(taken: TakenWrite, catalog: Catalog, pinned: PinnedTables) -> Va
     findings = list(taken.findings)
     for key, records in taken.partial.items():
         deleted = taken.proposed.deleted.get(key)
-        tables[key] = _completed(key, tables[key], records.mentions, pinned, deleted=deleted)
+        published = _published(key, tables[key], records.mentions, pinned, deleted=deleted)
+        tables[key] = fill(declared[key], tables[key], records.mentions, published)
         findings += check_filled(
             declared[key], rules[key], tables[key], unreadable=records.unreadable
         )
@@ -194,15 +195,15 @@ def check_write(taken: TakenWrite, catalog: Catalog, pinned: PinnedTables) -> Va
     )
 
 
-def _completed(
+def _published(
     table_key: str,
     rows: pa.Table,
     mentions: Mentions,
     pinned: PinnedTables,
     *,
     deleted: pa.StringArray | None,
-) -> pa.Table:
-    """The rows with what they do not mention from the pinned rows that the write does not delete.
+) -> pa.Table | None:
+    """What the rows do not mention, of the pinned rows that the write does not delete.
 
     Raises:
         InputTooLargeError: what is kept does not fit into memory.
@@ -212,7 +213,7 @@ def _completed(
     if deleted is not None:
         ids = ids.filter(pc.invert(pc.is_in(ids, deleted)))
     if not len(ids) or not pinned.row_count(table_key):
-        return rows
+        return None
     columns = [name for name in rows.column_names if name in mentions.open_columns]
     size, size_max = rows.nbytes, rows_bytes_max(copies=_COPIES_OF_A_MERGE)
     batches: list[pa.RecordBatch] = []
@@ -222,7 +223,7 @@ def _completed(
             what = f"rows of {table_key} with what they keep"
             raise InputTooLargeError(what, needed=size, allowed=size_max)
         batches.append(batch)
-    return fill(rows, mentions, pa.Table.from_batches(batches)) if batches else rows
+    return pa.Table.from_batches(batches) if batches else None
 
 
 def _id_array(ids: object, type_name: str) -> pa.StringArray:

@@ -5,6 +5,7 @@ Invariant: the catalog alone decides a table's columns; nothing is inferred from
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
 from typing import Final, assert_never
 
@@ -21,6 +22,7 @@ from omnigraph.names import (
     TARGET_COLUMN,
 )
 from omnigraph.schema import catalog as ct
+from omnigraph.schema.values import as_stored
 
 _SCALARS: Final = {
     ct.Scalar.STRING: pa.string(),
@@ -50,6 +52,23 @@ def arrow_type(property_type: ct.PropertyType) -> pa.DataType:
             return pa.list_(pa.field("item", pa.float32(), nullable=True), property_type.size)
         case _:
             assert_never(property_type)
+
+
+def literal_scalar(value: ct.Literal, kind: ct.PropertyType) -> pa.Scalar:
+    """A literal of the schema as a column of this type stores it; floats are rounded."""
+    stored: object = value
+    if isinstance(kind, ct.ScalarType):
+        match kind.scalar:
+            case ct.Scalar.F32 | ct.Scalar.F64:
+                assert not isinstance(value, str | bool)
+                stored = float(as_stored(value, kind.scalar))
+            case ct.Scalar.DATE:
+                stored = dt.date.fromisoformat(str(value))
+            case ct.Scalar.DATETIME:
+                stored = dt.datetime.fromisoformat(str(value))
+            case _:
+                pass
+    return pa.scalar(stored, arrow_type(kind))
 
 
 def property_field(prop: ct.Property) -> pa.Field:

@@ -61,6 +61,7 @@ class Keyword:
     span: Span
 
 
+Literal: TypeAlias = StringLiteral | NumberLiteral | Word
 Argument: TypeAlias = StringLiteral | NumberLiteral | Word | RangeLiteral | Keyword
 
 
@@ -108,11 +109,12 @@ class TypeExpression:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PropertyDeclaration:
-    """`name: Type @annotation ...`."""
+    """`name: Type = default @annotation ...`."""
 
     name: Name
     type: TypeExpression
     annotations: tuple[Annotation, ...]
+    default: Literal | None = None
 
 
 Member: TypeAlias = PropertyDeclaration | Annotation

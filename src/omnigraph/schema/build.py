@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from omnigraph.schema import ast, resolve
+from omnigraph.schema import ast, resolve, values
 from omnigraph.schema import catalog as ct
 from omnigraph.schema.check import interfaces_by_name
 
@@ -145,9 +145,14 @@ def _property(held_property: resolve.HeldProperty, number: int) -> ct.Property:
         description=_text(declaration.annotations, "description"),
         metadata=_metadata(declaration.annotations),
         embed=_embed(declaration.annotations),
+        default=_default(declaration.default, resolved),
         declared=held_property.declared,
         interfaces=held_property.interfaces,
     )
+
+
+def _default(written: ast.Literal | None, kind: ct.PropertyType) -> ct.Literal | None:
+    return None if written is None else values.literal_for(kind, written)[0]
 
 
 def _constraints(

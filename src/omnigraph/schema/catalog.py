@@ -154,7 +154,9 @@ class Embed:
 class Property:
     """One column of a type.
 
-    `declared` is false when only interfaces name it; `interfaces` lists those it satisfies.
+    `default` is the value of new rows that do not mention the property: numbers are exact, a `Date`
+    is `YYYY-MM-DD`, a `DateTime` ISO 8601 in UTC with microseconds. `declared` is false when only
+    interfaces name it; `interfaces` lists those it satisfies.
     """
 
     number: int
@@ -164,6 +166,7 @@ class Property:
     description: str | None = None
     metadata: tuple[Metadata, ...] = ()
     embed: Embed | None = None
+    default: Literal | None = None
     declared: bool = True
     interfaces: tuple[str, ...] = ()
 

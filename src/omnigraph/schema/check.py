@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import assert_never
 
 from omnigraph.language.diagnostics import Diagnostic, Suggestions
-from omnigraph.schema import ast, resolve
+from omnigraph.schema import ast, resolve, values
+from omnigraph.schema import catalog as ct
 from omnigraph.schema.checks.annotations import (
     AnnotationTarget,
     check_annotations,
@@ -23,6 +24,7 @@ from omnigraph.schema.checks.constraints import (
     check_constraints_together,
 )
 from omnigraph.schema.checks.declarations import check_declarations, check_properties, kind_word
+from omnigraph.schema.checks.defaults import check_default, check_default_rules
 from omnigraph.schema.diagnostics import Rule, error
 from omnigraph.schema.parser import INDEX_WORD, belongs_to_body
 
@@ -107,6 +109,7 @@ def _check_members(
     declaration: ast.Declaration, place: AnnotationTarget, *, was_accepted: bool
 ) -> Iterator[Diagnostic]:
     for property_declaration in ast.properties_of(declaration):
+        yield from check_default(property_declaration)
         if property_declaration.annotations:
             yield from check_annotations(
                 property_declaration.annotations, place, was_accepted=was_accepted
@@ -114,7 +117,7 @@ def _check_members(
     for index, member in enumerate(declaration.body or ()):
         if not isinstance(member, ast.Annotation):
             continue
-        yield from check_literals(member)
+        yield from check_literals(member.arguments or ())
         if not belongs_to_body(member):
             yield _misplaced(member, first=index == 0)
         elif place is AnnotationTarget.INTERFACE_PROPERTY:
@@ -178,3 +181,18 @@ def _check_held(
     for constraint in written_constraints:
         yield from check_constraint(constraint, scope, suggestions)
     yield from check_constraints_together(written_constraints, scope)
+    yield from check_default_rules(written_constraints, _defaults(held_properties))
+
+
+def _defaults(
+    held_properties: tuple[resolve.HeldProperty, ...],
+) -> dict[str, tuple[ct.PropertyType, ct.Literal]]:
+    defaults = {}
+    for held_property in held_properties:
+        declaration = held_property.declaration
+        kind = resolve.resolve_type(declaration.type)
+        if declaration.default is not None and kind is not None:
+            value, _ = values.literal_for(kind, declaration.default)
+            if value is not None:
+                defaults[declaration.name.text] = kind, value
+    return defaults

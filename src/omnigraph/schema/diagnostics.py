@@ -34,6 +34,8 @@ class Rule(enum.StrEnum):
     UNEXPECTED_SIZE = "unexpected-size"
     LIST_ITEM = "list-item"
     DUPLICATE_ENUM_VALUE = "duplicate-enum-value"
+    DEFAULT_VALUE = "default-value"
+    DEFAULT_ON_KEY = "default-on-key"
 
     UNKNOWN_ENDPOINT = "unknown-endpoint"
     DUPLICATE_END = "duplicate-end"

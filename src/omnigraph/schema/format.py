@@ -22,6 +22,7 @@ _TIGHT_BEFORE: Final = frozenset(
     {"COLON", "COMMA", "LPAR", "RPAR", "QUESTION", "RSQB", "DOTS", "EQUAL"}
 )
 _TIGHT_AFTER: Final = frozenset({"LPAR", "LSQB", "DOTS", "EQUAL"})
+_DEFAULT: Final = "DEFAULT"
 _DECLARATIONS: Final = frozenset({"INTERFACE", "NODE", "EDGE"})
 
 
@@ -57,12 +58,14 @@ def format_schema(text: str, *, filename: str = "schema") -> str:
 def _pieces(text: str, tokens: Sequence[Lexeme]) -> Iterator[_Piece]:
     starts = _line_starts(tokens)
     end = 0
+    in_parentheses = False
     for token, starts_line in zip(tokens, starts, strict=True):
+        in_parentheses = token.kind != "RPAR" and (in_parentheses or token.kind == "LPAR")
         for comment in _COMMENT.finditer(text, end, token.offset):
             yield _comment_piece(text, end, comment, starts_line=starts_line)
             end = comment.end()
         yield _Piece(
-            kind=token.kind,
+            kind=_DEFAULT if token.kind == "EQUAL" and not in_parentheses else token.kind,
             text=token.text,
             breaks=text.count("\n", end, token.offset),
             starts_line=starts_line,
@@ -92,7 +95,7 @@ def _line_starts(tokens: Sequence[Lexeme]) -> list[bool]:
     for place, token in enumerate(tokens):
         first = token.kind in _DECLARATIONS or token.kind == "RBRACE"
         if in_body and not in_parentheses:
-            if token.kind == "NAME":
+            if token.kind == "NAME" and tokens[place - 1].kind != "EQUAL":
                 first = in_property = True
             elif token.kind == "ANNOTATION" and (
                 not in_property or _is_body_constraint(token, tokens[place + 1 : place + 4])

@@ -185,6 +185,7 @@ def _read_property(document: Any) -> ct.Property:
         embed=None
         if embed is None
         else ct.Embed(source=_of(str, embed["source"]), model=_optional(str, embed["model"])),
+        default=_read_literal(document.get("default")),
         declared=_of(bool, document["declared"]),
         interfaces=_strings(document["implements"]),
     )
@@ -482,6 +483,8 @@ def _properties(properties: ct.ByName[ct.Property]) -> list[Document]:
             "embed": None
             if prop.embed is None
             else {"source": prop.embed.source, "model": prop.embed.model},
+            # Left out if there is none: models that are older than defaults keep their hashes.
+            **({} if prop.default is None else {"default": _literal(prop.default)}),
             "declared": prop.declared,
             "implements": list(prop.interfaces),
         }

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Collection
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from lark import Lark, Token, Transformer
 from lark.exceptions import UnexpectedInput
@@ -281,7 +281,7 @@ def _expected_words(refusal: _Refusal) -> str:
     left = set(refusal.expected)
     if "RBRACE" in left:
         # What could follow the last type is never what the author meant.
-        left -= {"QUESTION", "LPAR"}
+        left -= {"QUESTION", "LPAR", "EQUAL"}
     parts: list[str] = []
     for terminals, words in _SITUATIONS:
         if terminals <= left:
@@ -405,10 +405,13 @@ def _name(token: Token) -> ast.Name:
     return ast.Name(text=token.value, span=_between(token, token))
 
 
+_Head: TypeAlias = tuple[ast.Name, ast.TypeExpression, ast.Literal | None]
+
+
 def _members(items: list[Any]) -> tuple[ast.Member, ...]:
     """Attach every annotation to the preceding property, unless a constraint is in between."""
     members: list[ast.Member] = []
-    pending: tuple[ast.Name, ast.TypeExpression] | None = None
+    pending: _Head | None = None
     annotations: list[ast.Annotation] = []
     for item in items:
         is_property = item.__class__ is tuple
@@ -426,10 +429,11 @@ def _members(items: list[Any]) -> tuple[ast.Member, ...]:
     return tuple(members)
 
 
-def _property(
-    head: tuple[ast.Name, ast.TypeExpression], annotations: list[ast.Annotation]
-) -> ast.PropertyDeclaration:
-    return ast.PropertyDeclaration(name=head[0], type=head[1], annotations=tuple(annotations))
+def _property(head: _Head, annotations: list[ast.Annotation]) -> ast.PropertyDeclaration:
+    name, type_expression, default = head
+    return ast.PropertyDeclaration(
+        name=name, type=type_expression, annotations=tuple(annotations), default=default
+    )
 
 
 class _TreeBuilder(Transformer[Token, Any]):
@@ -468,8 +472,12 @@ class _TreeBuilder(Transformer[Token, Any]):
     def body(self, items: list[Any]) -> tuple[ast.Member, ...]:
         return _members(items[:-1])
 
-    def property_head(self, items: list[Any]) -> tuple[ast.Name, ast.TypeExpression]:
-        return _name(items[0]), items[1]
+    def property_head(self, items: list[Any]) -> _Head:
+        return _name(items[0]), items[1], items[2] if len(items) > 2 else None
+
+    def default(self, items: list[Any]) -> ast.Literal:
+        literal: ast.Literal = items[0]
+        return literal
 
     def type_expression(self, items: list[Any]) -> ast.TypeExpression:
         return ast.TypeExpression(core=items[0], nullable=len(items) > 1)

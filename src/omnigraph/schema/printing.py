@@ -15,7 +15,7 @@ from omnigraph.schema.show import (
     show_annotation,
     show_bounds,
     show_cardinality,
-    show_type,
+    show_property_type,
 )
 
 _Declared: TypeAlias = ct.InterfaceType | ct.NodeType | ct.EdgeType
@@ -77,7 +77,7 @@ def _properties(declared_type: _Declared) -> Iterator[str]:
         if prop.description is not None:
             notes.append(f"@description({quote(prop.description)})")
         notes += map(show_annotation, prop.metadata)
-        spelling = f"{prop.name}: {show_type(prop.type)}{'?' if prop.nullable else ''}"
+        spelling = f"{prop.name}: {show_property_type(prop)}"
         yield " ".join([spelling, *words.get(prop.name, ()), *notes])
 
 

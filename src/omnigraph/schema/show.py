@@ -65,6 +65,12 @@ def show_type(property_type: ct.PropertyType) -> str:
             assert_never(property_type)
 
 
+def show_property_type(prop: ct.Property) -> str:
+    """The type of a property with `?` and its default, in schema spelling."""
+    default = "" if prop.default is None else f" = {show_literal(prop.default)}"
+    return f"{show_type(prop.type)}{'?' if prop.nullable else ''}{default}"
+
+
 def show_annotation(metadata: ct.Metadata) -> str:
     """Metadata in schema spelling."""
     arguments = [] if metadata.value is None else [show_literal(metadata.value)]
@@ -183,10 +189,7 @@ def _composites(
 
 
 def _properties(properties: ct.ByName[ct.Property], words: dict[str, list[str]]) -> Iterator[str]:
-    rows = [
-        (prop.name, show_type(prop.type) + ("?" if prop.nullable else ""), prop)
-        for prop in properties.values()
-    ]
+    rows = [(prop.name, show_property_type(prop), prop) for prop in properties.values()]
     # One very long enum must not push every other line to the right.
     name_width = min(max((len(name) for name, _, _ in rows), default=0), 32)
     type_width = min(max((len(shown) for _, shown, _ in rows), default=0), 24)

@@ -32,7 +32,7 @@ _ENCODER: Final = msgspec.json.Encoder()
 
 
 def record_lines(declared: ct.NodeType | ct.EdgeType, rows: pa.RecordBatch) -> bytes:
-    """One record per line, every line ended; values that are null are left out.
+    """One record per line, every line ended; null is written only where a default would be read.
 
     Ids are kept where nothing else says them: a node with a key is its key.
 
@@ -46,12 +46,13 @@ def record_lines(declared: ct.NodeType | ct.EdgeType, rows: pa.RecordBatch) -> b
             if declared.key is None:
                 inner = {ID_COLUMN: ids, **inner}
             records: Iterable[object] = (
-                {"type": declared.name, "data": data} for data in _objects(inner, len(ids))
+                {"type": declared.name, "data": data}
+                for data in _objects(inner, len(ids), _with_default(declared))
             )
         case ct.EdgeType():
             sources = rows.column(SOURCE_COLUMN).to_pylist()
             targets = rows.column(TARGET_COLUMN).to_pylist()
-            data = _objects({ID_COLUMN: ids, **inner}, len(ids))
+            data = _objects({ID_COLUMN: ids, **inner}, len(ids), _with_default(declared))
             records = (
                 {"edge": declared.name, "from": source, "to": target, "data": record_data}
                 for source, target, record_data in zip(sources, targets, data, strict=True)
@@ -61,11 +62,21 @@ def record_lines(declared: ct.NodeType | ct.EdgeType, rows: pa.RecordBatch) -> b
     return _ENCODER.encode_lines(list(records))
 
 
-def _objects(columns: dict[str, list[object]], count: int) -> Iterable[dict[str, object]]:
+def _with_default(declared: ct.NodeType | ct.EdgeType) -> frozenset[str]:
+    return frozenset(prop.name for prop in declared.properties.values() if prop.default is not None)
+
+
+def _objects(
+    columns: dict[str, list[object]], count: int, always: frozenset[str]
+) -> Iterable[dict[str, object]]:
     if not columns:
         return ({} for _ in range(count))
     return (
-        {name: value for name, value in zip(columns, values, strict=True) if value is not None}
+        {
+            name: value
+            for name, value in zip(columns, values, strict=True)
+            if value is not None or name in always
+        }
         for values in zip(*columns.values(), strict=True)
     )
 

@@ -54,6 +54,7 @@ class Column:
     description: str = ""
     metadata: str = ""
     embed: str = ""
+    default: int | None = None
     words: set[str] = field(default_factory=set)
     hints: list[str] = field(default_factory=list)
 
@@ -106,6 +107,7 @@ def _column(rng: random.Random, name: str) -> Column:
         nullable=rng.random() < 0.5,
         description=rng.choice(["", "", "d", "e"]),
         metadata=rng.choice(METADATA),
+        default=rng.choice([None, None, None, 0, 1]),
     )
     if column.comparable:
         column.words = {each for each in ("@unique", "@index") if rng.random() < 0.2}
@@ -207,9 +209,11 @@ def _mutate(rng: random.Random, schema: list[Drawn], owner: Drawn, name: str) ->
 
 
 def _mutate_column(rng: random.Random, owner: Drawn, column: Column, name: str) -> None:
-    action = rng.randrange(8)
+    action = rng.randrange(9)
     if action == 0:
         owner.columns.remove(column)
+    elif action == 8:
+        column.default = rng.choice([None, 0, 1])
     elif action == 1 and not column.hints:
         old, column.name = column.name, name
         column.hints.append(f'@rename_from("{old}")')
@@ -285,6 +289,14 @@ def _declaration(drawn: Drawn, interfaces: dict[str, Drawn]) -> str:
 
 def _column_text(column: Column, owner: Drawn) -> str:
     parts = [f"{column.name}: {column.type}{'?' if column.nullable else ''}"]
+    literals = LITERALS.get(column.type, ())
+    # No key and no rule of values may be about it, also not in a type that inherits it.
+    is_plain = owner.kind == "edge" or not any(
+        word in ("key", "range", "check") and column.name in members
+        for word, members, _ in owner.groups
+    )
+    if column.default is not None and literals and is_plain and owner.kind != "interface":
+        parts.append(f"= {literals[column.default % len(literals)]}")
     parts += [f'@description("{column.description}")'] if column.description else []
     parts += [column.metadata] if column.metadata else []
     parts += [each for each in sorted(column.words) if _fits(each, column)][:2]

@@ -215,6 +215,24 @@ PROPERTIES = [
         """,
     ),
     case(
+        "change-default",
+        """
+        interface I { i: I32 = 1 }
+        node A implements I { a: String b: I32 = 1 c: Date? = "2020-01-31" d: F64 = 1 }
+        edge E: A -> A { e: enum(x, y) = x }
+        """,
+        """
+        interface I { i: I32 = 2 }
+        node A implements I { a: String = "a\\"b" b: I32 = 2 c: Date? d: F64 = 1.0 }
+        edge E: A -> A { e: enum(x, y) = "y" }
+        """,
+    ),
+    case(
+        "add-property-with-default",
+        "node A { x: I32? y: I32? z: I32? }",
+        'node A { x: I32 = 5 y: I32 = 5 @backfill(6) z: I32? = 7 n: I64 = 8 m: String? = "m" }',
+    ),
+    case(
         "update-property-metadata",
         'node A { x: I32 @description("old") @meta(unit="m") }',
         'node A { x: I32 @description("new") @meta(unit="km") }',

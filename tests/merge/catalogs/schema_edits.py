@@ -106,6 +106,8 @@ EDITS = [
         "update_property_metadata otherwise",
         (BODY, '    body: String @description("two")\n'),
     ),
+    _edit("change_default", (BODY, '    body: String = "x"\n')),
+    _edit("change_default otherwise", (BODY, '    body: String = "y"\n')),
     _edit("change_interfaces", ("implements Named, Aged", "implements Named")),
     _edit(
         "retype_promise",

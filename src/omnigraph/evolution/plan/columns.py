@@ -12,8 +12,6 @@ Invariants:
 from __future__ import annotations
 
 import enum
-import math
-import struct
 from dataclasses import dataclass
 from typing import Final, TypeAlias, assert_never
 
@@ -153,12 +151,6 @@ _WIDER: Final = {
 }
 _STRING: Final = ct.ScalarType(scalar=ct.Scalar.STRING)
 _BLOB: Final = ct.ScalarType(scalar=ct.Scalar.BLOB)
-_LIMITS: Final = {
-    ct.Scalar.I32: (-(2**31), 2**31 - 1),
-    ct.Scalar.I64: (-(2**63), 2**63 - 1),
-    ct.Scalar.U32: (0, 2**32 - 1),
-    ct.Scalar.U64: (0, 2**64 - 1),
-}
 
 
 def widens(old: ct.PropertyType, new: ct.PropertyType) -> bool:
@@ -193,31 +185,3 @@ def _is_text(property_type: ct.PropertyType) -> bool:
 def keeps_spelling(old: ct.PropertyType, new: ct.PropertyType) -> bool:
     """Whether widening leaves ids as they are: a 32-bit float is spelt by its own width."""
     return not (isinstance(old, ct.ScalarType) and old.scalar is ct.Scalar.F32 and old != new)
-
-
-def fits(value: int, scalar: ct.Scalar) -> bool:
-    """Whether a whole number is within the limits of an integer type."""
-    low, high = _LIMITS[scalar]
-    return low <= value <= high
-
-
-def as_stored(value: ct.Number, scalar: ct.Scalar) -> ct.Number | float:
-    """A number as a column of this type compares it: floats rounded to their width."""
-    if scalar not in (ct.Scalar.F32, ct.Scalar.F64):
-        return value
-    try:
-        rounded = float(value)
-        if scalar is ct.Scalar.F32:
-            rounded = struct.unpack("<f", struct.pack("<f", rounded))[0]
-    except OverflowError:
-        return math.copysign(math.inf, value)
-    return rounded
-
-
-def within(
-    value: ct.Number | float, scalar: ct.Scalar, *, low: ct.Number | None, high: ct.Number | None
-) -> bool:
-    """Whether a stored value of this type is inside a range of the schema."""
-    if low is not None and value < as_stored(low, scalar):
-        return False
-    return high is None or value <= as_stored(high, scalar)

@@ -23,6 +23,7 @@ from omnigraph.evolution.plan.matching import differ, sameness
 from omnigraph.names import SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph.schema import catalog as ct
 from omnigraph.schema.show import show_type
+from omnigraph.schema.values import as_stored
 
 _ENDPOINT: Final = ct.ScalarType(scalar=ct.Scalar.STRING)
 
@@ -285,18 +286,18 @@ def _is_implied(change: OwnerChange, column: ec.FutureColumn, constraint: ct.Ran
         if accepted_range.property == constraint.property
     ]
     lows = [
-        ec.as_stored(accepted_range.low, old)
+        as_stored(accepted_range.low, old)
         for accepted_range in accepted_ranges
         if accepted_range.low is not None
     ]
     highs = [
-        ec.as_stored(accepted_range.high, old)
+        as_stored(accepted_range.high, old)
         for accepted_range in accepted_ranges
         if accepted_range.high is not None
     ]
     low, high = constraint.low, constraint.high
-    return (low is None or (bool(lows) and max(lows) >= ec.as_stored(low, new))) and (
-        high is None or (bool(highs) and min(highs) <= ec.as_stored(high, new))
+    return (low is None or (bool(lows) and max(lows) >= as_stored(low, new))) and (
+        high is None or (bool(highs) and min(highs) <= as_stored(high, new))
     )
 
 
@@ -425,6 +426,10 @@ def _changed_property(
         yield from _type_difference(change, before, after)
         yield from _null_difference(change, before, after)
     yield from _embed_difference(change, before, after)
+    if differ(before.default, after.default):
+        yield ep.ChangeDefault(
+            subject=subject, number=number, name=name, old=before.default, new=after.default
+        )
     if before.description != after.description or differ(before.metadata, after.metadata):
         yield ep.UpdatePropertyMetadata(
             subject=subject,

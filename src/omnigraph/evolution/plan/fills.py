@@ -1,5 +1,7 @@
 """Resolve `@backfill` and `@rename_value` against both schemas to the new values of existing rows.
 
+Without a hint, rows that need a value of a property with a default get the default.
+
 Invariants:
 - A hint either applies to this change or is reported as unused. A hint that applies and is invalid
   is an error.
@@ -9,12 +11,10 @@ Invariants:
 
 from __future__ import annotations
 
-import datetime as dt
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import assert_never
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,27 +32,10 @@ from omnigraph.evolution.plan.hints import (
 from omnigraph.evolution.plan.matching import TypeMatch, accepted_types
 from omnigraph.language.diagnostics import Span, did_you_mean
 from omnigraph.schema import catalog as ct
-from omnigraph.schema.ast import NumberLiteral, StringLiteral, Word
-from omnigraph.schema.resolve import literal_value
+from omnigraph.schema import values
 from omnigraph.schema.show import show_type
 
-
-def literal_for(
-    wanted: ct.Property, argument: StringLiteral | NumberLiteral | Word
-) -> tuple[ct.Literal | None, str]:
-    """The value, or None and what to write instead."""
-    value = literal_value(argument)
-    match wanted.type:
-        case ct.EnumType(values=values):
-            text = argument.raw if isinstance(argument, NumberLiteral) else _text(argument)
-            return (text, "") if text in values else (None, f"write one of {', '.join(values[:8])}")
-        case ct.ScalarType(scalar=scalar):
-            bare = isinstance(argument, Word) and argument.text not in ("true", "false")
-            return (None, _expected(scalar)) if bare else _scalar(scalar, value)
-        case ct.ListType() | ct.VectorType():
-            return None, "there are no literals of this type; copy with `@backfill(from=property)`"
-        case _:
-            assert_never(wanted.type)
+_ADVICE: Final = {ct.Scalar.BLOB.value: "blobs cannot be filled; make it nullable"}
 
 
 def broken_rule(
@@ -64,8 +47,10 @@ def broken_rule(
     scalar = wanted.type.scalar
     for range_constraint in owner.ranges:
         if range_constraint.property == wanted.name and isinstance(value, int | Decimal):
-            stored = ec.as_stored(value, scalar)
-            if not ec.within(stored, scalar, low=range_constraint.low, high=range_constraint.high):
+            stored = values.as_stored(value, scalar)
+            if not values.within(
+                stored, scalar, low=range_constraint.low, high=range_constraint.high
+            ):
                 return (
                     f"@range({range_constraint.property}, "
                     f"{_bound(range_constraint.low)}..{_bound(range_constraint.high)})"
@@ -82,63 +67,6 @@ def broken_rule(
 
 def _bound(value: int | Decimal | None) -> str:
     return "" if value is None else f"{value:f}" if isinstance(value, Decimal) else str(value)
-
-
-def _text(argument: StringLiteral | Word) -> str:
-    return argument.text if isinstance(argument, Word) else str(literal_value(argument))
-
-
-def _scalar(scalar: ct.Scalar, value: ct.Literal | None) -> tuple[ct.Literal | None, str]:
-    accepted: ct.Literal | None = None
-    if scalar is ct.Scalar.BOOL:
-        accepted = value if isinstance(value, bool) else None
-    elif isinstance(value, bool) or value is None:
-        accepted = None
-    elif scalar in ct.INTEGERS:
-        accepted = value if isinstance(value, int) and ec.fits(value, scalar) else None
-    elif scalar in ct.FLOATS:
-        accepted = value if isinstance(value, int | Decimal) and _finite(value, scalar) else None
-    elif isinstance(value, str):
-        accepted = _from_text(scalar, value)
-    return accepted, "" if accepted is not None else _expected(scalar)
-
-
-def _finite(value: int | Decimal, scalar: ct.Scalar) -> bool:
-    return math.isfinite(ec.as_stored(value, scalar))
-
-
-def _from_text(scalar: ct.Scalar, value: str) -> str | None:
-    try:
-        if scalar is ct.Scalar.DATE:
-            return dt.date.fromisoformat(value).isoformat()
-        if scalar is ct.Scalar.DATETIME:
-            moment = dt.datetime.fromisoformat(value)
-            if moment.tzinfo is None:
-                return None
-            return moment.astimezone(dt.UTC).isoformat(timespec="microseconds")
-    except (ValueError, OverflowError):
-        return None
-    return value if scalar is ct.Scalar.STRING else None
-
-
-def _expected(scalar: ct.Scalar) -> str:  # noqa: PLR0911 - one per kind
-    match scalar:
-        case ct.Scalar.STRING:
-            return "write a string in double quotes"
-        case ct.Scalar.BOOL:
-            return "write `true` or `false`"
-        case ct.Scalar.I32 | ct.Scalar.I64 | ct.Scalar.U32 | ct.Scalar.U64:
-            return f"write a whole number in the range of {scalar}"
-        case ct.Scalar.F32 | ct.Scalar.F64:
-            return f"write a number in the range of {scalar}"
-        case ct.Scalar.DATE:
-            return 'write a date, as "2026-01-31"'
-        case ct.Scalar.DATETIME:
-            return 'write a timestamp with its offset, as "2026-01-31T12:00:00Z"'
-        case ct.Scalar.BLOB:
-            return "blobs cannot be filled; make it nullable"
-        case _:
-            assert_never(scalar)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +111,9 @@ def _values_of(owner: ec.Declared, match: TypeMatch, findings: Findings) -> NewV
             accepted=match.properties[name],
         )
         backfill = backfill_hint(held_property.declaration.annotations)
-        fill = _fill(backfill, place, findings) if backfill is not None else None
+        fill = _default_fill(place)
+        if backfill is not None:
+            fill = _fill(backfill, place, findings)
         if fill is not None:
             fills[name] = fill
         renaming = mapping_hint(held_property.declaration.annotations)
@@ -205,14 +135,16 @@ def _fill(hint: BackfillHint, place: _Place, findings: Findings) -> ec.Fill | No
     if hint.source is not None:
         return _copy(hint.source, hint.span, place, findings)
     assert hint.value is not None
-    value, advice = literal_for(place.wanted, hint.value)
+    value, advice = values.literal_for(place.wanted.type, hint.value)
     if value is None:
         findings.refuse(
             EvolutionRule.BACKFILL_VALUE,
             hint.span,
             f"`{place.wanted.name}` is of type {show_type(place.wanted.type)}; "
             "this is not a value of it",
-            advice,
+            _ADVICE.get(show_type(place.wanted.type), advice)
+            if isinstance(place.wanted.type, ct.ScalarType | ct.EnumType)
+            else "there are no literals of this type; copy with `@backfill(from=property)`",
         )
         return None
     broken = broken_rule(place.owner, place.wanted, value)
@@ -226,6 +158,13 @@ def _fill(hint: BackfillHint, place: _Place, findings: Findings) -> ec.Fill | No
         return None
     findings.use(hint.span)
     return ec.LiteralFill(value=value)
+
+
+def _default_fill(place: _Place) -> ec.Fill | None:
+    """The default of a property whose existing rows need a value."""
+    if place.wanted.default is None or not _wants_fill(place):
+        return None
+    return ec.LiteralFill(value=place.wanted.default)
 
 
 def _wants_fill(place: _Place) -> bool:

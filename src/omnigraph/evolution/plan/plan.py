@@ -42,6 +42,7 @@ class StepKind(enum.StrEnum):
     MAKE_NULLABLE = "make_nullable"
     MAKE_REQUIRED = "make_required"
     CHANGE_EMBED = "change_embed"
+    CHANGE_DEFAULT = "change_default"
     UPDATE_PROPERTY_METADATA = "update_property_metadata"
     CHANGE_ORIGIN = "change_origin"
     ADD_PROPERTY = "add_property"
@@ -249,6 +250,18 @@ class ChangeEmbed(StepOfType):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeDefault(StepOfType):
+    """The value of new rows that do not mention a property; existing rows keep theirs."""
+
+    kind: ClassVar[StepKind] = StepKind.CHANGE_DEFAULT
+
+    number: int
+    name: str
+    old: ct.Literal | None
+    new: ct.Literal | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UpdatePropertyMetadata(StepOfType):
     """Description and stored annotations of a property as they will be."""
 
@@ -412,6 +425,7 @@ PropertyStep: TypeAlias = (
     | MakeNullable
     | MakeRequired
     | ChangeEmbed
+    | ChangeDefault
     | UpdatePropertyMetadata
     | ChangeOrigin
     | AddProperty

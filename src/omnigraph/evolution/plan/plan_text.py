@@ -25,11 +25,16 @@ from omnigraph.evolution.plan import data_checks
 from omnigraph.evolution.plan import plan as ep
 from omnigraph.evolution.plan.hints import shown
 from omnigraph.schema import catalog as ct
-from omnigraph.schema.show import show_cardinality, show_type
+from omnigraph.schema.show import (
+    show_cardinality,
+    show_literal,
+    show_property_type,
+    show_type,
+)
 
 
 def property_words(prop: ct.Property) -> str:
-    return f"{prop.name}: {show_type(prop.type)}{'?' if prop.nullable else ''}"
+    return f"{prop.name}: {show_property_type(prop)}"
 
 
 def constraint_words(constraint: ep.Constraint) -> str:
@@ -256,6 +261,9 @@ def _property_step_words(  # noqa: C901, PLR0911, PLR0912 - one per kind
             return "~", f"{step.name}: required{fill_words(step.fill)}"
         case ep.ChangeEmbed():
             return "~", f"{step.name}: embeds {embed_words(step.old)} -> {embed_words(step.new)}"
+        case ep.ChangeDefault():
+            old, new = map(_default_words, (step.old, step.new))
+            return "~", f"{step.name}: default {old} -> {new}"
         case ep.UpdatePropertyMetadata():
             return "~", f"{step.name}: description or annotations"
         case ep.ChangeOrigin():
@@ -265,6 +273,10 @@ def _property_step_words(  # noqa: C901, PLR0911, PLR0912 - one per kind
             return "-", f"{step.name}: dropped ({step.mode})"
         case _:
             assert_never(step)
+
+
+def _default_words(default: ct.Literal | None) -> str:
+    return "none" if default is None else show_literal(default)
 
 
 def _place(step: ep.RespellConstraint) -> str:

@@ -135,6 +135,7 @@ def _changed(  # noqa: C901, PLR0911, PLR0912 - one case per kind of step
     | ep.MakeNullable
     | ep.MakeRequired
     | ep.ChangeEmbed
+    | ep.ChangeDefault
     | ep.UpdatePropertyMetadata
     | ep.ChangeOrigin,
 ) -> ct.Property:
@@ -159,6 +160,8 @@ def _changed(  # noqa: C901, PLR0911, PLR0912 - one case per kind of step
             return replace(before, nullable=False)
         case ep.ChangeEmbed():
             return replace(before, embed=step.new)
+        case ep.ChangeDefault():
+            return replace(before, default=step.new)
         case ep.UpdatePropertyMetadata():
             return replace(before, description=step.description, metadata=step.metadata)
         case ep.ChangeOrigin():

@@ -245,7 +245,8 @@ def _missing(own: NodeType | EdgeType, assigned_names: set[str]) -> Iterator[str
         yield from (name for name in (FROM, TO) if name not in assigned_names)
     for prop in own.properties.values():
         embedded = prop.embed is not None and prop.embed.source in assigned_names
-        if not prop.nullable and not embedded and prop.name not in assigned_names:
+        is_given = prop.name in assigned_names or prop.default is not None
+        if not prop.nullable and not embedded and not is_given:
             yield prop.name
 
 

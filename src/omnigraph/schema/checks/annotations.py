@@ -8,7 +8,7 @@ as they are.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from omnigraph.language.diagnostics import Diagnostic, Suggestions, did_you_mean
@@ -36,7 +36,7 @@ _CHECK_FORM: Final = 'write `@check(property, "^[a-z]+$")` in the body of a node
 _DESCRIPTION_FORM: Final = 'write `@description("...")`'
 _NULLABLE_FORM: Final = "write `?` after the type, such as `String?`"
 _OTHER_WORDS: Final = {
-    "default": "there are no default values; `@backfill(value)` fills the rows that exist",
+    "default": 'write the default after the type: `country: String = "unknown"`',
     "required": "a property without `?` after its type is required: remove `@required`",
     **dict.fromkeys(("notnull", "not_null", "nonnull"), "a property without `?` is never null"),
     **dict.fromkeys(("nullable", "optional"), _NULLABLE_FORM),
@@ -80,16 +80,16 @@ def check_annotations(
                 "remove one",
             )
         seen.add(annotation.name)
-        yield from check_literals(annotation)
+        yield from check_literals(annotation.arguments or ())
         if annotation.name in _FAMILIAR:
             yield from _check_one(annotation, place)
         else:
             yield _unknown(annotation, was_accepted=was_accepted)
 
 
-def check_literals(annotation: ast.Annotation) -> Iterator[Diagnostic]:
+def check_literals(arguments: Iterable[ast.Argument]) -> Iterator[Diagnostic]:
     """Escapes and numbers inside the arguments."""
-    for argument in annotation.arguments or ():
+    for argument in arguments:
         value = argument.value if isinstance(argument, ast.Keyword) else argument
         if isinstance(value, ast.StringLiteral):
             for span in resolve.unknown_escapes(value):

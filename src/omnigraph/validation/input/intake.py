@@ -7,6 +7,8 @@ Invariants:
 
 - Every input row is in the table at its own position; a value that cannot be converted is null and
   has a finding.
+- A property that a new row does not mention has its default, if there is one. Rows that may be
+  published keep what they have, and get a default only where they are completed.
 - Keyed nodes get the id that their key gives, whatever id the caller gave. Only a partial record
   that does not mention its whole key is named by the caller's id.
 - An ambiguous type name is refused.
@@ -29,7 +31,7 @@ from omnigraph.language.diagnostics import shown as quoted
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN, edge_table_key, node_table_key
 from omnigraph.runner.memory import require_room
 from omnigraph.schema import catalog as ct
-from omnigraph.schema.arrow import edge_schema, find_true, node_schema
+from omnigraph.schema.arrow import edge_schema, find_true, literal_scalar, node_schema
 from omnigraph.validation.constraints import type_text
 from omnigraph.validation.input.casts import Fault
 from omnigraph.validation.input.columns import RawColumn, RawRows, cast_column, read_source
@@ -92,19 +94,17 @@ def take_in(
     schema = node_schema(declared) if isinstance(declared, ct.NodeType) else edge_schema(declared)
     wanted = _wanted(declared)
     require_room(raw.row_count, wanted.values(), type_name=declared.name)
-    columns: dict[str, pa.ChunkedArray] = {}
-    faults: dict[str, list[Fault]] = {}
-    for name, kind in wanted.items():
-        if name in raw.columns:
-            columns[name], faults[name] = cast_column(raw.columns[name], kind)
-        else:
-            columns[name] = pa.chunked_array([pa.nulls(raw.row_count, schema.field(name).type)])
+    columns, faults = _cast_columns(raw, wanted, schema)
     given_ids = columns[ID_COLUMN]
-    mentions = _mentions(wanted, raw, present or raw.present) if partial else None
+    mentioned = _mentions(wanted, raw, present or raw.present)
+    mentions = mentioned if partial else None
     ids = _ids(declared, columns, new_ids, faults.get(ID_COLUMN, []), mentions)
     columns[ID_COLUMN] = ids.values
     if mentions is not None and ids.generated is not None:
         mentions = mentions.completed(ids.generated)
+    if mentions is None or ids.generated is not None:
+        is_new = None if mentions is None else ids.generated
+        columns |= default_columns(declared, columns, mentioned, where=is_new)
     # The schema says "not null"; a table with findings may break that and is never written.
     table = pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
     return TakenIn(
@@ -123,6 +123,48 @@ def take_in(
         mentions=mentions,
         has_given_ids=ids.generated is None or ids.generated.true_count < raw.row_count,
     )
+
+
+def _cast_columns(
+    raw: RawRows, wanted: Mapping[str, ct.PropertyType], schema: pa.Schema
+) -> tuple[dict[str, pa.ChunkedArray], dict[str, list[Fault]]]:
+    """Every column of the type, null where the input has none, and the faults by column."""
+    columns: dict[str, pa.ChunkedArray] = {}
+    faults: dict[str, list[Fault]] = {}
+    for name, kind in wanted.items():
+        if name in raw.columns:
+            columns[name], faults[name] = cast_column(raw.columns[name], kind)
+        else:
+            columns[name] = pa.chunked_array([pa.nulls(raw.row_count, schema.field(name).type)])
+    return columns, faults
+
+
+def default_columns(
+    declared: ct.NodeType | ct.EdgeType,
+    columns: Mapping[str, pa.ChunkedArray],
+    mentions: Mentions | None,
+    *,
+    where: RowMask | pa.ChunkedArray | None,
+) -> dict[str, pa.ChunkedArray]:
+    """The columns that get their default in the rows that do not mention them.
+
+    Args:
+        declared: The type.
+        columns: Its columns.
+        mentions: What the rows mention; None if each mentions every column.
+        where: The rows that are new; None if all are. Others keep what is published.
+    """
+    changed: dict[str, pa.ChunkedArray] = {}
+    for prop in declared.properties.values():
+        if mentions is None or prop.default is None or prop.name not in mentions.open_columns:
+            continue
+        column = columns[prop.name]
+        absent = pc.invert(mentions.mask(prop.name, len(column)))
+        if where is not None:
+            absent = pc.and_(absent, where)
+        default = literal_scalar(prop.default, prop.type)
+        changed[prop.name] = pc.if_else(_as_column(absent), default, column)
+    return changed
 
 
 def _mentions(
@@ -317,6 +359,10 @@ def _positions(faults: list[Fault]) -> pa.Int64Array:
 
 def _mask(length: int, rows: pa.Int64Array) -> pa.BooleanArray:
     return pc.is_in(pa.array(np.arange(length)), rows)
+
+
+def _as_column(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
+    return column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
 
 
 def _contiguous(column: pa.ChunkedArray | pa.Array) -> pa.Array:
