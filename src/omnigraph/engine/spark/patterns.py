@@ -568,14 +568,20 @@ def with_matches_counted(
     keys = _keys(rows, outer)
     others = list(dict.fromkeys(other for _, other in keys))
     number = names.fresh()
-    if plan.kind is SubPatternKind.EXISTS:
+    if plan.kind is SubPatternKind.COUNT:
+        total, present = names.fresh(), names.fresh()
+        summand = sql.lit(1) if inner.weight is None else sql.col(inner.weight)
+        sums = inner.frame.groupBy(*others).agg(
+            sql.try_sum(summand).alias(total), sql.count(sql.lit(1)).alias(present)
+        )
+        # Without keys there is a sum of nothing, which is null.
+        is_lost = sql.col(total).isNull() & (sql.col(present) > 0)
+        exact = sql.when(is_lost, spark_rows.out_of_range()).otherwise(sql.col(total))
+        counted = sums.select(*others, exact.alias(number))
+    elif others:
         counted = inner.frame.select(*others).distinct().select("*", sql.lit(1).alias(number))
     else:
-        total = names.fresh()
-        summand = sql.lit(1) if inner.weight is None else sql.col(inner.weight)
-        sums = inner.frame.groupBy(*others).agg(sql.try_sum(summand).alias(total))
-        lost = sql.when(sql.col(total).isNull(), spark_rows.out_of_range())
-        counted = sums.select(*others, lost.otherwise(sql.col(total)).alias(number))
+        counted = inner.frame.select(sql.lit(1).alias(number)).limit(1)
     joined = spark_rows.block_join(rows.frame, counted, keys, "left")
     value = sql.coalesce(sql.col(number).cast("bigint"), none)
     return replace(rows, frame=joined.select(*rows.frame.columns, value.alias(matches)), held=held)
