@@ -74,6 +74,17 @@ COMPLETIONS = {
         {"worksAt", "knows"},
         set(),
     ),
+    "further edges": (
+        "query q() { match { $c: Company  $c worksAt|¦",
+        {"worksAt"},
+        {"knows"},
+    ),
+    "further undirected edges": (
+        "query q() { match { $p: Person  $p <knows|¦",
+        {"worksAt", "knows"},
+        set(),
+    ),
+    "further types": ("query q() { match { $p: Person|¦", {"Company"}, {"WorksAt"}),
     "undirected edges": ("query q() { match { $p: Person  $p <¦", {"knows"}, set()),
     "variables and parameters": (
         "query q($email: String) { match { $p: Person  $p knows $f  not { $f knows $x  $¦",

@@ -40,6 +40,12 @@ CASES = {
         f"// first\n(\n    ${LONG}: String,\n    $b{LONG}: String,\n    $c: [String]?\n)\n"
         "delete N where a = $c\n",
     ),
+    "alternatives are written without spaces": (
+        "query q() { match { $p : Person | Company  $p $e : knows | worksAt $f  $n : _ "
+        "$n < knows | _ > { 1 , } $p } return { $p } }",
+        "query q() {\n    match {\n        $p: Person|Company\n        $p $e: knows|worksAt $f\n"
+        "        $n: _\n        $n <knows|_>{1,} $p\n    }\n    return { $p }\n}\n",
+    ),
     "several clauses are never one line": (
         "query q() { match { $p: Person $p knows $f } return { $f } }",
         "query q() {\n    match {\n        $p: Person\n        $p knows $f\n    }\n"

@@ -227,14 +227,16 @@ class QueryPlace:
 
     def _begins_edge(self) -> bool:
         """After `$a <` and `$a $e:`, which are something else to the grammar until more follows."""
-        kinds = [token.kind for token in self.before[-3:]]
+        kinds = [token.kind for token in self._before_alternatives()[-3:]]
         return kinds[-2:] == ["VARIABLE", "LESS"] or kinds == ["VARIABLE", "VARIABLE", "COLON"]
 
     def _edges(self) -> Iterator[content.Completion]:
         if self.catalog is None or not self.before:
             return
-        back = 3 if self._last() == "COLON" else 2 if self._last() == "LESS" else 1
-        bound = self._binding(self.before[-back].text[1:])
+        before = self._before_alternatives()
+        last = before[-1].kind if before else ""
+        back = 3 if last == "COLON" else 2 if last in ("LESS", "OPEN_UNDIRECTED") else 1
+        bound = self._binding(before[-back].text[1:]) if len(before) >= back else None
         types = bound.type.types if bound is not None and isinstance(bound.type, NodeOf) else None
         for edge in self.catalog.edges.values():
             if types is None or {*edge.source.names, *edge.target.names} & set(types):
@@ -244,6 +246,13 @@ class QueryPlace:
                     detail=f"{edge.source} -> {edge.target}",
                     description=edge.description or "",
                 )
+
+    def _before_alternatives(self) -> Sequence[Lexeme]:
+        """The tokens before the edges that `|` joins to the one that is written here."""
+        before = self.before
+        while len(before) > 1 and before[-1].kind == "PIPE":
+            before = before[:-2]
+        return before
 
     def _binding(self, variable: str) -> Bound | None:
         return None if self.scope is None else self.scope.variables.get(variable)

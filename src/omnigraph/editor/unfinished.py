@@ -38,7 +38,7 @@ _LEXICAL: Final = re.compile(
     | [$@][a-z_][A-Za-z0-9_]*+ | [A-Za-z_][A-Za-z0-9_]*+
     | [0-9]++(?:\.[0-9]++)?(?![A-Za-z0-9_]|\.[0-9])
     | (?P<open_comment>/\*[\s\S]*+) | (?P<open_string>"[^\n]*+)
-    | [<>!]= | [<>=+\-*/%:.?()\[\]{},] | [ \t\r\n]++ | (?P<refused>.)""",
+    | [<>!]= | [<>=+\-*/%:|.?()\[\]{},] | [ \t\r\n]++ | (?P<refused>.)""",
     re.VERBOSE,
 )
 _END: Final = "$END"

@@ -117,7 +117,7 @@ def _expand(plan: lp.Expand) -> str:
     path = ""
     if plan.path_variable is not None:
         path = f" as {'turned ' if plan.turned else ''}{_variable(plan.path_variable)}"
-    bound = " bound" if plan.end_bound else f": {'|'.join(plan.end_types)}"
+    bound = " bound" if plan.end_bound else f": {' | '.join(plan.end_types)}"
     text = (
         f"expand {_variable(plan.start)} {left}[{edge}]{right} {_variable(plan.end)}{bound}{path}"
     )

@@ -143,7 +143,7 @@ def _sort_word(
     if undirected and (named or _kind(tokens, start - 1) == _VARIABLE):
         kinds[start], kinds[last + 1] = "OPEN_UNDIRECTED", "CLOSE_UNDIRECTED"
         _name_edges(kinds, index, last)
-    elif named or _stands_between_ends(tokens, index, last, parameters):
+    elif named or _stands_between_ends(tokens, index, parameters):
         _name_edges(kinds, index, last)
     elif _is_any_type(tokens, index):
         kinds[index] = "ANY_TYPE"
@@ -232,9 +232,7 @@ def _follows_edge_variable(tokens: Sequence[Token], index: int) -> bool:
     )
 
 
-def _stands_between_ends(
-    tokens: Sequence[Token], index: int, last: int, parameters: frozenset[str]
-) -> bool:
+def _stands_between_ends(tokens: Sequence[Token], index: int, parameters: frozenset[str]) -> bool:
     word, left = tokens[index].value, _value(tokens, index - 1)
     if _kind(tokens, index - 1) != _VARIABLE or word in _NEVER_EDGES:
         return False
@@ -244,7 +242,7 @@ def _stands_between_ends(
         _value(tokens, index - 2) == "delete" or _kind(tokens, index - 2) == "COMMA"
     ):
         return False  # `delete $a update $b set ...`
-    if last > index:
+    if _kind(tokens, index + 1) == "PIPE":
         return True
     if _kind(tokens, index + 1) == _VARIABLE:
         # Only a value has a property: `$given contains $p.name` is a condition.
@@ -310,6 +308,7 @@ _VALUE_STARTS: Final = frozenset({"STRING", "NUMBER", "VARIABLE", "LSQB", "LPAR"
 _VALUE_WORDS: Final = frozenset(
     {*_VALUE_STARTS, "FALSE", "MINUS", "NAME", "NOT", "EXISTS", "COUNT", "CASE"}
 )
+_BEHIND_MATCH: Final = frozenset({"RETURN", "INSERT", "UPSERT", "UPDATE", "DELETE"})
 _CLAUSE_STARTS: Final = frozenset({"OPTIONAL", "VARIABLE"})
 _WORD: Final = re.compile(r"[$@]?\w+|[<>!]=|\.\.|==|&&|\|\|")
 _BARE_NAME: Final = re.compile(r"(?<![$.@\w])[a-z_]\w*\s*$")
@@ -390,7 +389,7 @@ def _unterminated_comment(refusal: _Refusal) -> Diagnostic | None:
 
 
 def _missing_return(refusal: _Refusal) -> Diagnostic | None:
-    if refusal.expected != {"RETURN"}:
+    if "RETURN" not in refusal.expected or not refusal.expected <= _BEHIND_MATCH:
         return None
     return refusal.diagnostic(
         Rule.SYNTAX,
