@@ -141,6 +141,7 @@ def test_blame_names_the_commit_that_changed_a_row_also_through_merges(graph: Gr
     dev, gone = graph.blame("Person", "dev"), graph.blame("Person", id="one")
     first = graph.blame("Person", "dev", limit=1)
     shown = command("blame", graph.root, "Person", "dev").stdout
+    whole = command("diff", graph.root, "HEAD~3", "HEAD~2", "--whole-rows").stdout
     document = answer("blame", graph.root, "Person", "one")
 
     assert [(change.op, change.commit.message) for change in dev] == [
@@ -153,6 +154,7 @@ def test_blame_names_the_commit_that_changed_a_row_also_through_merges(graph: Gr
     assert [change.commit.message for change in gone] == ["gone", "one"]
     assert (len(first), first.ended) == (1, "there are older changes; the limit is 1")
     assert "    age null -> 3\n" in shown
+    assert "  - dev\n  + dev: age 3\n" in whole
     assert [change["op"] for change in document["changes"]] == ["delete", "insert"]
     assert graph.blame("Person", "never").changes == ()
     graph.maintenance.cleanup(keep_versions=1, dry_run=False, allow_unsafe_keep=True)

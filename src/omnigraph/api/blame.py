@@ -14,7 +14,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from omnigraph.api.commit_log import describe_commit
-from omnigraph.display.cells import Moment, cut, fold, printable, short_ids, spellings, value
+from omnigraph.display.cells import (
+    Moment,
+    cut,
+    fold,
+    printable,
+    short_id,
+    short_ids,
+    spellings,
+    value,
+)
 from omnigraph.display.pages import WIDTH, Displayed, Page
 from omnigraph.errors import InvalidInputError, NoLongerKeptError, NotFoundError
 from omnigraph.names import ID_COLUMN
@@ -34,7 +43,7 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RowChange:
+class RowChange(Displayed):
     """What one commit did to a row; `before` is None for an insert, `after` for a delete."""
 
     commit: GraphCommit
@@ -54,6 +63,10 @@ class RowChange:
         before, after = self.before or {}, self.after or {}
         columns = dict.fromkeys((*before, *after))
         return tuple(name for name in columns if before.get(name) != after.get(name))
+
+    def _page(self) -> Page:
+        by = f"{self.op} by {self.commit.actor} in commit {short_id(self.commit.commit_id)}"
+        return Page(summary=f"{by}: {self.describe()}")
 
     def describe(self) -> str:
         """The values that it changed."""

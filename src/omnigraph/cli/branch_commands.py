@@ -30,6 +30,8 @@ from omnigraph.language.diagnostics import shown
 from omnigraph.names import MAIN
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from omnigraph.diff.change_feed import ChangeFeed, CommitChanges
     from omnigraph.diff.diff import GraphDiff, TypeDiff
     from omnigraph.merge.merge import MergeResult
@@ -395,6 +397,9 @@ def diff(  # noqa: PLR0913 - one parameter per option
         list[str] | None, typer.Option("--type", metavar="TYPE", help="Show only this type.")
     ] = None,
     rows: Annotated[int, typer.Option("--rows", min=0, help="Maximum rows to show per type.")] = 10,
+    whole_rows: Annotated[
+        bool, typer.Option("--whole-rows", help="Show updated rows before and after, in full.")
+    ] = False,
     format_name: Annotated[
         str | None, typer.Option("--format", help="Write all changed rows as jsonl or parquet.")
     ] = None,
@@ -416,7 +421,7 @@ def diff(  # noqa: PLR0913 - one parameter per option
     elif as_json:
         output.json_object(_as_json(graph_diff))
     else:
-        _show(graph_diff, rows)
+        _show(graph_diff, rows, whole_rows=whole_rows)
 
 
 def changes(  # noqa: PLR0913 - one parameter per option
@@ -562,13 +567,13 @@ def _as_json(graph_diff: GraphDiff) -> dict[str, Any]:
     }
 
 
-def _show(graph_diff: GraphDiff, rows: int) -> None:
+def _show(graph_diff: GraphDiff, rows: int, *, whole_rows: bool) -> None:
     output.show(graph_diff)
     for key, table in graph_diff.tables.items():
-        _show_rows(key, table, rows)
+        _show_rows(key, table, rows, whole_rows=whole_rows)
 
 
-def _show_rows(key: str, table: TypeDiff, rows: int) -> None:
+def _show_rows(key: str, table: TypeDiff, rows: int, *, whole_rows: bool) -> None:
     left = min(rows, table.counts.total)
     if left == 0:
         return
@@ -577,8 +582,9 @@ def _show_rows(key: str, table: TypeDiff, rows: int) -> None:
     is_edge = key.startswith(names.EDGE_PREFIX)
     for batch in table.rows(batch_rows=rows):
         for change in batch.to_pylist():
-            text = f"  {_SIGNS[change['op']]} {_row_line(change, is_edge=is_edge)}"
-            output.line(text if width is None else fold(text, width))
+            for sign, line in _row_lines(change, is_edge=is_edge, whole_rows=whole_rows):
+                text = f"  {sign} {line}"
+                output.line(text if width is None else fold(text, width))
             left -= 1
             if left == 0:
                 if table.counts.total > rows:
@@ -586,22 +592,36 @@ def _show_rows(key: str, table: TypeDiff, rows: int) -> None:
                 return
 
 
-def _row_line(change: dict[str, Any], *, is_edge: bool) -> str:
-    """A changed row: what people know it by, and its values."""
-    row = change["before"] if change["op"] == "delete" else change["after"]
-    name = printable(element(row, is_edge=is_edge))
-    if change["op"] == "update":
-        column_texts = [
-            f"{column} {_quote(change['before'][column])} -> {_quote(change['after'][column])}"
+def _row_lines(
+    change: dict[str, Any], *, is_edge: bool, whole_rows: bool
+) -> Iterator[tuple[str, str]]:
+    """A changed row with its sign: what people know it by, and its values."""
+    before, after = change["before"], change["after"]
+    if change["op"] != "update":
+        row = after or before
+        yield _SIGNS[change["op"]], _row_text(row, _values(row), is_edge=is_edge)
+    elif whole_rows:
+        yield "-", _row_text(before, _values(before), is_edge=is_edge)
+        yield "+", _row_text(after, _values(after), is_edge=is_edge)
+    else:
+        edits = [
+            f"{column} {_quote(before[column])} -> {_quote(after[column])}"
             for column in change["changed"]
         ]
-    else:
-        column_texts = [
-            f"{column} {_quote(content)}"
-            for column, content in row.items()
-            if content is not None and column not in _IDENTITY and content != row["id"]
-        ]
-    return f"{name}: {', '.join(column_texts)}" if column_texts else name
+        yield _SIGNS["update"], _row_text(after, edits, is_edge=is_edge)
+
+
+def _row_text(row: dict[str, Any], texts: list[str], *, is_edge: bool) -> str:
+    name = printable(element(row, is_edge=is_edge))
+    return f"{name}: {', '.join(texts)}" if texts else name
+
+
+def _values(row: dict[str, Any]) -> list[str]:
+    return [
+        f"{column} {_quote(content)}"
+        for column, content in row.items()
+        if content is not None and column not in _IDENTITY and content != row["id"]
+    ]
 
 
 def _quote(content: object) -> str:

@@ -301,7 +301,7 @@ def ambiguous_commit(prefix: str, candidates: Sequence[str]) -> InvalidInputErro
     listed = ", ".join(candidates[:_CANDIDATES_SHOWN])
     others = len(candidates) - _CANDIDATES_SHOWN
     return InvalidInputError(
-        f"{shown(prefix)} is the start of {len(candidates)} commits: {listed}"
+        f"{prefix} is the start of {len(candidates)} commits: {listed}"
         + (f" and {others:,} more" if others > 0 else ""),
         next_step="Give more letters of it.",
     )
