@@ -151,8 +151,13 @@ COMPLETIONS = {
     "annotations": ("query q() ¦", {"@description", "@instruction"}, {"@key"}),
     "parts after a result": (
         "query q() { match { $p: Person } return { $p } ¦",
-        {"order", "limit", "offset"},
+        {"having", "order", "limit", "offset"},
         {"match"},
+    ),
+    "aliases and aggregates in having": (
+        "query q() { match { $p: Person } return { count(*) as people } having ¦",
+        {"people", "count"},
+        {"bm25"},
     ),
     "an ad-hoc text": (
         "($years: I32) match { $p: Person  $p.age > $years } return { $p.¦",

@@ -145,7 +145,8 @@ def alike(one: Any, other: Any) -> bool:
         return len(one) == len(other) and all(map(alike, one, other))
     if isinstance(one, float) and isinstance(other, float):
         both_nan = math.isnan(one) and math.isnan(other)
-        return both_nan or math.isclose(one, other, rel_tol=TOLERANCE, abs_tol=1e-12)
+        slack = max(getattr(one, "slack", 0.0), getattr(other, "slack", 0.0), 1e-12)
+        return both_nan or math.isclose(one, other, rel_tol=TOLERANCE, abs_tol=slack)
     return type(one) is type(other) and bool(one == other)
 
 
@@ -154,9 +155,10 @@ def alike(one: Any, other: Any) -> bool:
 
 def _always_computed(body: TypedRead) -> bool:
     """Whether everything that could fail is what each row of the result needs."""
-    cut = body.limit is not None or body.offset is not None
+    cut = body.limit is not None or body.offset is not None or body.having is not None
     results = [each.expression for each in body.projections]
     keys = [each.expression for each in body.order]
+    keys += [] if body.having is None else [body.having]
     risky = [each for each in (*results, *keys) if any(map(_can_fail, walk(each)))]
     if any(
         _can_fail(part)

@@ -31,6 +31,7 @@ from tests.query.expression_values import (
     Row,
     Run,
     aggregate,
+    having,
     order_key,
     score,
     value_of,
@@ -279,7 +280,7 @@ def answer(body: TypedRead, matches: Sequence[Row], run: Run) -> Answer:
         run = ranked_run(body.ranking, rows, depth, run)
         rows = [row for row in rows if score(body.ranking, row, run) is not None]
     if body.grouped:
-        results = _grouped(body, rows, run)
+        results = [each for each in _grouped(body, rows, run) if having(body.having, each, run)]
         results.sort(key=_column_order(body, _key_columns(body)))
     elif body.distinct:
         results = _distinct([_projected(body, row, run) for row in rows])

@@ -10,11 +10,13 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any, assert_never
 
 from omnigraph.query.ast import BinaryOperator, SubPatternKind
 from omnigraph.query.columns import struct_properties
 from omnigraph.query.expressions import (
+    RESULT,
     Aggregate,
     AggregateFunction,
     And,
@@ -340,7 +342,7 @@ def _corpus(each: TextScore, held: Held, run: Run) -> list[str]:
     ]
 
 
-def aggregate(  # noqa: PLR0911 - one per function
+def aggregate(  # noqa: C901, PLR0911, PLR0912 - one per function
     each: Aggregate, rows: Sequence[Row], run: Run
 ) -> Any:
     """The value of a group."""
@@ -363,8 +365,73 @@ def aggregate(  # noqa: PLR0911 - one per function
             return min(values, key=order_key, default=None)
         case AggregateFunction.MAXIMUM:
             return max(values, key=order_key, default=None)
+        case AggregateFunction.DEVIATION:
+            return deviation([float(one) for one in values])
+        case AggregateFunction.PERCENTILE:
+            assert each.fraction is not None
+            return percentile([float(one) for one in values], value_of(each.fraction, {}, run))
+        case AggregateFunction.FIRST | AggregateFunction.LAST:
+            return _choose_row(each, rows, run)
         case _:
             assert_never(each.function)
+
+
+class Approximate(float):
+    """A float whose last digits depend on the order of additions; `slack` is by how much."""
+
+    slack: float = 0.0
+
+
+def deviation(values: Sequence[float]) -> float | None:
+    """The standard deviation of a sample, from exact sums."""
+    if len(values) < 2:
+        return None
+    if not all(map(math.isfinite, values)):
+        return math.nan
+    exact = [Fraction(one) for one in values]
+    mean = sum(exact, Fraction(0)) / len(exact)
+    squares = sum(((one - mean) * (one - mean) for one in exact), Fraction(0))
+    variance = squares / (len(exact) - 1)
+    scale = 2**1100  # the root of a fraction as that of an integer
+    root = Fraction(math.isqrt(variance.numerator * scale**2 // variance.denominator), scale)
+    try:
+        found = Approximate(root)
+    except OverflowError:
+        return math.inf
+    found.slack = 1e-14 * len(values) * max(map(abs, values))
+    return found
+
+
+def percentile(values: Sequence[float], fraction: float) -> float | None:
+    if not values:
+        return None
+    ordered = sorted(values, key=order_key)
+    place = (len(ordered) - 1) * float(fraction)
+    lower, upper = ordered[math.floor(place)], ordered[math.ceil(place)]
+    if order_key(lower) == order_key(upper):
+        return lower
+    share = place - math.floor(place)
+    return lower * (1.0 - share) + upper * share
+
+
+def _choose_row(each: Aggregate, rows: Sequence[Row], run: Run) -> Any:
+    """The value of the first or last row that has a value and a key."""
+    assert each.argument is not None
+    found: list[tuple[Any, Any]] = []
+    for row in rows:
+        value, *keys = (value_of(one, row, run) for one in (each.argument, *each.by))
+        if value is not None and keys[0] is not None:
+            found.append(([order_key(one) for one in keys], value))
+    if not found:
+        return None
+    choose = min if each.function is AggregateFunction.FIRST else max
+    return choose(found, key=lambda pair: pair[0])[1]
+
+
+def having(condition: Expression | None, result: Mapping[str, Any], run: Run) -> bool:
+    """Whether a group stays."""
+    row = {RESULT: Held(type="", id="", properties=result)}
+    return condition is None or value_of(condition, row, run) is True
 
 
 def _sum(each: Aggregate, values: Sequence[Any]) -> Any:

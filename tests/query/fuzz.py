@@ -54,7 +54,9 @@ query everything($s: String, $l: [String]?, $v: Vector(2), $n: I32, $d: Date, $b
 query counted() {
     match { $p: Person }
     return { $p.status, count(*) as n, count(distinct $p.age), sum($p.age), avg($p.age),
-        min($p.born), max($p.name), collect($p.id) }
+        min($p.born), max($p.name), collect($p.id), stddev($p.age) as d, percentile($p.age, 0.5)
+        first($p.name by $p.age) as eldest, last($p.name by -$p.age) }
+    having n > 1 and not (d is null) or eldest starts_with "A" and count(*) % 2 = 0
     order { n desc } limit 3
 }
 query fused($v: Vector(2)) {
@@ -76,7 +78,20 @@ ADHOC_TEXT = """
 return { $p.*, $p.id } order { $p.age desc } limit 3
 """
 WORDS = [
-    *("query", "match", "return", "distinct", "order", "limit", "offset", "optional", "not"),
+    *(
+        "query",
+        "match",
+        "return",
+        "distinct",
+        "having",
+        "by",
+        "first(",
+        "order",
+        "limit",
+        "offset",
+        "optional",
+        "not",
+    ),
     *("and", "or", "in", "is", "null", "true", "false", "contains", "starts_with", "ends_with"),
     *("as", "asc", "desc", "insert", "upsert", "update", "delete", "set", "where", "from", "to"),
     *("{", "}", "(", ")", "[", "]", ":", ",", ".", "?", "*", "/", "%", "+", "-", "=", "!=", "!"),

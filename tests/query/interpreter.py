@@ -40,6 +40,7 @@ from tests.query.expression_values import (
     Row,
     Run,
     aggregate,
+    having,
     order_key,
     score,
     value_of,
@@ -243,7 +244,7 @@ class _Interpreter:
         for row in rows:
             key = tuple(order_key(value_of(each.expression, row, self.run)) for each in keys)
             groups.setdefault(key, []).append(row)
-        return [
+        results = [
             {
                 each.column.name: aggregate(each.expression, group, self.run)
                 if isinstance(each.expression, AggregateExpression)
@@ -252,6 +253,7 @@ class _Interpreter:
             }
             for group in groups.values()
         ]
+        return [each for each in results if having(plan.having, each, self.run)]
 
     def _order(self, plan: Order, rows: list[Any]) -> list[Any]:
         columns = isinstance(plan.input, Aggregate | Distinct)

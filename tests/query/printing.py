@@ -72,6 +72,8 @@ def _read(body: ast.ReadBody) -> Iterator[str]:
             continue
         yield f"{_INDENT}{expression_text(projection.expression)}{alias},"
     yield "}"
+    if body.having is not None:
+        yield f"having {expression_text(body.having)}"
     if body.orderings:
         keys = ", ".join(
             expression_text(ordering.expression)

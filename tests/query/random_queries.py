@@ -199,7 +199,8 @@ def random_query(generator: random.Random) -> str:
     tail = ""
     if style == 0 and names:
         columns = [f"${names[0]}.id", "count(*) as n", f"count(distinct ${names[-1]}.id)"]
-        tail = "order { n desc }"
+        tail = generator.choice(["", "", "having n > 1 ", "having not (n = 2) and n < 9 "])
+        tail += "order { n desc }"
     elif style == 1 and names:
         columns = [generator.choice([f"${names[-1]}", f"${names[-1]}.*"])]
     elif style == 2 and names:

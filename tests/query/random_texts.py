@@ -445,6 +445,7 @@ class _Writer:
         keys = [self._plain_column(scope) for _ in range(self.generator.choice([0, 1, 1, 2]))]
         columns: list[str] = []
         sortable: list[str] = []
+        testable: list[str] = []
         for text in keys:
             columns.append(f"{text} as c{len(columns)}")
             if self._has_order(text):
@@ -454,17 +455,40 @@ class _Writer:
             columns.append(f"{text} as c{len(columns)}")
             if ordered:
                 sortable.append(f"c{len(columns) - 1}")
+            if text.startswith(("count", "sum")) and ordered:
+                testable.append(self.generator.choice([f"c{len(columns) - 1}", text]))
         self.generator.shuffle(columns)
         distinct = "distinct " if self._chance(0.05) else ""
-        return _returned(distinct, columns, self._column_order(sortable), *self._cut())
+        having = self._having(testable, sortable) if self._chance(0.4) else ""
+        order = self._column_order(sortable)
+        return _returned(distinct, columns, having, order, *self._cut())
+
+    def _having(self, numbers: list[str], columns: list[str]) -> str:
+        """A condition on groups, on columns that rounding leaves alone."""
+        one = self.generator.choice
+        parts = [f"{each} {one(['>', '<=', '='])} {one([0, 1, 2])}" for each in numbers]
+        parts += [f"{each} % 2 = 1" for each in numbers[:1]]
+        parts += [f"{each} is {one(['', 'not '])}null" for each in columns]
+        if not parts:
+            return ""
+        first, second = one(parts), one(parts)
+        return "having " + one([first, f"not ({first})", f"{first} or {second}"])
 
     def _aggregate(self, scope: list[Seen]) -> tuple[str, bool]:
         """An aggregate, and whether rounding leaves its order alone."""
         one = self.generator.choice
         distinct = one(["", "", "distinct "])
         numbers = self.expressions.scalars(scope, NUMBERS)
-        function = one(["count", "count", "sum", "avg", "min", "max", "collect"])
-        if function in ("sum", "avg") and numbers:
+        functions = ["count", "count", "sum", "avg", "min", "max", "collect"]
+        function = one([*functions, "stddev", "percentile", "first", "last"])
+        if function == "percentile" and numbers:
+            return (
+                f"percentile({one(numbers).text}, {one(['0', '0.5', '0.9', '1', '0.25'])})",
+                False,
+            )
+        if function in ("first", "last"):
+            return self._ordered(function, scope), True
+        if function in ("sum", "avg", "stddev") and numbers:
             chosen = one(numbers)
             text = chosen.text
             if self._chance(0.2):
@@ -482,6 +506,12 @@ class _Writer:
             return "count(*)", True
         entities = [f"${each.name}" for each in scope if not each.is_path]
         return f"count({distinct}{one([*entities, self._plain_column(scope)])})", True
+
+    def _ordered(self, function: str, scope: list[Seen]) -> str:
+        """`first` or `last` of a value, often by a key that many rows share."""
+        values = [each for each in self.expressions.fields(scope) if is_orderable(each.type)]
+        value, key = self.generator.choice(values).text, self.generator.choice(values).text
+        return f"{function}({value} by {self.generator.choice([key, key, '1', f'{key} = {key}'])})"
 
     def _ranked(self, scope: list[Seen]) -> list[str] | None:
         made = [self.expressions.nearest(scope), self.expressions.bm25(scope)]

@@ -330,6 +330,20 @@ def test_nan_is_the_greatest_number_and_code_points_order_texts(odd: Graph) -> N
     assert highest[0][1:] == (0.0, "\U0001f600")
 
 
+def test_deviations_of_extreme_numbers_do_not_overflow(odd: Graph) -> None:
+    graph = odd.branches.create("extreme")
+    graph.write({"node:Thing": [{"id": "a", "name": "big", "x": 1e300}]})
+    graph.write({"node:Thing": [{"id": "b", "name": "big", "x": -1e300}]})
+
+    (spread, middle) = rows(graph, '$t: Thing { name: "big" }', "stddev($t.x), min($t.x)")[0]
+    assert math.isclose(spread, math.sqrt(2) * 1e300)
+    assert middle == -1e300
+    (spread, highest) = rows(odd, "$t: Thing", "stddev($t.x), percentile($t.x, 0.9)")[0]
+    assert math.isnan(spread)
+    assert math.isnan(highest)
+    assert rows(odd, "$t: Thing $t.x = 0", "first($t.id by $t.x)") == ["zero"]
+
+
 def test_the_type_counts_where_an_interface_has_its_name(odd: Graph) -> None:
     assert rows(odd, "$x: Same", "type($x), $x.code") == [("Same", "a")]
 

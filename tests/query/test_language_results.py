@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import omnigraph
-from omnigraph.errors import QueryFailedError
+from omnigraph.errors import InvalidInputError, QueryFailedError
 from omnigraph.graph import Graph
+from tests.query.answers import contained
 from tests.query.people_on_disk import people_on_disk, ran, rows
 from tests.stores import root_at
 
@@ -59,6 +60,82 @@ def test_results_are_grouped_ordered_and_cut(
     people: Graph, result: str, tail: str, expected: list[Any]
 ) -> None:
     assert rows(people, "$p: Person", result, tail) == expected
+
+
+@pytest.mark.parametrize(
+    ("result", "tail", "expected"),
+    [
+        ("$p.age, count(*) as n", "having n > 1", [(20, 2)]),
+        ("$p.age, count(*) as n", "having not (n > 1) order { n }", [(None, 1), (-5, 1), (30, 1)]),
+        ("$p.age, count(*) as n", "having $p.age > 0 and count(*) = 1", [(30, 1)]),
+        ("$p.age, count(*) as n", "having $p.age is null", [(None, 1)]),
+        ("$p.age as years, count(*)", "having years != 20 order { years }", [(-5, 1), (30, 1)]),
+        ("$p.age, collect($p.id) as ids", 'having "dan" in ids', [(20, ("bob", "dan"))]),
+        ("count(*) as n", "having n > 9", []),
+        ("count(*) as n", "having n = 5", [5]),
+        ("$p.admin, max($p.age) as m", "having m > $least order { m } limit $n", [(True, 30)]),
+    ],
+)
+def test_groups_stay_of_which_having_is_true(
+    people: Graph, result: str, tail: str, expected: list[Any]
+) -> None:
+    given: dict[str, Any] = {"parameters": "$least: I32, $n: I32", "least": 20, "n": 1}
+    given = given if "$least" in tail else {}
+
+    assert rows(people, "$p: Person", result, tail, **given) == expected
+
+
+def test_having_decides_about_the_only_group_of_no_rows(people: Graph) -> None:
+    nothing = "$p: Person $p.age > 99"
+
+    assert rows(people, nothing, "count(*) as n, max($p.age) as m", "having n = 0") == [(0, None)]
+    assert rows(people, nothing, "count(*) as n, max($p.age) as m", "having m > 0") == []
+    assert rows(people, nothing, "$p.age, count(*) as n", "having n = 0") == []
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"),
+    [
+        ("stddev($p.age)", [14.93039405]),
+        ("stddev($p.age * 0 + 1)", [0.0]),
+        ("percentile($p.age, 0), percentile($p.age, 1)", [(-5.0, 30.0)]),
+        ("percentile($p.age, 0.5), percentile($p.age, 0.9)", [(20.0, 27.0)]),
+        ("first($p.id by $p.age), last($p.id by $p.age)", [("eve", "ann")]),
+        ("first($p.id by 1), last($p.id by 1)", [("ann", "eve")]),
+        ("first($p.age by $p.id), last($p.age by $p.name)", [(30, -5)]),
+        ("first($p.born by $p.id)", [dt.date(2000, 1, 2)]),
+        ("first($p.id by $p.born), last($p.id by $p.status)", [("bob", "eve")]),
+    ],
+)
+def test_aggregates_of_numbers_and_of_an_order(
+    people: Graph, result: str, expected: list[Any]
+) -> None:
+    found = rows(people, "$p: Person", result)
+
+    assert contained(found, expected), found
+
+
+def test_the_fraction_of_a_percentile_can_be_a_parameter_from_0_to_1(people: Graph) -> None:
+    text = "match { $p: Person } return { percentile($p.age, $q) as value }"
+
+    assert [people.query(text, q=each).scalar() for each in (0, 0.5, 1)] == [-5.0, 20.0, 30.0]
+    for wrong in (-0.1, 2):
+        with pytest.raises(InvalidInputError, match=r"parameter \$q .*, expected 0 to 1"):
+            people.query(text, q=wrong)
+
+
+def test_aggregates_of_one_value_and_of_none(people: Graph) -> None:
+    result = "stddev($p.age), percentile($p.age, 0.5), first($p.id by $p.age), last($p.id by 1)"
+
+    assert rows(people, "$p: Person { age: 30 }", result) == [(None, 30.0, "ann", "ann")]
+    assert rows(people, "$p: Person $p.age > 99", result) == [(None, None, None, None)]
+
+
+def test_ties_of_first_and_last_are_broken_by_the_ids_of_all_variables(people: Graph) -> None:
+    pair = "$z: Person { age: 20 } $a: Person { age: 20 }"
+
+    assert rows(people, pair, "first($z.id by $a.age), last($z.id by $z.age)") == [("bob", "dan")]
+    assert rows(people, pair, "$z.id, first($a.id by 1)") == [("bob", "bob"), ("dan", "bob")]
 
 
 def test_what_is_cut_off_whole_is_not_computed(people: Graph) -> None:

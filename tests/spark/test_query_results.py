@@ -20,7 +20,9 @@ EVERYTHING = (
     "avg($p.age), min($p.age), max($p.name), sum($p.height), "
     "avg($p.height), sum($p.points), collect($p.age), collect(distinct $p.age), count($p.tags), "
     "count(distinct $p.tags), min($p.joined), max($p.born), min($p.admin), min($p.status), "
-    "count($p), count(distinct $p), collect($p.points)"
+    "count($p), count(distinct $p), collect($p.points), stddev($p.age), stddev($p.height), "
+    "percentile($p.age, 0.4), percentile($p.points, 1), first($p.name by $p.age), "
+    "last($p.age by $p.height), first($p.height by $p.admin), last($p.born by 1)"
 )
 RESULTS = [
     ("$p: Person", "$p", ""),
@@ -31,7 +33,14 @@ RESULTS = [
     ("$p: Person $p.age > 99", EVERYTHING, ""),
     ("$p: Person 1 = 2", EVERYTHING, ""),
     ("$p: Person $p.age > 99", "$p.age, count(*)", ""),
-    ("$p: Person", f"$p.age, {EVERYTHING}", "order { $p.age }"),
+    (
+        "$p: Person",
+        f"$p.age, {EVERYTHING}",
+        "having count(*) > 0 and not ($p.age = 30) order { $p.age }",
+    ),
+    ("$p: Person", "count(*) as n, max($p.age) as m", "having n > 9 or m is null"),
+    ("$p: Person $p.age > 99", "count(*) as n, max($p.age) as m", "having n > 9 or m is null"),
+    ("$x: Named $y: Named", "$x.name, first($y.id by $x.id) as f", 'having f starts_with "a"'),
     ("$p: Person", f"$p.status, $p.admin, {EVERYTHING}", ""),
     ("$c: Company optional { $c worksAt $p }", "$c, count($p) as n", "order { n desc }"),
     ("$x: Named optional { $x worksAt $c }", "$c, count(distinct $x) as n", "order { n desc }"),
@@ -57,7 +66,7 @@ DISTINCT = [
     ("$p: Person optional { $p worksAt $c }", "$c, $p.tags, $p.age", "order { $p.age } limit 3"),
     ("$p: Person", "$p.status, count(*)", ""),
 ]
-RESULTS_IN_GATE = [RESULTS[number] for number in (2, 4, 8, 12)]
+RESULTS_IN_GATE = [RESULTS[number] for number in (2, 4, 8, 15)]
 DISTINCT_IN_GATE = [DISTINCT[number] for number in (0, 2)]
 
 

@@ -227,6 +227,13 @@ FUNCTIONS_EXPLAINED: Final[Mapping[str, tuple[str, str]]] = {
         "collect(x) | collect(distinct x)",
         "An aggregate: the values as a list, ordered by value.",
     ),
+    "stddev": ("stddev(x) -> F64", "An aggregate: the standard deviation of a sample of numbers."),
+    "percentile": (
+        "percentile(x, fraction: F64) -> F64",
+        "An aggregate: the number at a fraction, 0 to 1, of the sorted ones; 0.5 is the median.",
+    ),
+    "first": ("first(x by y)", "An aggregate: the `x` of the row with the smallest `y`."),
+    "last": ("last(x by y)", "An aggregate: the `x` of the row with the greatest `y`."),
 }
 """The signature and the meaning of every function of the query language."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import fields, is_dataclass
 from functools import cached_property
 from typing import Final
 
@@ -229,11 +230,26 @@ def _alias_uses(declaration: ast.QueryDeclaration | None) -> dict[int, str]:
     aliases = aliases_of(declaration)
     uses = {name.span.offset: name.text for name in aliases.values()}
     if declaration is not None and isinstance(declaration.body, ast.ReadBody):
-        for ordering in declaration.body.orderings:
-            word = ordering.expression
-            if isinstance(word, ast.Word) and word.name.text in aliases:
-                uses[word.span.offset] = word.name.text
+        keys = [ordering.expression for ordering in declaration.body.orderings]
+        words = [key for key in keys if isinstance(key, ast.Word)]
+        words += _words_in(declaration.body.having)
+        uses |= {word.span.offset: word.name.text for word in words if word.name.text in aliases}
     return uses
+
+
+def _words_in(condition: ast.Expression | None) -> list[ast.Word]:
+    """The bare words of a condition; iterative, without recursion."""
+    words: list[ast.Word] = []
+    pending: list[object] = [condition]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.Word):
+            words.append(node)
+        elif isinstance(node, tuple):
+            pending += node
+        elif is_dataclass(node):
+            pending += [getattr(node, part.name) for part in fields(node)]
+    return words
 
 
 def _occurrences(query: RecoveredQuery, token: Lexeme) -> tuple[content.TextRange, ...]:

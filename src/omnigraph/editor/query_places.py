@@ -28,7 +28,7 @@ from omnigraph.query.types import EdgeOf, NodeOf, PathOf, show, show_with_null
 from omnigraph.schema.catalog import Catalog, EdgeType, EnumType, InterfaceType, NodeType
 from omnigraph.schema.show import property_facts, show_declaration
 
-_PARTS: Final = frozenset({"MATCH", "RETURN", "ORDER", "LIMIT", "OFFSET"})
+_PARTS: Final = frozenset({"MATCH", "RETURN", "HAVING", "ORDER", "LIMIT", "OFFSET"})
 _STATEMENTS: Final = frozenset({"INSERT", "UPSERT", "UPDATE", "DELETE"})
 _BODY_STARTS: Final = frozenset({"LBRACE", "MATCH", *_STATEMENTS})
 _STATEMENTS_OF_ROWS: Final = frozenset({"UPDATE", "DELETE"})
@@ -37,6 +37,7 @@ VARIABLES: Final = frozenset({"VARIABLE", "EDGE_VARIABLE"})
 _FAMILIES: Final[Mapping[str, frozenset[Family]]] = {
     "MATCH": frozenset({Family.VALUE, Family.CONDITION}),
     "RETURN": frozenset({Family.VALUE, Family.RANKING, Family.AGGREGATE}),
+    "HAVING": frozenset({Family.VALUE, Family.AGGREGATE}),
     "ORDER": frozenset({Family.VALUE, Family.RANKING, Family.AGGREGATE}),
     "LIMIT": frozenset(),
     "OFFSET": frozenset(),
@@ -181,7 +182,7 @@ class QueryPlace:
         own = self._own_type(_STATEMENTS_OF_ROWS)
         if own is not None:
             yield from _property_completions(own_properties(own), own)
-        if self._part() == "ORDER":
+        if self._part() in ("HAVING", "ORDER"):
             for name in aliases_of(self.declaration):
                 yield content.Completion(
                     text=name, kind=content.CompletionKind.VALUE, detail="column"

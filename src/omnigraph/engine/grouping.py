@@ -5,7 +5,8 @@ each text is read once per entity and not once per row.
 
 Invariants:
 - The groups, their values and their order are those of SQL. What NumPy would compute differently
-  (floats, sums beyond 53 bits, nulls in an order, lists) is left to SQL.
+  (floats, sums beyond 53 bits, nulls in an order, lists, other aggregates, conditions on groups) is
+  left to SQL.
 - Memory is asked for before it is allocated; without it SQL, which can spill, takes over.
 """
 
@@ -70,7 +71,7 @@ def group_rows(
     shape: Shape, frame: Frame, window: Window, *, values: Values
 ) -> list[pa.Array] | None:
     """The columns of the result of groups or distinct rows; None if SQL has to compute them."""
-    if shape.order is None and window.limit is not None:
+    if shape.having is not None or (shape.order is None and window.limit is not None):
         return None
     try:
         return _Grouping(shape.projections, frame, values).result(shape.order, window)

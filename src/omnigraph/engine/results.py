@@ -488,7 +488,9 @@ class Results:
         if columns is not None and len(columns[0]):
             yield self._typed(columns)
         elif not gathered and not self._shape.keys:
-            yield self._of_nothing()
+            alone = self._of_nothing()
+            if alone.num_rows:
+                yield alone
         elif columns is None and gathered:
             others = itertools.chain(gathered[1:], frames)
             yield from self._group_with_sql(sql(), gathered[0], others)
@@ -509,7 +511,7 @@ class Results:
         ordered = ""
         if self._shape.order is not None:
             ordered = f" ORDER BY {', '.join(self._column_keys())}"
-        statement = f"SELECT * FROM ({text}){ordered}{self._limit_sql()}"  # noqa: S608
+        statement = f"SELECT * FROM ({text}){self._having_sql()}{ordered}{self._limit_sql()}"  # noqa: S608
         for batch in self._answer(statement, first, others):
             columns = [
                 self._key_of(at, projection, batch)
@@ -518,6 +520,23 @@ class Results:
                 for at, projection in enumerate(self._shape.projections)
             ]
             yield self._typed(columns)
+
+    def _having_sql(self) -> str:
+        """The condition on groups, whose columns are called as in `_group_sql`."""
+        if self._shape.having is None:
+            return ""
+        places = {
+            projection.column.name: at for at, projection in enumerate(self._shape.projections)
+        }
+
+        def column(leaf: ex.Expression) -> str:
+            assert isinstance(leaf, ex.PropertyOf)
+            return f"v{places[leaf.name]}"
+
+        condition = sql_of(
+            self._shape.having, column=column, parameters=self._patterns.run.parameters
+        )
+        return f" WHERE {condition}"
 
     def _key_of(self, at: int, projection: TypedProjection, batch: pa.RecordBatch) -> pa.Array:
         assert isinstance(projection.expression, ex.Entity)
@@ -565,7 +584,7 @@ class Results:
         """The result if it consists of counts only, computed without SQL."""
         expressions = [projection.expression for projection in self._simple_shape.projections]
         counters = counters_of(expressions, self._known)
-        if counters is None:
+        if counters is None or self._shape.having is not None:
             return None
         for frame in self._frames():
             for counter in counters:
@@ -616,7 +635,16 @@ class Results:
             assert isinstance(projection.expression, ex.Aggregate)
             none = {ex.AggregateFunction.COUNT: 0, ex.AggregateFunction.COLLECT: []}
             values.append(pa.array([none.get(projection.expression.function)], field.type))
-        return self._limit(pa.RecordBatch.from_arrays(values, schema=self.schema))
+        alone = pa.RecordBatch.from_arrays(values, schema=self.schema)
+        return self._limit(alone) if self._stays(alone) else alone.slice(0, 0)
+
+    def _stays(self, group: pa.RecordBatch) -> bool:
+        """Whether `having` is true of the only group."""
+        if self._shape.having is None:
+            return True
+        table = pa.table({f"v{at}": column for at, column in enumerate(group.columns)})
+        statement = f"SELECT * FROM {_INPUT}{self._having_sql()}"  # noqa: S608
+        return any(batch.num_rows for batch in self._statements.batches(statement, table))
 
     def _sql(self, expression: ex.Expression) -> str:
         return sql_of(

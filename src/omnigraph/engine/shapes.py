@@ -35,6 +35,7 @@ class Shape:
     order: Order | None
     limit: Expression | None
     offset: Expression | None
+    having: Expression | None = None
 
     @property
     def keys(self) -> tuple[TypedProjection, ...]:
@@ -68,14 +69,24 @@ class Shape:
             case ShapeKind.GROUPS:
                 return not any(
                     isinstance(projection.expression, AggregateExpression)
-                    and projection.expression.function is AggregateFunction.COLLECT
+                    and projection.expression.function in _OF_EVERY_ROW
                     and not projection.expression.distinct
                     for projection in self.projections
                 )
 
 
+_OF_EVERY_ROW: Final = frozenset(
+    {AggregateFunction.COLLECT, AggregateFunction.DEVIATION, AggregateFunction.PERCENTILE}
+)
+"""Aggregates that see each of several equal rows."""
 _UNWEIGHED: Final = frozenset(
-    {AggregateFunction.MINIMUM, AggregateFunction.MAXIMUM, AggregateFunction.COLLECT}
+    {
+        AggregateFunction.MINIMUM,
+        AggregateFunction.MAXIMUM,
+        AggregateFunction.COLLECT,
+        AggregateFunction.FIRST,
+        AggregateFunction.LAST,
+    }
 )
 
 
@@ -88,6 +99,7 @@ def shape_of(plan: Plan) -> Shape:
     limit: Expression | None = None
     offset: Expression | None = None
     order: Order | None = None
+    having: Expression | None = None
     if isinstance(plan, Limit):
         limit, offset = plan.limit, plan.offset
         plan = plan.input
@@ -96,6 +108,7 @@ def shape_of(plan: Plan) -> Shape:
         plan = plan.input
     if isinstance(plan, Aggregate):
         kind, projections, pattern = ShapeKind.GROUPS, plan.projections, plan.input
+        having = plan.having
     elif isinstance(plan, Distinct):
         assert isinstance(plan.input, Project)
         kind, projections, pattern = ShapeKind.DISTINCT, plan.input.projections, plan.input.input
@@ -112,6 +125,7 @@ def shape_of(plan: Plan) -> Shape:
         order=order,
         limit=limit,
         offset=offset,
+        having=having,
     )
 
 

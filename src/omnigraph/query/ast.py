@@ -114,13 +114,14 @@ class Word:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """`function(argument, ...)`; `star` is `count(*)`."""
+    """`function(argument, ...)`; `star` is `count(*)`, `by` the order of `first(x by y)`."""
 
     function: Name
     arguments: tuple[Expression, ...]
     distinct: bool
     star: bool
     span: Span
+    by: Expression | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -365,6 +366,7 @@ class ReadBody:
     orderings: tuple[Ordering, ...]
     limit: Expression | None
     offset: Expression | None
+    having: Expression | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

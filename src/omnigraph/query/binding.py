@@ -289,7 +289,7 @@ def _date(scalar: ct.Scalar, value: object) -> dt.date | dt.datetime:
 
 @remember_derived(most=_QUERIES_KNOWN)
 def _bounds_of(query: tq.TypedQuery) -> Mapping[str, tuple[int, int | None]]:
-    """Parameters with a lower bound: `limit`, `offset`, edits, k of `rrf`."""
+    """Parameters with a lower bound: `limit`, `offset`, edits, k of `rrf`, a percentile."""
     bounds: dict[str, tuple[int, int | None]] = {}
     if isinstance(query.body, tq.TypedRead):
         for count in (query.body.limit, query.body.offset):
@@ -299,6 +299,8 @@ def _bounds_of(query: tq.TypedQuery) -> Mapping[str, tuple[int, int | None]]:
         for part in ex.walk(expression):
             if isinstance(part, ex.Fusion) and isinstance(part.k, ex.Parameter):
                 bounds[part.k.name] = (1, None)
+            elif isinstance(part, ex.Aggregate) and isinstance(part.fraction, ex.Parameter):
+                bounds[part.fraction.name] = (0, 1)
             elif isinstance(part, ex.TextSearch) and isinstance(part.edits, ex.Parameter):
                 bounds[part.edits.name] = (0, 2)
     return bounds
@@ -307,7 +309,7 @@ def _bounds_of(query: tq.TypedQuery) -> Mapping[str, tuple[int, int | None]]:
 def _check_counts(query: tq.TypedQuery, values: Mapping[str, BoundValue]) -> None:
     for name, (low, high) in _bounds_of(query).items():
         value = values[name]
-        assert isinstance(value, int)
+        assert isinstance(value, int | float)
         if value < low or (high is not None and value > high):
             wanted = f"at least {low}" if high is None else f"{low} to {high}"
             raise InvalidInputError(
@@ -345,7 +347,7 @@ def _check_known_arguments(query: tq.TypedQuery, values: Mapping[str, BoundValue
         problem = refuse_known(accepts, value) if isinstance(value, str) else None
         if problem is not None:
             raise InvalidInputError(
-                f"parameter ${name} of query {query.name} is not valid: {problem}",
+                f"parameter ${name} of {query.title} is not valid: {problem}",
                 next_step=f"Give it {accepts.value.partition(',')[0]}.",
             )
 
@@ -359,7 +361,7 @@ def _expressions(body: tq.TypedRead | tq.TypedWrite) -> list[ex.Expression]:
         ]
     expressions = [projection.expression for projection in body.projections]
     expressions += [key.expression for key in body.order]
-    expressions += [] if body.ranking is None else [body.ranking]
+    expressions += [part for part in (body.ranking, body.having) if part is not None]
     pending: list[tq.Block] = [*body.blocks]
     while pending:
         block = pending.pop()

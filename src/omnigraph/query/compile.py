@@ -24,6 +24,7 @@ from omnigraph.query.checks.literals import number_constant, string_constant
 from omnigraph.query.checks.pattern import SubPatternChecks, check_block
 from omnigraph.query.checks.results import (
     check_count,
+    check_having,
     check_order,
     check_projections,
     expand_projections,
@@ -241,6 +242,7 @@ def _check_read(body: ast.ReadBody, scope: Scope) -> tq.TypedRead | None:
     result_scope = replace(checked.scope, sub_patterns=sub_patterns)
     body = expand_projections(body, result_scope)
     projections, grouped = check_projections(body, result_scope)
+    having = check_having(body, projections, result_scope, grouped=grouped)
     order = check_order(body, projections, result_scope, grouped=grouped)
     limit = check_count(body.limit, "limit", scope)
     offset = check_count(body.offset, "offset", scope)
@@ -254,6 +256,7 @@ def _check_read(body: ast.ReadBody, scope: Scope) -> tq.TypedRead | None:
         limit=limit,
         offset=offset,
         sub_patterns=sub_patterns.checked,
+        having=having,
     )
 
 

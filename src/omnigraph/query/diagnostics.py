@@ -70,6 +70,8 @@ class Rule(enum.StrEnum):
 
     DUPLICATE_COLUMN = "duplicate-column"
     COLUMN_NAME = "column-name"
+    HAVING_GROUPS = "having-groups"
+    HAVING_COLUMN = "having-column"
     ORDER_KEY = "order-key"
     RANK_FIRST = "rank-first"
     RANK_DIRECTION = "rank-direction"

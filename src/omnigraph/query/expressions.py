@@ -22,6 +22,8 @@ Value: TypeAlias = str | int | float | bool | dt.date | dt.datetime | tuple["Val
 
 ROW: Final = "row"
 """The variable of the row of a mutation; only its own properties are readable."""
+RESULT: Final = "result."
+"""The variable of the row of a result, whose properties are its columns; no text can name it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -324,17 +326,27 @@ class AggregateFunction(enum.StrEnum):
     MINIMUM = "min"
     MAXIMUM = "max"
     COLLECT = "collect"
+    DEVIATION = "stddev"
+    PERCENTILE = "percentile"
+    FIRST = "first"
+    LAST = "last"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregate:
-    """A value of a whole group; without an argument it counts rows."""
+    """A value of a whole group; without an argument it counts rows.
+
+    `by` is the order of `first` and `last`: the key, then what breaks ties. `fraction` is the
+    second argument of `percentile`, known before the run.
+    """
 
     function: AggregateFunction
     argument: Expression | None
     distinct: bool
     type: ExpressionType
     nullable: bool
+    by: tuple[Expression, ...] = ()
+    fraction: Expression | None = None
 
 
 Ranking: TypeAlias = Distance | TextScore | Fusion
@@ -401,7 +413,8 @@ def operands(expression: Expression) -> tuple[Expression, ...]:  # noqa: C901, P
         case Fusion():
             return expression.first, expression.second, expression.k
         case Aggregate():
-            return () if expression.argument is None else (expression.argument,)
+            arguments = (expression.argument, *expression.by, expression.fraction)
+            return tuple(argument for argument in arguments if argument is not None)
         case _:
             assert_never(expression)
 

@@ -25,7 +25,7 @@ from omnigraph.query.parser import lexemes, parse_queries
 WIDTH_MAX: Final = 100
 _INDENT: Final = "    "
 _COMMENT: Final = re.compile(r"//[^\n]*|/\*[\s\S]*?\*/")
-_PARTS: Final = frozenset({"MATCH", "RETURN", "ORDER", "LIMIT", "OFFSET"})
+_PARTS: Final = frozenset({"MATCH", "RETURN", "HAVING", "ORDER", "LIMIT", "OFFSET"})
 _OPENING: Final = frozenset({"LBRACE", "LPAR", "LSQB"})
 _CLOSING: Final = frozenset({"RBRACE", "RPAR", "RSQB"})
 _TIGHT_BEFORE: Final = frozenset(

@@ -144,6 +144,9 @@ class _Expressions(Transformer[Token, Any]):
     def branch(self, items: list[Any]) -> ast.CaseBranch:
         return ast.CaseBranch(condition=items[1], value=items[3], span=_between(items[0], items[3]))
 
+    def call_by(self, items: list[Any]) -> ast.Call:
+        return _call(items, arguments=(items[2],), by=items[4])
+
     def arguments(self, items: list[Any]) -> tuple[ast.Expression, ...]:
         return tuple(items)
 
@@ -180,6 +183,7 @@ def _call(
     arguments: tuple[ast.Expression, ...] = (),
     star: bool = False,
     distinct: bool = False,
+    by: ast.Expression | None = None,
 ) -> ast.Call:
     return ast.Call(
         function=_name(items[0]),
@@ -187,6 +191,7 @@ def _call(
         distinct=distinct,
         star=star,
         span=_between(items[0], items[-1]),
+        by=by,
     )
 
 
@@ -253,7 +258,11 @@ class TreeBuilder(_Expressions):
             orderings=tails.get("order", ()),
             limit=tails.get("limit"),
             offset=tails.get("offset"),
+            having=tails.get("having"),
         )
+
+    def having(self, items: list[Any]) -> tuple[str, ast.Expression]:
+        return "having", items[1]
 
     def order(self, items: list[Any]) -> tuple[str, tuple[ast.Ordering, ...]]:
         return "order", tuple(item for item in items if isinstance(item, ast.Ordering))

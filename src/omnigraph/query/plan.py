@@ -189,12 +189,14 @@ class Project:
 class Aggregate:
     """One row per group; without keys one row, also when there is no input.
 
-    A whole entity as a key groups by its type and id. Nulls are one group.
+    A whole entity as a key groups by its type and id. Nulls are one group. `having` is about the
+    columns, and only rows stay of which it is true.
     """
 
     input: Plan
     projections: tuple[tq.TypedProjection, ...]
     keys: tuple[str, ...]
+    having: Expression | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

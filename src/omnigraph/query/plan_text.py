@@ -83,7 +83,8 @@ def _node(plan: lp.Plan) -> str:  # noqa: C901, PLR0911, PLR0912 - one case per 
             return f"project {_projections(plan.projections)}"
         case lp.Aggregate():
             keys = f" by {', '.join(plan.keys)}" if plan.keys else ""
-            return f"aggregate {_projections(plan.projections)}{keys}"
+            having = "" if plan.having is None else f" having {text_of(plan.having)}"
+            return f"aggregate {_projections(plan.projections)}{keys}{having}"
         case lp.Distinct():
             return "distinct"
         case lp.Order():
@@ -211,7 +212,8 @@ def text_of(node: ex.Expression) -> str:  # noqa: C901, PLR0911, PLR0912 - one c
         case ex.Now():
             return "now()"
         case ex.PropertyOf():
-            return node.name if node.variable == ex.ROW else f"${node.variable}.{node.name}"
+            is_own = node.variable in (ex.ROW, ex.RESULT)
+            return node.name if is_own else f"${node.variable}.{node.name}"
         case ex.TypeName():
             return f"type(${node.variable})"
         case ex.Entity():
@@ -253,7 +255,10 @@ def text_of(node: ex.Expression) -> str:  # noqa: C901, PLR0911, PLR0912 - one c
             return f"rrf({text_of(node.first)}, {text_of(node.second)}, {text_of(node.k)})"
         case ex.Aggregate():
             argument = "*" if node.argument is None else text_of(node.argument)
-            return f"{node.function.value}({'distinct ' if node.distinct else ''}{argument})"
+            by = f" by {text_of(node.by[0])}" if node.by else ""
+            fraction = "" if node.fraction is None else f", {text_of(node.fraction)}"
+            distinct = "distinct " if node.distinct else ""
+            return f"{node.function.value}({distinct}{argument}{by}{fraction})"
         case _:
             assert_never(node)
 

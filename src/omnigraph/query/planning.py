@@ -413,6 +413,7 @@ def _fold_body(body: tq.TypedRead) -> tq.TypedRead:
         block=fold_block(body.block),
         projections=tuple(map(fold_projection, body.projections)),
         order=tuple(replace(key, expression=fold(key.expression)) for key in body.order),
+        having=None if body.having is None else next(iter(_fold((body.having,))), None),
         sub_patterns=_fold_sub_patterns(body.sub_patterns),
     )
 
@@ -429,7 +430,7 @@ def _result(body: tq.TypedRead, pattern: Plan) -> Plan:
             for projection in body.projections
             if not isinstance(projection.expression, ex.Aggregate)
         )
-        plan = Aggregate(input=plan, projections=body.projections, keys=keys)
+        plan = Aggregate(input=plan, projections=body.projections, keys=keys, having=body.having)
         plan = _order(plan, body, ties=keys) if ordered else plan
     elif body.distinct:
         plan = Distinct(input=Project(input=plan, projections=body.projections))

@@ -49,6 +49,8 @@ def _has_no_rows(plan: lp.Plan) -> bool:
     if isinstance(plan, lp.Project):
         return isinstance(plan.input, lp.Empty)
     if isinstance(plan, lp.Aggregate):
+        if _is_contradiction(plan.having):
+            return True
         return bool(plan.keys) and isinstance(plan.input, lp.Empty)
     return isinstance(plan, lp.Empty)
 

@@ -233,8 +233,11 @@ def expressions_of(plan: lp.Plan) -> tuple[ex.Expression, ...]:
             expressions += [plan.predicate, plan.edge_predicate]
         case lp.Rank():
             expressions.append(plan.by)
-        case lp.Project() | lp.Aggregate():
+        case lp.Project():
             expressions += [projection.expression for projection in plan.projections]
+        case lp.Aggregate():
+            expressions += [projection.expression for projection in plan.projections]
+            expressions.append(plan.having)
         case lp.Order():
             expressions += [plan.ranking, *(key.expression for key in plan.keys)]
         case (

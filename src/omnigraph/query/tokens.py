@@ -22,7 +22,8 @@ from omnigraph.query.diagnostics import Rule, error
 
 KEYWORDS: Final = frozenset(
     {
-        *("query", "match", "return", "distinct", "order", "limit", "offset", "optional"),
+        *("query", "match", "return", "distinct", "having", "by", "order", "limit", "offset"),
+        "optional",
         *("not", "and", "or", "in", "is", "null", "true", "false"),
         *("contains", "starts_with", "ends_with", "as", "asc", "desc"),
         *("insert", "upsert", "update", "delete", "set", "where"),
@@ -58,6 +59,7 @@ _BEFORE_AN_OPERAND: Final = frozenset(
 _CONTINUES_A_CLAUSE: Final = frozenset(
     {*_COMPARISONS, "COLON", "DOT", "PLUS", "MINUS", "STAR", "SLASH", "PERCENT"}
 )
+_BEFORE_A_VALUE: Final = frozenset({"LPAR", "COMMA"})
 _NAME: Final = "NAME"
 _VARIABLE: Final = "VARIABLE"
 
@@ -76,6 +78,7 @@ def sort_words(tokens: Sequence[Token]) -> list[Token]:
     """Every token with the kind its neighbours give it."""
     # Parameters in front of a body without a name.
     parameters = _declared(tokens, 1) if _kind(tokens, 0) == "LPAR" else frozenset[str]()
+    is_tail = False
     kinds = [str(token.type) for token in tokens]
     of_cases = _sort_cases(tokens)
     for index, token in enumerate(tokens):
@@ -84,8 +87,13 @@ def sort_words(tokens: Sequence[Token]) -> list[Token]:
         if kinds[index] != _NAME:
             continue
         if token.value == "query" and _kind(tokens, index + 2) == "LPAR":
-            parameters = _declared(tokens, index + 3)
-        _sort_word(tokens, index, kinds, parameters)
+            parameters, is_tail = _declared(tokens, index + 3), False
+        if is_tail:
+            # Behind `having` are no edges: `having n > $least limit $most`.
+            _sort_keyword(tokens, index, kinds)
+        else:
+            _sort_word(tokens, index, kinds, parameters)
+            is_tail = kinds[index] == "HAVING"
     return [
         token if token.type == kind else token.update(type=kind)
         for token, kind in zip(tokens, kinds, strict=True)
@@ -147,9 +155,14 @@ def _sort_word(
         _name_edges(kinds, index, last)
     elif _is_any_type(tokens, index):
         kinds[index] = "ANY_TYPE"
-    elif (
-        tokens[index].value in KEYWORDS - _OF_CASES and not _is_plain_name(tokens, index)
-    ) or _opens_sub_pattern(tokens, index):
+    else:
+        _sort_keyword(tokens, index, kinds)
+
+
+def _sort_keyword(tokens: Sequence[Token], index: int, kinds: list[str]) -> None:
+    keywords = KEYWORDS - _OF_CASES
+    is_keyword = tokens[index].value in keywords and not _is_plain_name(tokens, index)
+    if is_keyword or _opens_sub_pattern(tokens, index):
         kinds[index] = tokens[index].value.upper()
 
 
@@ -236,7 +249,9 @@ def _stands_between_ends(tokens: Sequence[Token], index: int, parameters: frozen
     word, left = tokens[index].value, _value(tokens, index - 1)
     if _kind(tokens, index - 1) != _VARIABLE or word in _NEVER_EDGES:
         return False
-    if _value(tokens, index - 2) == "limit" or (word in _OPERATOR_WORDS and left in parameters):
+    is_order = word == "by" and _kind(tokens, index - 2) in _BEFORE_A_VALUE  # `first($x by $y)`
+    is_operator = word in _OPERATOR_WORDS and left in parameters
+    if _value(tokens, index - 2) == "limit" or is_order or is_operator:
         return False
     if word in _STATEMENTS and (
         _value(tokens, index - 2) == "delete" or _kind(tokens, index - 2) == "COMMA"
@@ -323,12 +338,12 @@ _OTHER_LANGUAGES: Final = {
     "'": 'strings are written in double quotes: `"text"`',
     "->": "the direction of an edge follows from the types of its ends: `$a knows $b`",
     "<-": "the direction of an edge follows from the types of its ends: `$a knows $b`",
-    "having": "there is no `having`; filter groups in your program",
     "skip": "rows are skipped by `offset`",
     "select": "columns are listed in `return { ... }`",
     "create": "rows are created by `insert`",
     "merge": "rows are created or replaced by `upsert`",
-    "by": "write `order { ... }`",
+    "by": "write `order { ... }`; columns that are no aggregates are the keys of groups",
+    "group": "columns that are no aggregates are the keys of groups",
 }
 
 

@@ -171,8 +171,8 @@ class TypedRead:
     """The meaning of `match ... return ...`.
 
     With `ranking`, only rows that have a rank stay, best first, in front of every key of `order`.
-    `grouped` means that projections without an aggregate are the keys of groups. Projections and
-    keys of the order can read the matches of `sub_patterns`.
+    `grouped` means that projections without an aggregate are the keys of groups; those of which
+    `having` is true stay. Projections and keys of the order can read the matches of `sub_patterns`.
     """
 
     block: Block
@@ -184,6 +184,7 @@ class TypedRead:
     limit: Expression | None
     offset: Expression | None
     sub_patterns: tuple[TypedSubPattern, ...] = ()
+    having: Expression | None = None
 
     @property
     def blocks(self) -> tuple[Block, ...]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias, assert_never
 
 from omnigraph.engine.expressions.function_sql import (
@@ -30,7 +30,7 @@ from omnigraph.engine.expressions.kernels import KERNELS
 from omnigraph.query import expressions as ex
 from omnigraph.query import types as qt
 from omnigraph.query.ast import BinaryOperator
-from omnigraph.query.binding import BoundParameters, BoundValue
+from omnigraph.query.binding import BoundParameters, BoundValue, known_value
 from omnigraph.query.functions import ScalarFunction
 from omnigraph.query.text_patterns import like_regex
 from omnigraph.schema import catalog as ct
@@ -436,7 +436,7 @@ def _common(left: ct.Scalar | None, right: ct.Scalar | None) -> str | None:
 # Aggregates
 
 
-def aggregate_sql(  # noqa: PLR0911 - one per function
+def aggregate_sql(  # noqa: C901, PLR0911, PLR0912 - one per function
     aggregate: ex.Aggregate,
     *,
     column: ColumnText,
@@ -446,7 +446,8 @@ def aggregate_sql(  # noqa: PLR0911 - one per function
 ) -> str:
     """The text of a value of a group, in its declared type.
 
-    `weight` is a column that says how many rows each row represents; `collect` cannot have one.
+    `weight` is a column that says how many rows each row represents; aggregates that see every row
+    cannot have one.
     """
     argument = aggregate.argument
     if argument is None:
@@ -470,8 +471,68 @@ def aggregate_sql(  # noqa: PLR0911 - one per function
             word = "DISTINCT " if aggregate.distinct else ""
             listed = f"list({word}{text} ORDER BY {text}) FILTER (WHERE {text} IS NOT NULL)"
             return f"CAST(coalesce({listed}, []) AS {sql_type(aggregate.type)})"
+        case ex.AggregateFunction.DEVIATION:
+            assert weight is None, "a deviation sees every row"
+            return _deviation(text)
+        case ex.AggregateFunction.PERCENTILE:
+            assert weight is None, "a percentile sees every row"
+            assert aggregate.fraction is not None
+            return _percentile(text, known_value(aggregate.fraction, parameters))
+        case ex.AggregateFunction.FIRST | ex.AggregateFunction.LAST:
+            keys = [sql_of(key, column=column, parameters=parameters) for key in aggregate.by]
+            return _choose_row(aggregate, text, keys)
         case _:
             assert_never(aggregate.function)
+
+
+_SQUARE_FITS: Final = "CAST('1e150' AS DOUBLE)"
+"""Below it squares and sums of them are finite."""
+_SCALED_DOWN: Final = f"CAST('{2.0**-560!r}' AS DOUBLE)"
+
+
+def _deviation(text: str) -> str:
+    """The standard deviation of a sample; NaN if a value is not finite."""
+    double = f"CAST({text} AS DOUBLE)"
+    plain = f"stddev_samp({double}) FILTER (WHERE abs({double}) < {_SQUARE_FITS})"
+    scaled = f"stddev_samp({double} * {_SCALED_DOWN}) FILTER (WHERE isfinite({double}))"
+    return (
+        f"CASE WHEN count({text}) < 2 THEN CAST(NULL AS DOUBLE)"
+        f" WHEN count(*) FILTER (WHERE NOT isfinite({double})) > 0 THEN CAST('nan' AS DOUBLE)"
+        f" WHEN count(*) FILTER (WHERE abs({double}) >= {_SQUARE_FITS}) = 0 THEN {plain}"
+        f" ELSE {scaled} / {_SCALED_DOWN} END"
+    )
+
+
+def _percentile(text: str, fraction: BoundValue) -> str:
+    """The value at a fraction of the sorted ones, between two of them in proportion."""
+    assert isinstance(fraction, int | float)
+    double = f"CAST({text} AS DOUBLE)"
+    listed = f"(list({double} ORDER BY {double}) FILTER (WHERE {text} IS NOT NULL))"
+    place = f"(CAST(count({text}) - 1 AS DOUBLE) * {scalar_literal(fraction, ct.Scalar.F64)})"
+    lower = f"{listed}[CAST(floor({place}) AS BIGINT) + 1]"
+    upper = f"{listed}[CAST(ceil({place}) AS BIGINT) + 1]"
+    share = f"({place} - floor({place}))"
+    one = "CAST('1' AS DOUBLE)"
+    return (
+        f"CASE WHEN count({text}) = 0 THEN CAST(NULL AS DOUBLE)"
+        f" WHEN {lower} = {upper} THEN {lower}"
+        f" ELSE {lower} * ({one} - {share}) + {upper} * {share} END"
+    )
+
+
+def _choose_row(aggregate: ex.Aggregate, text: str, keys: Sequence[str]) -> str:
+    """The value of the first or last row that has a value and a key."""
+    function = "arg_min" if aggregate.function is ex.AggregateFunction.FIRST else "arg_max"
+    key, *ties = keys
+    first = key
+    if qt.is_float(aggregate.by[0].type):
+        # Both zeros are equal, and a row compares them by their bits.
+        zero = f"CAST('0' AS {sql_type(aggregate.by[0].type)})"
+        first = f"CASE WHEN {key} = {zero} THEN {zero} ELSE {key} END"
+    others = [f"({tie} IS NOT NULL), coalesce({tie}, '')" for tie in ties]
+    present = f"{text} IS NOT NULL AND {key} IS NOT NULL"
+    row = ", ".join([first, *others])
+    return f"{function}({text}, row({row})) FILTER (WHERE {present})"
 
 
 def _entities(

@@ -50,7 +50,7 @@ from omnigraph.query.binding import BoundParameters, known_value
 from omnigraph.query.columns import TYPE_FIELD
 from omnigraph.query.rewrites import inputs_of
 from omnigraph.query.typed import TypedProjection
-from omnigraph.query.types import INTEGER_LIMITS, EdgeOf, NodeOf, is_integer, scalar_of
+from omnigraph.query.types import INTEGER_LIMITS, EdgeOf, NodeOf, is_float, is_integer, scalar_of
 from omnigraph.runner.session import without_noise
 from omnigraph.schema.catalog import Catalog, Scalar
 
@@ -152,7 +152,7 @@ class Grouped:
     value: Column
 
 
-def grouped(
+def grouped(  # noqa: C901, PLR0911, PLR0912 - one per function
     aggregate_expression: ex.Aggregate,
     rows: spark_rows.Rows,
     expressions: Expressions,
@@ -187,6 +187,15 @@ def grouped(
             of_group = sql.min(column)
         case ex.AggregateFunction.MAXIMUM:
             of_group = sql.max(column)
+        case ex.AggregateFunction.DEVIATION:
+            return _deviation(values, names)
+        case ex.AggregateFunction.PERCENTILE:
+            assert aggregate_expression.fraction is not None
+            fraction = known_value(aggregate_expression.fraction, expressions.parameters)
+            return _percentile(values, fraction, names)
+        case ex.AggregateFunction.FIRST | ex.AggregateFunction.LAST:
+            keys = [expressions.column(key, rows) for key in aggregate_expression.by]
+            return _choose_row(aggregate_expression, values, keys, names)
         case _:
             assert_never(aggregate_expression.function)
     return Grouped(
@@ -210,6 +219,78 @@ def _count(values: Column, rows: spark_rows.Rows, names: spark_rows.Names) -> Gr
         of_row=(sql.when(values.isNotNull(), sql.col(rows.weight)).alias(argument),),
         of_group=(sql.try_sum(argument).alias(total), sql.count(argument).alias(count)),
         value=sql.coalesce(_exact_sum(total, count), sql.lit(0).cast("bigint")),
+    )
+
+
+_SQUARE_FITS: Final = 1e150
+"""Below it squares and sums of them are finite."""
+_SCALED_DOWN: Final = 2.0**-560
+
+
+def _deviation(values: Column, names: spark_rows.Names) -> Grouped:
+    """The standard deviation of a sample; NaN if a value is not finite."""
+    argument, count, odd, large = (names.fresh() for _ in range(4))
+    plain, scaled = names.fresh(), names.fresh()
+    number = sql.col(argument)
+    is_odd = sql.isnan(number) | (sql.abs(number) == sql.lit(float("inf")))
+    is_large = sql.abs(number) >= _SQUARE_FITS
+    value = (
+        sql.when(sql.col(count) < 2, sql.lit(None).cast(DOUBLE))
+        .when(sql.col(odd) > 0, sql.lit(float("nan")))
+        .when(sql.col(large) == 0, sql.col(plain))
+        .otherwise(sql.col(scaled) / sql.lit(_SCALED_DOWN))
+    )
+    return Grouped(
+        of_row=(values.cast(DOUBLE).alias(argument),),
+        of_group=(
+            sql.count(number).alias(count),
+            sql.count(sql.when(is_odd, 1)).alias(odd),
+            sql.count(sql.when(is_large, 1)).alias(large),
+            sql.stddev_samp(sql.when(~is_large, number)).alias(plain),
+            sql.stddev_samp(sql.when(~is_odd, number * _SCALED_DOWN)).alias(scaled),
+        ),
+        value=value,
+    )
+
+
+def _percentile(values: Column, fraction: object, names: spark_rows.Names) -> Grouped:
+    """The value at a fraction of the sorted ones, between two of them in proportion."""
+    assert isinstance(fraction, int | float)
+    argument, listed = names.fresh(), names.fresh()
+    numbers = sql.col(listed)
+    place = (sql.size(numbers) - 1).cast(DOUBLE) * sql.lit(float(fraction))
+    lower = sql.get(numbers, sql.floor(place).cast("int"))
+    upper = sql.get(numbers, sql.ceil(place).cast("int"))
+    share = place - sql.floor(place).cast(DOUBLE)
+    between = lower * (sql.lit(1.0) - share) + upper * share
+    return Grouped(
+        of_row=(values.cast(DOUBLE).alias(argument),),
+        of_group=(sql.sort_array(sql.collect_list(sql.col(argument))).alias(listed),),
+        value=sql.when(sql.size(numbers) > 0, sql.when(lower == upper, lower).otherwise(between)),
+    )
+
+
+def _choose_row(
+    aggregate_expression: ex.Aggregate,
+    values: Column,
+    keys: Sequence[Column],
+    names: spark_rows.Names,
+) -> Grouped:
+    """The value of the first or last row that has a value and a key."""
+    argument, order, result = names.fresh(), names.fresh(), names.fresh()
+    key, *ties = keys
+    first = key
+    if is_float(aggregate_expression.by[0].type):
+        # Both zeros are equal.
+        first = sql.when(key == 0, sql.lit(0).cast(DOUBLE)).otherwise(key.cast(DOUBLE))
+    columns = [column.alias(f"k{at}") for at, column in enumerate((first, *ties))]
+    present = values.isNotNull() & key.isNotNull()
+    is_first = aggregate_expression.function is ex.AggregateFunction.FIRST
+    choose = sql.min_by if is_first else sql.max_by
+    return Grouped(
+        of_row=(values.alias(argument), sql.when(present, sql.struct(*columns)).alias(order)),
+        of_group=(choose(sql.col(argument), sql.col(order)).alias(result),),
+        value=sql.col(result),
     )
 
 
@@ -365,6 +446,10 @@ def aggregated(
     values |= {name: sql.col(column) for name, column in once.columns.items()}
     columns = {projection.column.name: run.names.fresh() for projection in plan.projections}
     frame = once.frame.select(*(values[name].alias(new) for name, new in columns.items()))
+    if plan.having is not None:
+        row = spark_rows.HeldEntity(types=(), id_column="", type_column=None, properties=columns)
+        groups = spark_rows.Rows(frame=frame, held={ex.RESULT: row})
+        frame = frame.where(expressions.column(plan.having, groups))
     return Result(frame=frame, columns=columns, projections=plan.projections)
 
 

@@ -44,7 +44,7 @@ from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph.query import expressions as ex
 from omnigraph.query import types as qt
 from omnigraph.query.ast import BinaryOperator, SubPatternKind
-from omnigraph.query.binding import known_value
+from omnigraph.query.binding import BoundParameters, known_value
 from omnigraph.query.columns import PROPERTIES_FIELD, TYPE_FIELD, struct_properties
 from omnigraph.runner.session import without_noise
 from omnigraph.runner.spark_versions import arrow_column, try_long, try_remainder
@@ -315,6 +315,10 @@ class Expressions:
     def __init__(self, run: spark_rows.Run) -> None:
         self._run = run
         self._searches = Searches(run)
+
+    @property
+    def parameters(self) -> BoundParameters:
+        return self._run.parameters
 
     def column(self, expression: ex.Expression, rows: spark_rows.Rows) -> Column:  # noqa: C901, PLR0911, PLR0912
         """The value of an expression in each row."""

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from omnigraph.names import ID_COLUMN
 from omnigraph.query import ast
 from omnigraph.query import expressions as ex
 from omnigraph.query import types as qt
@@ -48,6 +49,9 @@ class FunctionShape:
     most: int
     usage: str
 
+
+ORDERED: Final = (ex.AggregateFunction.FIRST, ex.AggregateFunction.LAST)
+"""Aggregates of rows in an order, which is written behind `by`."""
 
 FUNCTIONS: Final[Mapping[str, FunctionShape]] = {
     "now": FunctionShape(family=Family.VALUE, fewest=0, most=0, usage="now()"),
@@ -100,6 +104,15 @@ FUNCTIONS: Final[Mapping[str, FunctionShape]] = {
             family=Family.AGGREGATE, fewest=1, most=1, usage=f"{function.value}($p.age)"
         )
         for function in ex.AggregateFunction
+    },
+    ex.AggregateFunction.PERCENTILE.value: FunctionShape(
+        family=Family.AGGREGATE, fewest=2, most=2, usage="percentile($p.age, 0.5)"
+    ),
+    **{
+        function.value: FunctionShape(
+            family=Family.AGGREGATE, fewest=1, most=1, usage=f"{function.value}($p.name by $p.age)"
+        )
+        for function in ORDERED
     },
 }
 
@@ -376,6 +389,14 @@ def _may_stand(
     call: ast.Call, shape: FunctionShape, scope: Scope, place: ExpressionContext
 ) -> bool:
     name = call.function
+    if shape.family is Family.CONDITION and scope.groups is not None:
+        scope.findings.error(
+            Rule.FUNCTION_PLACE,
+            name.span,
+            f"`{name.text}` cannot be used in `having`",
+            "write it in `match`",
+        )
+        return False
     if shape.family in (Family.VALUE, Family.CONDITION):
         return True
     if place in (ExpressionContext.RESULT, ExpressionContext.ORDER):
@@ -396,6 +417,7 @@ def _has_shape(call: ast.Call, shape: FunctionShape, scope: Scope) -> bool:
     if call.star and counting:
         return True
     distinct_fits = not call.distinct or name.text in _DISTINCT
+    distinct_fits = distinct_fits and (call.by is not None) == (name.text in ORDERED)
     if not call.star and distinct_fits and shape.fewest <= len(call.arguments) <= shape.most:
         return True
     message = f"`{name.text}` is called with the wrong arguments"
@@ -481,12 +503,18 @@ def _aggregate(call: ast.Call, scope: Scope, infer: Infer) -> ex.Aggregate | Non
     argument = infer(call.arguments[0], scope, ExpressionContext.INSIDE)
     if argument is None:
         return None
+    by = _order_of_rows(call, scope, infer)
+    fraction = _fraction(call, scope, infer)
+    if by is None or fraction is None:
+        return None
     result = _aggregate_type(function, argument, distinct=call.distinct)
     if result is None:
         wanted = {
             ex.AggregateFunction.COUNT: "values other than Blob or, when distinct, Vector",
             ex.AggregateFunction.SUM: "numbers",
             ex.AggregateFunction.AVERAGE: "numbers",
+            ex.AggregateFunction.DEVIATION: "numbers",
+            ex.AggregateFunction.PERCENTILE: "numbers",
             ex.AggregateFunction.COLLECT: "single values",
         }.get(function, "numbers, text, Booleans or dates")
         rule = Rule.BLOB_PLACE if argument.type == qt.BLOB else Rule.AGGREGATE_TYPE
@@ -499,7 +527,51 @@ def _aggregate(call: ast.Call, scope: Scope, infer: Infer) -> ex.Aggregate | Non
         distinct=call.distinct,
         type=result,
         nullable=function not in _DISTINCT,
+        by=by,
+        fraction=next(iter(fraction), None),
     )
+
+
+def _order_of_rows(call: ast.Call, scope: Scope, infer: Infer) -> tuple[ex.Expression, ...] | None:
+    """The order of `first` and `last`: the key, then the ids of all named nodes and edges."""
+    if call.by is None:
+        return ()
+    key = infer(call.by, scope, ExpressionContext.INSIDE)
+    if key is None:
+        return None
+    if not qt.is_orderable(key.type):
+        scope.findings.error(
+            Rule.AGGREGATE_TYPE, call.by.span, f"{qt.show(key.type)} has no order to choose by"
+        )
+        return None
+    ties: list[ex.Expression] = []
+    for name, bound in sorted(scope.variables.items()):
+        if bound is None or "." in name or isinstance(bound.type, qt.PathOf):
+            continue
+        ties.append(
+            ex.PropertyOf(variable=name, name=ID_COLUMN, type=qt.STRING, nullable=bound.nullable)
+        )
+        if not isinstance(bound.type, qt.NodeOf) or len(bound.type.types) > 1:
+            ties.append(ex.TypeName(variable=name, nullable=bound.nullable))
+    return key, *ties
+
+
+def _fraction(call: ast.Call, scope: Scope, infer: Infer) -> tuple[ex.Expression, ...] | None:
+    """The fraction of `percentile`, none for other functions; None after a finding."""
+    if len(call.arguments) < 2:
+        return ()
+    argument = call.arguments[1]
+    fraction = _constant_argument(call, argument, scope, infer)
+    if fraction is None:
+        return None
+    fits = qt.is_number(fraction.type) and not fraction.nullable
+    if isinstance(fraction, ex.Constant) and fits:
+        assert isinstance(fraction.value, int | float)
+        fits = 0 <= fraction.value <= 1
+    if not fits:
+        bad_argument(call, argument, "a number from 0 to 1", scope)
+        return None
+    return (fraction,)
 
 
 def _aggregate_type(
@@ -515,9 +587,18 @@ def _aggregate_type(
         case ex.AggregateFunction.SUM if qt.is_number(kind):
             unsigned = scalar in (ct.Scalar.U32, ct.Scalar.U64)
             result = qt.U64 if unsigned else qt.I64 if qt.is_integer(kind) else qt.F64
-        case ex.AggregateFunction.AVERAGE if qt.is_number(kind):
+        case (
+            ex.AggregateFunction.AVERAGE
+            | ex.AggregateFunction.DEVIATION
+            | ex.AggregateFunction.PERCENTILE
+        ) if qt.is_number(kind):
             result = qt.F64
-        case ex.AggregateFunction.MINIMUM | ex.AggregateFunction.MAXIMUM if qt.is_orderable(kind):
+        case (
+            ex.AggregateFunction.MINIMUM
+            | ex.AggregateFunction.MAXIMUM
+            | ex.AggregateFunction.FIRST
+            | ex.AggregateFunction.LAST
+        ) if qt.is_orderable(kind):
             result = kind
         case ex.AggregateFunction.COLLECT if qt.is_orderable(kind):
             assert scalar is not None

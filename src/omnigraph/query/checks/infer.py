@@ -7,6 +7,8 @@ Invariant: inference returns a typed expression, or None after at least one find
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final, assert_never
 
 from omnigraph.language.diagnostics import Span
@@ -15,7 +17,7 @@ from omnigraph.query import ast
 from omnigraph.query import expressions as ex
 from omnigraph.query import types as qt
 from omnigraph.query.ast import BinaryOperator
-from omnigraph.query.checks.calls import infer_call
+from omnigraph.query.checks.calls import FUNCTIONS, Family, infer_call
 from omnigraph.query.checks.choices import (
     CHOICES,
     infer_case,
@@ -34,11 +36,13 @@ from omnigraph.query.checks.scope import (
     ANONYMOUS,
     Bound,
     ExpressionContext,
+    Groups,
     KnownProperty,
     Scope,
     readable_properties,
 )
 from omnigraph.query.diagnostics import Rule
+from omnigraph.query.typed import TypedProjection
 from omnigraph.schema.catalog import EdgeType, EnumType, ListType, NodeType, Scalar, ScalarType
 
 _EQUALITY: Final = frozenset({BinaryOperator.EQUAL, BinaryOperator.NOT_EQUAL})
@@ -158,6 +162,8 @@ def infer(  # noqa: C901, PLR0911, PLR0912 - one case per kind of expression
     expression: ast.Expression, scope: Scope, place: ExpressionContext
 ) -> ex.Expression | None:
     """The typed form of an expression."""
+    if scope.groups is not None and _is_of_rows(expression, scope):
+        return _column_of_group(expression, scope.groups)
     match expression:
         case ast.StringLiteral():
             return string_constant(expression, scope.findings)
@@ -203,6 +209,67 @@ def infer(  # noqa: C901, PLR0911, PLR0912 - one case per kind of expression
             return _sub_pattern(expression, scope)
         case _:
             assert_never(expression)
+
+
+def _is_of_rows(expression: ast.Expression, scope: Scope) -> bool:
+    """Whether an expression in `having` must be a column: what it is made from are rows."""
+    match expression:
+        case ast.Word() | ast.PropertyUse():
+            return True
+        case ast.VariableUse():
+            return expression.name.text not in scope.parameters
+        case ast.Call():
+            shape = FUNCTIONS.get(expression.function.text)
+            return shape is not None and shape.family in (Family.AGGREGATE, Family.RANKING)
+        case _:
+            return False
+
+
+def _column_of_group(expression: ast.Expression, groups: Groups) -> ex.PropertyOf | None:
+    rows, projections = groups.rows, groups.projections
+    if isinstance(expression, ast.Word):
+        name = expression.name.text
+        matching = [projection for projection in projections if projection.column.name == name]
+        if not matching:
+            unknown_column(expression.name, projections, rows)
+            return None
+    else:
+        typed = infer(expression, rows, ExpressionContext.RESULT)
+        if typed is None:
+            return None
+        matching = [
+            projection for projection in projections if is_same(projection.expression, typed)
+        ]
+    if not matching:
+        rows.findings.error(
+            Rule.HAVING_COLUMN,
+            expression.span,
+            "`having` reads columns of `return`, and this is none",
+            "add it to `return`, and use its alias",
+        )
+        return None
+    column = matching[0].column
+    return ex.PropertyOf(
+        variable=ex.RESULT, name=column.name, type=column.type, nullable=column.nullable
+    )
+
+
+def unknown_column(name: ast.Name, projections: Sequence[TypedProjection], scope: Scope) -> None:
+    known = [projection.column.name for projection in projections]
+    scope.findings.error(
+        Rule.UNKNOWN_ALIAS,
+        name.span,
+        f"no column is called `{name.text}`",
+        scope.findings.suggestions.closest(name.text, known)
+        or "use the alias of a column of `return`, or a property: `$p.name`",
+    )
+
+
+def is_same(projected: ex.Expression, other: ex.Expression) -> bool:
+    """Whether an expression has the value of a column."""
+    if isinstance(projected, ex.Aggregate) and isinstance(other, ex.Aggregate):
+        return replace(projected, nullable=other.nullable) == other
+    return projected == other
 
 
 def infer_value(

@@ -1,4 +1,4 @@
-"""`return`, `order`, `limit` and `offset`: the columns of a result and which rows it has.
+"""`return`, `having`, `order`, `limit` and `offset`: the columns of a result and which rows it has.
 
 Invariant: the name of a column is its alias, otherwise the text of its expression without `$`,
 in one canonical spelling that parses to the same expression.
@@ -14,8 +14,14 @@ from omnigraph.query import ast
 from omnigraph.query import expressions as ex
 from omnigraph.query.ast import BinaryOperator
 from omnigraph.query.ast import Expression as SyntaxExpression
-from omnigraph.query.checks.infer import infer, look_up
-from omnigraph.query.checks.scope import SYSTEM_COLUMNS, Bound, ExpressionContext, Scope
+from omnigraph.query.checks.infer import (
+    infer,
+    infer_condition,
+    is_same,
+    look_up,
+    unknown_column,
+)
+from omnigraph.query.checks.scope import SYSTEM_COLUMNS, Bound, ExpressionContext, Groups, Scope
 from omnigraph.query.diagnostics import Rule
 from omnigraph.query.typed import Column, OrderKey, TypedProjection
 from omnigraph.query.types import BLOB, NodeOf, NullType, PathOf, is_integer, is_orderable, show
@@ -67,7 +73,8 @@ def _leveled(  # noqa: C901, PLR0911, PLR0912 - one case per kind of expression
         case ast.Call():
             distinct = "distinct " if expression.distinct else ""
             inner = "*" if expression.star else distinct + _listed(expression.arguments, sigil)
-            return _PRIMARY, f"{expression.function.text}({inner})"
+            by = "" if expression.by is None else f" by {_text(expression.by, _OR, sigil=sigil)}"
+            return _PRIMARY, f"{expression.function.text}({inner}{by})"
         case ast.Cast():
             operand = _text(expression.operand, _OR, sigil=sigil)
             return _PRIMARY, f"{expression.function.text}({operand} as {_type_text(expression)})"
@@ -307,9 +314,32 @@ def _column_name(projection: ast.Projection, taken: dict[str, str], scope: Scope
 
 def _without_needless_null(typed: ex.Expression, *, keyed: bool) -> ex.Expression:
     """A group has at least one row, so only a null value can make its aggregate null."""
-    if isinstance(typed, ex.Aggregate) and typed.argument is not None and typed.nullable:
-        return replace(typed, nullable=typed.argument.nullable or not keyed)
-    return typed
+    if not isinstance(typed, ex.Aggregate) or typed.argument is None or not typed.nullable:
+        return typed
+    if typed.function is ex.AggregateFunction.DEVIATION:
+        return typed
+    read = (typed.argument, *typed.by[:1])
+    return replace(typed, nullable=any(value.nullable for value in read) or not keyed)
+
+
+def check_having(
+    body: ast.ReadBody, projections: Sequence[TypedProjection], scope: Scope, *, grouped: bool
+) -> ex.Expression | None:
+    """The condition on groups."""
+    if body.having is None or len(projections) < len(body.projections):
+        return None
+    if not grouped:
+        scope.findings.error(
+            Rule.HAVING_GROUPS,
+            body.having.span,
+            "`having` is about groups, and no column is an aggregate",
+            "write a condition on rows in `match`",
+        )
+        return None
+    groups = Groups(rows=scope, projections=tuple(projections))
+    return infer_condition(
+        body.having, replace(scope, groups=groups, variables={}, sub_patterns=None)
+    )
 
 
 def check_order(
@@ -364,20 +394,13 @@ def _key(
                 return OrderKey(
                     expression=projection.expression, descending=descending, column=name.text
                 )
-        known = [projection.column.name for projection in projections]
-        scope.findings.error(
-            Rule.UNKNOWN_ALIAS,
-            name.span,
-            f"no column is called `{name.text}`",
-            scope.findings.suggestions.closest(name.text, known)
-            or "order by a column of `return`, or by a property: `$p.name`",
-        )
+        unknown_column(name, projections, scope)
         return None
     typed = infer(ordering.expression, scope, ExpressionContext.ORDER)
     if typed is None:
         return None
     for projection in projections:
-        if _same(projection.expression, typed):
+        if is_same(projection.expression, typed):
             return OrderKey(
                 expression=projection.expression,
                 descending=descending,
@@ -392,12 +415,6 @@ def _key(
         )
         return None
     return OrderKey(expression=typed, descending=descending)
-
-
-def _same(projected: ex.Expression, key: ex.Expression) -> bool:
-    if isinstance(projected, ex.Aggregate) and isinstance(key, ex.Aggregate):
-        return replace(projected, nullable=key.nullable) == key
-    return projected == key
 
 
 def _check_ranking(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from omnigraph.language.diagnostics import Diagnostic, Span, Suggestions
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph.query.diagnostics import Rule, error, warning
-from omnigraph.query.typed import TypedParameter
+from omnigraph.query.typed import TypedParameter, TypedProjection
 from omnigraph.query.types import STRING, EdgeOf, NodeOf, PathOf, properties_in_common
 from omnigraph.schema import catalog as ct
 
@@ -80,6 +80,14 @@ class SubPatterns(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Groups:
+    """What `having` reads: columns; `rows` is the scope in which they are written."""
+
+    rows: Scope
+    projections: tuple[TypedProjection, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
     """Everything an expression can refer to.
 
@@ -96,6 +104,7 @@ class Scope:
     row_readable: bool = False
     sub_patterns: SubPatterns | None = None
     is_adhoc: bool = False
+    groups: Groups | None = None
 
     def with_variables(self, more: Mapping[str, Bound | None]) -> Scope:
         return replace(self, variables={**self.variables, **more})
