@@ -99,6 +99,8 @@ SOURCE_TYPE_COLUMN: Final = "src_type"
 TARGET_TYPE_COLUMN: Final = "dst_type"
 END_TYPE_COLUMNS: Final = {SOURCE_COLUMN: SOURCE_TYPE_COLUMN, TARGET_COLUMN: TARGET_TYPE_COLUMN}
 """By the column of a polymorphic end, the column with the number of its node type."""
+END_TYPE_WORDS: Final = {SOURCE_TYPE_COLUMN: "from_type", TARGET_TYPE_COLUMN: "to_type"}
+"""What these columns are called in inputs and mutations."""
 ROW_ADDRESS: Final = "_rowaddr"
 ADDRESS_BITS: Final = 32
 """The bits of a row address that are the offset in a fragment; the fragment is in the others."""

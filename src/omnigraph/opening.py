@@ -80,10 +80,7 @@ def init(  # noqa: PLR0913 - each is a question of the caller's own
             ("commit") or only a crash of the process ("os"). It becomes the default of the graph.
         verify: Which files are compared with their checksums, as for `open`.
     """
-    from omnigraph.schema.compile import (  # costs 120 ms that a reader need not pay
-        compile_schema,
-        require_single_ends,
-    )
+    from omnigraph.schema.compile import compile_schema  # costs 120 ms that a reader need not pay
 
     use_storage()
     text, filename = _schema_text(schema)
@@ -94,7 +91,6 @@ def init(  # noqa: PLR0913 - each is a question of the caller's own
     by = None if actor is None else checked_actor(actor)
     note = commit_note(message, metadata)
     catalog = compile_schema(text, filename=filename, identity_domain=new_id())
-    require_single_ends(catalog)
     contract = contract_for(text, catalog)
     plan = plan_initialise(
         contract, actor=by, note=note, now=SYSTEM_CLOCK.timestamp(), new_id=new_id

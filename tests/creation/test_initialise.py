@@ -13,7 +13,6 @@ from omnigraph.errors import (
     AlreadyInitialisedError,
     ConflictError,
     InitialisationClaimedError,
-    InvalidInputError,
     SchemaInvalidError,
     StorageUnavailableError,
 )
@@ -239,12 +238,3 @@ def test_the_claim_of_main_lists_what_init_creates(graph_root: str) -> None:
     claim = json.loads(folder_of(graph_root, names.branch_ref(names.MAIN)).read_bytes())
     assert len(claim["creates"]) == 3
     assert claim["branch"] == "main"
-
-
-def test_edges_between_several_types_are_refused_before_anything_is_written(
-    graph_root: str,
-) -> None:
-    with pytest.raises(InvalidInputError, match=r"edge E: A -> A \| B has several types"):
-        omnigraph.init(graph_root, schema="node A {} node B {} edge E: A -> A | B")
-
-    assert not folder_of(graph_root).exists()

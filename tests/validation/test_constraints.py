@@ -84,7 +84,7 @@ def test_an_edge_needs_its_endpoints_and_its_number_per_source() -> None:
         UniqueTuple(columns=("src", "weight")),
         EndpointExists(column="src", node_key="node:Reading"),
         EndpointExists(column="dst", node_key="node:Plain"),
-        EdgeCount(source_key="node:Reading", minimum=1, maximum=2),
+        EdgeCount(source_keys=("node:Reading",), minimum=1, maximum=2),
     )
 
 
@@ -124,5 +124,5 @@ def test_a_rule_says_what_it_expects(
 
 
 def test_a_count_is_spelt_as_in_the_schema() -> None:
-    assert count_text(EdgeCount(source_key="node:A", minimum=1, maximum=None)) == "1.."
-    assert count_text(EdgeCount(source_key="node:A", minimum=0, maximum=3)) == "0..3"
+    assert count_text(EdgeCount(source_keys=("node:A",), minimum=1, maximum=None)) == "1.."
+    assert count_text(EdgeCount(source_keys=("node:A",), minimum=0, maximum=3)) == "0..3"

@@ -252,7 +252,7 @@ def broken_rows(
                     ]
                     broken.append((key, "missing_endpoint", missing))
                 case EdgeCount():
-                    broken += _miscounted(key, rule, table, ids[rule.source_key])
+                    broken += _miscounted(key, rule, table, ids[rule.source_keys[0]])
     return [
         (key, reason, [rows[key][position]["id"] for position in positions])
         for key, reason, positions in broken

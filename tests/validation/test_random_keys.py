@@ -232,7 +232,7 @@ def draw_bucket(chance: random.Random) -> Bucket:
     roles = (*ROLES, *(one_role for one_role in PINNED_ROLES if chance.random() < 0.7))
     counts = {
         table: EdgeCount(
-            source_key="node:A",
+            source_keys=("node:A",),
             minimum=chance.randint(0, 2),
             maximum=chance.choice([None, 1, 2, 3]),
         )

@@ -32,7 +32,7 @@ from omnigraph.notes import CommitNote, commit_note
 from omnigraph.runner.choose import chosen_runner
 from omnigraph.runner.session import given_spark
 from omnigraph.runner.shuffle import Scratch, StoredScratch
-from omnigraph.storage.lance.tables import find_entry
+from omnigraph.storage.lance.tables import find_entry, open_pinned
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from omnigraph.runner.protocol import Runner
     from omnigraph.schema.catalog import Catalog
     from omnigraph.storage.objects.location import Root
-    from omnigraph.storage.snapshot import Snapshot
+    from omnigraph.storage.snapshot import Snapshot, TableEntry
     from omnigraph.validation.schema_contract import SchemaContract
 
 
@@ -130,6 +130,20 @@ class Parts:
         return decode_rows(read_checked(self.scratch, self.paths[number]))
 
 
+def _require_single_ends(entry: TableEntry, schema: pa.Schema) -> None:
+    """Refuse edges whose ends have several types of nodes: two of them may share an id."""
+    for column in names.END_TYPE_COLUMNS.values():
+        if column not in schema.names:
+            continue
+        # A property may have the name, if no end has several types.
+        if names.PROPERTY_ID_KEY.encode() not in (schema.field(column).metadata or {}):
+            raise InvalidInputError(
+                f"edges of {entry.table_key.partition(':')[2]} have several types of nodes at an "
+                "end; algorithms run on edges with one type of nodes at each end",
+                next_step="Name other edge types.",
+            )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTarget:
     """The state that a run reads; `is_pinned` if a resumed run must have begun with the same."""
@@ -147,11 +161,11 @@ class RunTarget:
         if not isinstance(node_type, str):
             raise InvalidInputError(f"node_type is {shown(node_type)}, expected a node type")
         keys = sorted({names.edge_table_key(edge_type) for edge_type in edge_types})
-        return ChosenTables(
-            root=self.root,
-            nodes=find_entry(self.root, self.snapshot, names.node_table_key(node_type)),
-            edges=tuple(find_entry(self.root, self.snapshot, key) for key in keys),
-        )
+        nodes = find_entry(self.root, self.snapshot, names.node_table_key(node_type))
+        edges = tuple(find_entry(self.root, self.snapshot, key) for key in keys)
+        for entry in edges:
+            _require_single_ends(entry, open_pinned(self.root, entry).schema)
+        return ChosenTables(root=self.root, nodes=nodes, edges=edges)
 
     def run(
         self,

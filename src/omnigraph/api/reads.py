@@ -26,6 +26,7 @@ from omnigraph.display.pages import Page
 from omnigraph.display.tables import TableView
 from omnigraph.errors import InvalidInputError, NotFoundError
 from omnigraph.language.diagnostics import did_you_mean, shown
+from omnigraph.schema.arrow import end_type_columns, with_end_names
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.storage.lance.tables import find_entry, known_columns, open_pinned, streamed
 from omnigraph.storage.lance.tables import scan as storage_scan
@@ -123,6 +124,10 @@ def read_rows(
             rows = (batch.select(schema.names) for batch in condition.matching(stored))
     if limit is not None:
         rows = _first(rows, limit)
+    declared = contract.catalog.tables()[scan.table_key]
+    if end_type_columns(declared):
+        rows = (with_end_names(declared, batch) for batch in rows)
+        schema = with_end_names(declared, schema.empty_table()).schema
     return pa.RecordBatchReader.from_batches(schema, streamed_unless_removed(rows, root, entry))
 
 
@@ -147,7 +152,7 @@ def read_entity(
             where=OneOf(column=names.ID_COLUMN, values=pa.array([wanted])).text,
             blob_bytes=True,
         ).read_all()
-    return dict(rows.to_pylist()[0]) if rows.num_rows else None
+    return dict(with_end_names(declared, rows).to_pylist()[0]) if rows.num_rows else None
 
 
 def _id_from(declared: NodeType | EdgeType, key: object, entity_id: object) -> str:

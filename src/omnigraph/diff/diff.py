@@ -449,14 +449,15 @@ def _edges(
         is_removed = change["op"] == Op.DELETE
         row = change["before"] if is_removed else change["after"]
         source, target = sides[0 if is_removed else 1].ends_of(
-            (table.renamed_from or table.table_key).partition(":")[2] if is_removed else type_name
+            (table.renamed_from or table.table_key).partition(":")[2] if is_removed else type_name,
+            row,
         )
         properties, former = _texts(change)
         yield SceneEdge(
             type=type_name,
             id=str(change["id"]),
-            source=(source, str(row[names.SOURCE_COLUMN])),
-            target=(target, str(row[names.TARGET_COLUMN])),
+            source=source,
+            target=target,
             properties=properties,
             before=former,
             mark=_MARKS[Op(change["op"])],

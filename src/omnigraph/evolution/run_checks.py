@@ -381,7 +381,8 @@ def _columns_read(check: GroupCheck, *, with_names: bool) -> tuple[str, ...]:
             columns = columns_read(check.columns)
             return (ID_COLUMN, *columns) if with_names or not columns else columns
         case data_checks.EdgesPerSource():
-            return (SOURCE_COLUMN,)
+            types = () if check.source_type is None else (check.source_type,)
+            return (SOURCE_COLUMN, *columns_read(types))
         case _:
             assert_never(check)
 
@@ -392,7 +393,8 @@ def _key_columns(check: GroupCheck, batch: pa.RecordBatch) -> list[pa.Array]:
             columns: list[pa.Array] = future_values(batch, check.columns).columns
             return columns
         case data_checks.EdgesPerSource():
-            return [batch.column(SOURCE_COLUMN)]
+            types = () if check.source_type is None else (check.source_type,)
+            return [batch.column(SOURCE_COLUMN), *future_values(batch, types).columns]
         case _:
             assert_never(check)
 

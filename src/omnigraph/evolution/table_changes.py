@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from omnigraph.evolution.plan import columns as ec
 from omnigraph.evolution.plan.plan import AddProperty, MakeRequired, MapValues, Step
-from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
+from omnigraph.names import END_TYPE_COLUMNS, SYSTEM_COLUMNS
 from omnigraph.schema import catalog as ct
 from omnigraph.schema.arrow import arrow_type, literal_scalar, table_schema
 from omnigraph.storage.staging import column_layout
@@ -95,7 +95,7 @@ def _filling(batch: pa.RecordBatch, fill: ec.Fill, kind: ct.PropertyType) -> pa.
             assert_never(fill)
 
 
-_SYSTEM_COLUMNS: Final = frozenset({ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN})
+_SYSTEM_COLUMNS: Final = frozenset({*SYSTEM_COLUMNS, *END_TYPE_COLUMNS.values()})
 TypeAndProperty: TypeAlias = tuple[int, int]
 """The numbers of a type and of a property of it."""
 

@@ -29,6 +29,7 @@ from omnigraph.evolution.plan.planning import evolve
 from omnigraph.language.diagnostics import shown
 from omnigraph.language.grammars import Lexeme
 from omnigraph.schema import catalog as ct
+from omnigraph.schema.arrow import end_type_columns
 from omnigraph.schema.parser import lexemes
 from omnigraph.schema.show import show_type
 from omnigraph.validation.schema_contract import SchemaContract, Widening, contract_for
@@ -75,7 +76,7 @@ def widen(accepted: SchemaContract, columns: Mapping[str, pa.Schema]) -> Widenin
 def _missing(
     declared: ct.NodeType | ct.EdgeType, schema: pa.Schema
 ) -> Iterator[tuple[str, ct.PropertyType]]:
-    known = {*names.SYSTEM_COLUMNS, *declared.properties}
+    known = {*names.SYSTEM_COLUMNS, *end_type_columns(declared), *declared.properties}
     folded = {name.casefold(): name for name in known}
     for field in schema:
         if field.name in known:

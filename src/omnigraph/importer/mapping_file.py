@@ -427,7 +427,7 @@ class _Reader:
             ("to", rule.target, edge.target),
         ):
             inner = (*path, name)
-            if declared.is_polymorphic or end.type != declared.only:
+            if end.type not in declared.names:
                 self.fault((*inner, "type"), f"found {shown(end.type)}, expected {declared}")
                 continue
             node = catalog.nodes[end.type]

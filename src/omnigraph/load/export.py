@@ -27,7 +27,7 @@ from omnigraph.display.tables import TableView
 from omnigraph.errors import ConflictError, InvalidInputError
 from omnigraph.language.diagnostics import shown
 from omnigraph.load.report import type_labels
-from omnigraph.schema.arrow import table_schema
+from omnigraph.schema.arrow import table_schema, with_end_names
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, Scalar, ScalarType
 from omnigraph.storage.lance.tables import whole_rows
 from omnigraph.storage.objects.paths import cannot_write, checked_path
@@ -163,7 +163,10 @@ class _Table:
     @property
     def schema(self) -> pa.Schema:
         """The columns without Omnigraph's own metadata."""
-        return pa.schema([field.remove_metadata() for field in table_schema(self.declared)])
+        stored = table_schema(self.declared).empty_table()
+        return pa.schema(
+            [field.remove_metadata() for field in with_end_names(self.declared, stored).schema]
+        )
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         blob = ScalarType(scalar=Scalar.BLOB)
@@ -218,7 +221,8 @@ def _write_parquet(tables: list[_Table], target: Path) -> _Written:
 def _write_parts(table: _Table, folder: Path) -> None:
     """Files of many rows, in row groups that a reader can hold; at least one file, for its type."""
     schema = table.schema
-    groups = _groups(table.batches(), schema)
+    batches = (with_end_names(table.declared, batch) for batch in table.batches())
+    groups = _groups(batches, schema)
     group = next(groups, None)
     number = 0
     while group is not None or not number:

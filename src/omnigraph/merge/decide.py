@@ -50,7 +50,7 @@ from omnigraph.runner.shuffle import (
 )
 from omnigraph.schema.arrow import has_blob
 from omnigraph.storage.staging.row_changes import Sought
-from omnigraph.validation.constraints import TypeRules, UniqueTuple, WriteMode
+from omnigraph.validation.constraints import EndpointExists, TypeRules, UniqueTuple, WriteMode
 from omnigraph.validation.keyed_checks import check_keyed
 from omnigraph.validation.row_checks import check_rows
 from omnigraph.validation.violations import KEPT_MAX, BadRows, Reason, Violation, report_of
@@ -134,8 +134,8 @@ class TableToDecide:
         """The columns that keyed rules read."""
         columns = set(names.SYSTEM_COLUMNS)
         for rule in self.rules.keyed_rules if self.rules else ():
-            if isinstance(rule, UniqueTuple):
-                columns |= set(rule.columns)
+            if isinstance(rule, UniqueTuple | EndpointExists):
+                columns |= set(rule.read_columns)
         return [name for name in self.merge.schema.names if name in columns]
 
 

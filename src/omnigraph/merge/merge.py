@@ -63,7 +63,7 @@ from omnigraph.merge.stage import StagedRows, TableToWrite, stage_columns
 from omnigraph.merge.three_way import TableToMerge
 from omnigraph.notes import NO_NOTE, CommitNote
 from omnigraph.runner.shuffle import read_files
-from omnigraph.schema.arrow import table_schema
+from omnigraph.schema.arrow import polymorphic_ends, table_schema
 from omnigraph.schema.model import model_hash
 from omnigraph.storage.lance.tables import adopt_or_create_table
 from omnigraph.storage.lance.value_lookups import OneOf
@@ -263,6 +263,7 @@ class RowMerge:
                     theirs_lacks=sides.theirs_lacks,
                     ours_lacks=sides.ours_lacks,
                     writes_kept=plan.moves_schema and is_checked,
+                    ends=polymorphic_ends(declared_types(self.catalog(plan))[key]),
                 ),
                 rules=rules[key] if is_checked else None,
                 written=key in written,

@@ -15,8 +15,8 @@ empty text or list is not null.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -34,8 +34,9 @@ from omnigraph.merge.conflicts import (
     row_texts,
     value_texts,
 )
-from omnigraph.names import ID_COLUMN
-from omnigraph.schema.arrow import concatenate
+from omnigraph.names import END_TYPE_COLUMNS, ID_COLUMN
+from omnigraph.schema.arrow import concatenate, end_names
+from omnigraph.schema.catalog import EdgeEnd
 
 _Mask: TypeAlias = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
@@ -62,6 +63,8 @@ class TableToMerge:
     theirs_lacks: frozenset[str] = frozenset()
     ours_lacks: frozenset[str] = frozenset()
     writes_kept: bool = False
+    ends: Mapping[str, EdgeEnd] = field(default_factory=dict)
+    """Polymorphic ends by the column of their ids: the id and its type are one value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,7 +250,19 @@ class _ColumnMerge:
 
 def _by_column(theirs: pa.RecordBatch, ours: pa.RecordBatch, table: TableToMerge) -> MergeStep:
     """Rows that both sides inserted or updated: each column from the side that changed it."""
-    merges = [_column_merge(theirs, ours, field, table) for field in table.schema]
+    types = {END_TYPE_COLUMNS[column] for column in table.ends}
+    merges: dict[str, _ColumnMerge] = {}
+    for column in table.schema:
+        if column.name in table.ends:
+            merges |= _end_merge(theirs, ours, column.name, table)
+        elif column.name not in types:
+            merges[column.name] = _column_merge(theirs, ours, column, table)
+    return _step_of(theirs, [merges[name] for name in table.schema.names], table)
+
+
+def _step_of(
+    theirs: pa.RecordBatch, merges: Sequence[_ColumnMerge], table: TableToMerge
+) -> MergeStep:
     taken = _any(merge.theirs for merge in merges)
     # One open conflict keeps the whole row from being written: no row is half merged.
     written = taken & ~_any(merge.open for merge in merges)
@@ -282,12 +297,97 @@ def _column_merge(
     if clash.any():
         # The same change on both sides is no conflict.
         clash &= ~_same(new, old)
-    side = table.policy.side(table.table_key, field.name)
+    changes = _Sides(by_theirs=by_theirs, by_ours=by_ours, clash=clash)
+    rows = pa.array(clash)
+    texts = [value_texts(values.filter(rows)) for values in (base, old, new)]
+    return _decide_column(theirs, field.name, (old, new), changes, texts, table)
+
+
+def _end_merge(
+    theirs: pa.RecordBatch, ours: pa.RecordBatch, column: str, table: TableToMerge
+) -> dict[str, _ColumnMerge]:
+    """The id and the type of a polymorphic end, always of one side."""
+    type_column = END_TYPE_COLUMNS[column]
+    fields = pa.schema([table.schema.field(column), table.schema.field(type_column)])
+    theirs_base, ours_base, old, new = (
+        _Ends(rows=_rows(images, fields), end=table.ends[column])
+        for images in (
+            theirs.column("before"),
+            ours.column("before"),
+            ours.column("after"),
+            theirs.column("after"),
+        )
+    )
+    fresh = _is(theirs, "insert")
+    by_theirs, by_ours = fresh | ~theirs_base.same(new), fresh | ~ours_base.same(old)
+    clash = by_theirs & by_ours & ~old.same(new)
+    changes = _Sides(by_theirs=by_theirs, by_ours=by_ours, clash=clash)
+    texts = [ends.texts(clash) for ends in (theirs_base, old, new)]
+    nothing: list[list[str | None]] = [[], [], []]
+    silent = _Sides(by_theirs=by_theirs, by_ours=by_ours, clash=np.zeros_like(clash))
+    merged = _decide_column(theirs, column, (old.ids, new.ids), changes, texts, table)
+    places = np.arange(len(clash)) + np.where(merged.theirs, 0, len(clash))
+    types = pa.concat_arrays([new.rows.column(1), old.rows.column(1)]).take(pa.array(places))
+    conflicts = _decide_column(theirs, column, (old.ids, new.ids), silent, nothing, table).conflicts
+    return {column: merged, type_column: replace(merged, values=types, conflicts=conflicts)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ends:
+    """The ids and types at an end, of the rows of one side."""
+
+    rows: pa.RecordBatch
+    end: EdgeEnd
+
+    @property
+    def ids(self) -> pa.Array:
+        return self.rows.column(0)
+
+    @property
+    def types(self) -> pa.Array:
+        return end_names(self.end, self.rows.column(1))
+
+    def same(self, other: _Ends) -> _Mask:
+        return _same(self.ids, other.ids) & _same(self.types, other.types)
+
+    def texts(self, chosen: _Mask) -> list[str | None]:
+        rows = pa.array(chosen)
+        pairs = pa.RecordBatch.from_arrays(
+            [self.types.filter(rows), self.ids.filter(rows)], names=["type", "id"]
+        )
+        return row_texts(pa.repeat(pa.scalar(value=True), len(pairs)), pairs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sides:
+    """Which side changed a column, and where both did so differently."""
+
+    by_theirs: _Mask
+    by_ours: _Mask
+    clash: _Mask
+
+
+def _decide_column(
+    theirs: pa.RecordBatch,
+    column: str,
+    values: tuple[pa.Array, pa.Array],
+    changes: _Sides,
+    texts: list[list[str | None]],
+    table: TableToMerge,
+) -> _ColumnMerge:
+    """The value of each row, of the target or of the source, and the conflicts.
+
+    `values` are those of the target and of the source; `texts` those of base, target and source,
+    where they clash.
+    """
+    old, new = values
+    fresh, clash = _is(theirs, "insert"), changes.clash
+    by_theirs, by_ours = changes.by_theirs, changes.by_ours
+    side = table.policy.side(table.table_key, column)
     taken = (by_theirs & ~by_ours) | (clash & (side is Side.THEIRS))
     # Positions in [new, old], so that one `take` builds the merged column.
     places = np.arange(len(fresh)) + np.where(taken, 0, len(fresh))
     rows = pa.array(clash)
-    texts = [value_texts(values.filter(rows)) for values in (base, old, new)]
     # An inserted row has no base; the text of null would say that null was stored.
     texts[0] = [
         None if absent else text for text, absent in zip(texts[0], fresh[clash], strict=True)
@@ -303,7 +403,7 @@ def _column_merge(
             conflicting_changes.column("id"),
             _kinds(conflicting_changes, conflicting_changes),
             texts,
-            column=field.name,
+            column=column,
             table=table,
         ),
     )

@@ -29,6 +29,7 @@ from omnigraph.storage.lance.dataset_cache import cached_dataset
 from omnigraph.storage.lance.datasets import translated
 from omnigraph.storage.lance.tables import find_entry, take_rows
 from omnigraph.storage.lance.value_lookups import OneOf
+from omnigraph.validation.constraints import EndpointExists
 from omnigraph.validation.lookups import PROBE_VALUES_MAX
 
 if TYPE_CHECKING:
@@ -234,11 +235,13 @@ class PinnedRows:
         ]
 
     def edges_at(
-        self, edge_key: str, columns: Sequence[str], nodes: pa.StringArray
+        self, edge_key: str, ends: Sequence[EndpointExists], nodes: pa.StringArray
     ) -> Iterator[pa.StringArray]:
-        """Ids of the edges that hold one of these nodes in one of these columns."""
-        for rows, _ in self.candidates(edge_key, columns, _filter_of(columns, nodes)):
-            touched = rows.filter(touching(rows, columns, nodes))
+        """Ids of the edges that have one of these nodes, all of one type, at one of these ends."""
+        columns = list(dict.fromkeys(name for end in ends for name in end.read_columns))
+        where = _filter_of([end.column for end in ends], nodes)
+        for rows, _ in self.candidates(edge_key, columns, where):
+            touched = rows.filter(touching(rows, ends, nodes))
             yield touched.column(names.ID_COLUMN).combine_chunks()
 
     def _row_count(self, table_key: str) -> int:
@@ -252,9 +255,11 @@ class PinnedRows:
         return self._opened[table_key]
 
 
-def touching(rows: pa.Table, columns: Sequence[str], nodes: pa.StringArray) -> pa.ChunkedArray:
-    """Whether an edge holds one of these nodes in one of these columns."""
-    masks = [pc.is_in(rows.column(column), nodes) for column in columns]
+def touching(
+    rows: pa.Table, ends: Sequence[EndpointExists], nodes: pa.StringArray
+) -> pa.ChunkedArray:
+    """Whether an edge has one of these nodes, all of one type, at one of these ends."""
+    masks = [pc.is_in(end.endpoints(rows), nodes) for end in ends]
     return pc.or_(*masks) if len(masks) > 1 else masks[0]
 
 

@@ -34,7 +34,7 @@ from omnigraph.mutate.overlay import (
     without,
 )
 from omnigraph.mutate.row_values import RowValues, columns_of
-from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN, edge_table_key
+from omnigraph.names import ID_COLUMN, edge_table_key
 from omnigraph.query import typed as tq
 from omnigraph.query.expressions import Expression, PropertyOf
 from omnigraph.query.types import STRING
@@ -512,21 +512,24 @@ class StatementRun:
     ) -> int:
         """Delete the edges of one type at deleted nodes; how many there were."""
         edge = self._catalog.edges[edge_type]
-        ends = {SOURCE_COLUMN: edge.source.only, TARGET_COLUMN: edge.target.only}
-        columns = [column for column, end in ends.items() if end == statement.type]
+        rules = [
+            rule
+            for rule in constraints.rules_of(edge).keyed_rules
+            if isinstance(rule, constraints.EndpointExists) and rule.node_key == statement.table_key
+        ]
         key = edge_table_key(edge_type)
         table = self.overlay.table(key)
         deleted_ids = nodes.all_ids
         visible_ids: list[pa.StringArray] = []
         count = 0
-        for ids in self._pinned.edges_at(key, columns, deleted_ids):
+        for ids in self._pinned.edges_at(key, rules, deleted_ids):
             visible = without(ids, table.known)
             count += len(visible)
             if count <= self.overlay.limits.rows:
                 visible_ids.append(visible)
         self.overlay.require_rows(count, what=f"delete {statement.type} with its {edge_type} edges")
         pinned = joined(*visible_ids)
-        changed = table.rows.filter(touching(table.rows, columns, deleted_ids))
+        changed = table.rows.filter(touching(table.rows, rules, deleted_ids))
         ids = joined(pinned, *changed.column(ID_COLUMN).chunks)
         table.remove(ids, pinned=pinned)
         return len(ids)

@@ -99,10 +99,37 @@ def edge_schema(edge: ct.EdgeType) -> pa.Schema:
 
 def end_type_columns(declared: ct.NodeType | ct.EdgeType) -> tuple[str, ...]:
     """The columns with the type numbers of ends; null there means the implicit type."""
+    return tuple(END_TYPE_COLUMNS[column] for column in polymorphic_ends(declared))
+
+
+def polymorphic_ends(declared: ct.NodeType | ct.EdgeType) -> dict[str, ct.EdgeEnd]:
+    """The ends whose rows store a type, by the column of their ids."""
     if isinstance(declared, ct.NodeType):
-        return ()
+        return {}
     ends = {SOURCE_COLUMN: declared.source, TARGET_COLUMN: declared.target}
-    return tuple(END_TYPE_COLUMNS[column] for column, end in ends.items() if end.is_polymorphic)
+    return {column: end for column, end in ends.items() if end.is_polymorphic}
+
+
+def end_names(end: ct.EdgeEnd, numbers: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """The names of the node types at an end by their numbers; null means the implicit one."""
+    if end.implicit_number is not None:
+        numbers = numbers.fill_null(end.implicit_number)
+    known = end.numbers()
+    places = pc.index_in(numbers, value_set=pa.array(known.values(), pa.int64()))
+    return pa.array(known, pa.string()).take(places)
+
+
+def with_end_names(
+    declared: ct.NodeType | ct.EdgeType, rows: pa.RecordBatch | pa.Table
+) -> pa.RecordBatch | pa.Table:
+    """Some columns of rows, with the names of node types instead of their numbers."""
+    for id_column, end in polymorphic_ends(declared).items():
+        column = END_TYPE_COLUMNS[id_column]
+        if column in rows.schema.names:
+            place = rows.schema.get_field_index(column)
+            names = end_names(end, rows.column(column))
+            rows = rows.set_column(place, pa.field(column, pa.string()), names)
+    return rows
 
 
 def table_schema(declared: ct.NodeType | ct.EdgeType) -> pa.Schema:

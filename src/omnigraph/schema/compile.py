@@ -5,7 +5,7 @@ Invariant: every entry point accepts any text; a catalog is only ever built with
 
 from __future__ import annotations
 
-from omnigraph.errors import InvalidInputError, SchemaInvalidError
+from omnigraph.errors import SchemaInvalidError
 from omnigraph.language.diagnostics import Diagnostic, Severity
 from omnigraph.schema.ast import Schema
 from omnigraph.schema.build import build_catalog
@@ -26,22 +26,6 @@ def compile_schema(
     """
     schema, _ = checked_schema(text, filename=filename, was_accepted=was_accepted)
     return build_catalog(schema, identity_domain=identity_domain)
-
-
-def require_single_ends(catalog: Catalog) -> None:
-    """Refuse edges with several types of nodes at an end, which no other part can store yet.
-
-    Raises:
-        InvalidInputError: naming the first such edge.
-    """
-    for edge in catalog.edges.values():
-        for end in (edge.source, edge.target):
-            if end.is_polymorphic:
-                raise InvalidInputError(
-                    f"edge {edge.name}: {edge.source} -> {edge.target} has several types of nodes "
-                    "at an end, which graphs cannot store yet; nothing was written",
-                    next_step="Declare an edge type for each pair of node types.",
-                )
 
 
 def checked_schema(

@@ -16,17 +16,27 @@ Invariants:
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, TypeAlias, assert_never
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final, TypeAlias, assert_never
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph.derived import remember_derived
-from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN, edge_table_key, node_table_key
+from omnigraph.names import (
+    END_TYPE_COLUMNS,
+    ID_COLUMN,
+    SOURCE_COLUMN,
+    TARGET_COLUMN,
+    edge_table_key,
+    node_table_key,
+)
 from omnigraph.schema import catalog as ct
 from omnigraph.validation.violations import Reason, shown_scalar
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+_NO_ID: Final = "\0"
+"""No id has control characters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,23 +125,74 @@ class UniqueTuple:
     reason: ClassVar[Reason] = Reason.NOT_UNIQUE
 
     columns: tuple[str, ...]
+    end_types: tuple[EndTypes, ...] = ()
+    """Of the polymorphic ends among the columns: an end is a type and an id."""
+
+    @property
+    def read_columns(self) -> tuple[str, ...]:
+        return (*self.columns, *(end.column for end in self.end_types))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndTypes:
+    """The column with the node types of a polymorphic end: their numbers, and what null means."""
+
+    column: str
+    numbers: tuple[int, ...]
+    implicit: int | None
+
+    def of(self, rows: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
+        """The numbers of the types in some rows; null only where nothing says the type."""
+        numbers = rows.column(self.column)
+        return numbers if self.implicit is None else numbers.fill_null(self.implicit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointExists:
-    """The column holds the id of a node that exists."""
+    """The column holds the id of a node that exists.
+
+    A polymorphic end has a rule for every type: about the rows whose end has the type `number`.
+    """
 
     reason: ClassVar[Reason] = Reason.MISSING_ENDPOINT
 
     column: str
     node_key: str
+    types: EndTypes | None = None
+    number: int | None = None
+
+    @property
+    def read_columns(self) -> tuple[str, ...]:
+        return (self.column,) if self.types is None else (self.column, self.types.column)
+
+    def concerns(self, rows: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray | None:
+        """Which rows have an end of this type; None if all have."""
+        if self.types is None:
+            return None
+        return pc.fill_null(pc.equal(self.types.of(rows), self.number), fill_value=False)
+
+    def endpoints(self, rows: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
+        """The ends of this type, null in other rows.
+
+        An end of a type that the edge cannot have is an id that no node has, for the first rule.
+        """
+        ends, concerned = rows.column(self.column), self.concerns(rows)
+        if self.types is None or concerned is None:
+            return ends
+        of_type = pc.if_else(concerned, ends, pa.scalar(None, pa.string()))
+        if self.number != self.types.numbers[0]:
+            return of_type
+        is_known = pc.is_in(self.types.of(rows), value_set=pa.array(self.types.numbers, pa.int64()))
+        if pc.all(is_known).as_py() in {True, None}:
+            return of_type
+        return pc.if_else(is_known, of_type, pc.binary_join_element_wise(_NO_ID, ends, ""))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeCount:
     """How many edges of the type one source may have, for every source the write touches."""
 
-    source_key: str
+    source_keys: tuple[str, ...]
     minimum: int
     maximum: int | None
 
@@ -184,7 +245,8 @@ def _node_rules(node: ct.NodeType) -> TypeRules:
 
 
 def _edge_rules(edge: ct.EdgeType) -> TypeRules:
-    source, target = node_table_key(edge.source.only), node_table_key(edge.target.only)
+    sources = tuple(_endpoint_rules(SOURCE_COLUMN, edge.source))
+    targets = tuple(_endpoint_rules(TARGET_COLUMN, edge.target))
     return TypeRules(
         table_key=edge_table_key(edge.name),
         row_rules=(
@@ -194,12 +256,40 @@ def _edge_rules(edge: ct.EdgeType) -> TypeRules:
             ProperId(column=ID_COLUMN),
         ),
         keyed_rules=(
-            *_unique_rules(edge.uniques, key=()),
-            EndpointExists(column=SOURCE_COLUMN, node_key=source),
-            EndpointExists(column=TARGET_COLUMN, node_key=target),
-            *_count_rules(edge.cardinality, source),
+            *(_with_end_types(rule, edge) for rule in _unique_rules(edge.uniques, key=())),
+            *sources,
+            *targets,
+            *_count_rules(edge.cardinality, tuple(rule.node_key for rule in sources)),
         ),
     )
+
+
+def _endpoint_rules(column: str, end: ct.EdgeEnd) -> Iterator[EndpointExists]:
+    types = end_types(column, end)
+    for end_type in end.types:
+        yield EndpointExists(
+            column=column,
+            node_key=node_table_key(end_type.name),
+            types=types,
+            number=None if types is None else end_type.number,
+        )
+
+
+def end_types(column: str, end: ct.EdgeEnd) -> EndTypes | None:
+    """Where the types of the nodes at an end are; None if there is only one."""
+    if not end.is_polymorphic:
+        return None
+    return EndTypes(
+        column=END_TYPE_COLUMNS[column],
+        numbers=tuple(end_type.number for end_type in end.types),
+        implicit=end.implicit_number,
+    )
+
+
+def _with_end_types(rule: UniqueTuple, edge: ct.EdgeType) -> UniqueTuple:
+    ends = {SOURCE_COLUMN: edge.source, TARGET_COLUMN: edge.target}
+    types = [end_types(column, ends[column]) for column in rule.columns if column in ends]
+    return replace(rule, end_types=tuple(one for one in types if one is not None))
 
 
 def _property_rules(prop: ct.Property) -> tuple[RowRule, ...]:
@@ -225,11 +315,15 @@ def _unique_rules(
     )
 
 
-def _count_rules(cardinality: ct.Cardinality, source_key: str) -> tuple[EdgeCount, ...]:
+def _count_rules(
+    cardinality: ct.Cardinality, source_keys: tuple[str, ...]
+) -> tuple[EdgeCount, ...]:
     if cardinality == ct.Cardinality():
         return ()
     return (
-        EdgeCount(source_key=source_key, minimum=cardinality.minimum, maximum=cardinality.maximum),
+        EdgeCount(
+            source_keys=source_keys, minimum=cardinality.minimum, maximum=cardinality.maximum
+        ),
     )
 
 
@@ -305,7 +399,7 @@ def keyed_message(reason: Reason, rule: KeyedRule | None, values: Sequence[pa.Sc
             columns = ", ".join(rule.columns)
             return f"{columns}: found {text}, which another row has too, expected a unique value"
         case Reason.MISSING_ENDPOINT, EndpointExists():
-            return f"{rule.column}: {missing_text(rule, *values)}"
+            return f"{rule.column}: {missing_text(rule, values[0])}"
         case ((Reason.TOO_MANY_EDGES | Reason.TOO_FEW_EDGES), EdgeCount()):
             amount = "many" if reason is Reason.TOO_MANY_EDGES else "few"
             return f"src: found too {amount} edges of {text}, expected {count_text(rule)}"

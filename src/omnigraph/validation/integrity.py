@@ -127,12 +127,15 @@ def _read_group(root: Root, piece: _Group, task: Task) -> int:
 def _verdicts(rules: TypeRules) -> Iterator[Verdict]:
     """The ways to break the keyed rules of a table, in the order of the rules; ids come first."""
     yield Verdict(reason=Reason.DUPLICATE_ID, columns=(ID_COLUMN,))
+    columns: set[str] = set()
     for rule in rules.keyed_rules:
         match rule:
             case UniqueTuple():
                 yield Verdict(reason=rule.reason, columns=rule.columns)
             case EndpointExists():
-                yield Verdict(reason=rule.reason, columns=(rule.column,))
+                if rule.column not in columns:
+                    yield Verdict(reason=rule.reason, columns=(rule.column,))
+                columns.add(rule.column)
             case EdgeCount():
                 yield Verdict(reason=Reason.TOO_MANY_EDGES, columns=(SOURCE_COLUMN,))
                 yield Verdict(reason=Reason.TOO_FEW_EDGES, columns=(SOURCE_COLUMN,))
@@ -177,7 +180,7 @@ def _exchange_keys(
     keys = 0
     for entry in entries:
         roles = [role for role in plan.roles if role.table_key == entry.table_key]
-        columns = dict.fromkeys(name for role in roles for name in role.columns)
+        columns = dict.fromkeys(name for role in roles for name in role.read_columns)
         pieces += _groups(root, entry, list(columns))
         keys += entry.row_count * len(roles)
     hashing = Hashing.for_keys(keys)
@@ -211,7 +214,7 @@ def _send_keys(
         task.advance(rows=batch.num_rows)
         addresses = batch.column(ROW_ADDRESS).to_numpy()
         for number, role in roles:
-            buckets.add(number, [batch.column(name) for name in role.columns], addresses)
+            buckets.add(number, role.keys(batch), addresses)
         if buckets.count >= held_max:
             yield from buckets.buckets()
     yield from buckets.buckets()
@@ -238,9 +241,9 @@ def _quote(
     root: Root, entry: TableEntry, rules: TypeRules, verdict: Verdict, addresses: Sequence[int]
 ) -> list[Violation]:
     """The rows that are shown, with what the rule looks at in them."""
-    columns = [ID_COLUMN, *verdict.quoted]
+    columns = [ID_COLUMN, *verdict.quoted(rules)]
     rows = rows_at(root, entry, np.array(addresses, np.uint64), columns=columns)
-    quoted = [rows.column(name) for name in verdict.quoted]
+    quoted = [rows.column(name) for name in verdict.quoted(rules)]
     return [
         Violation(
             table_key=entry.table_key,

@@ -22,8 +22,9 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from omnigraph.errors import InvalidInputError
-from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
+from omnigraph.names import END_TYPE_COLUMNS, ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph.schema import catalog as ct
+from omnigraph.schema.arrow import end_names
 from omnigraph.validation.violations import shown, shown_scalar
 
 BLOB_PREFIX: Final = "base64:"
@@ -50,8 +51,8 @@ def record_lines(declared: ct.NodeType | ct.EdgeType, rows: pa.RecordBatch) -> b
                 for data in _objects(inner, len(ids), _with_default(declared))
             )
         case ct.EdgeType():
-            sources = rows.column(SOURCE_COLUMN).to_pylist()
-            targets = rows.column(TARGET_COLUMN).to_pylist()
+            sources = _ends(rows, SOURCE_COLUMN, declared.source)
+            targets = _ends(rows, TARGET_COLUMN, declared.target)
             data = _objects({ID_COLUMN: ids, **inner}, len(ids), _with_default(declared))
             records = (
                 {"edge": declared.name, "from": source, "to": target, "data": record_data}
@@ -60,6 +61,16 @@ def record_lines(declared: ct.NodeType | ct.EdgeType, rows: pa.RecordBatch) -> b
         case _:
             assert_never(declared)
     return _ENCODER.encode_lines(list(records))
+
+
+def _ends(rows: pa.RecordBatch, column: str, end: ct.EdgeEnd) -> list[object]:
+    ids = rows.column(column).to_pylist()
+    if not end.is_polymorphic:
+        return list(ids)
+    types = end_names(end, rows.column(END_TYPE_COLUMNS[column])).to_pylist()
+    return [
+        {"type": type_name, "id": node_id} for type_name, node_id in zip(types, ids, strict=True)
+    ]
 
 
 def _with_default(declared: ct.NodeType | ct.EdgeType) -> frozenset[str]:

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Final, TypeAlias, assert_never
 
 import numpy as np
+import pyarrow as pa
 
 from omnigraph.names import ID_COLUMN, NODE_PREFIX, SOURCE_COLUMN
 from omnigraph.validation import constraints
@@ -43,6 +44,36 @@ class Role:
     columns: tuple[str, ...]
     pinned: bool
     node_key: str | None = None
+    rule: constraints.UniqueTuple | constraints.EndpointExists | None = None
+
+    @property
+    def read_columns(self) -> tuple[str, ...]:
+        """The columns that the keys are made of."""
+        return self.columns if self.rule is None else self.rule.read_columns
+
+    @property
+    def end_types(self) -> tuple[tuple[str, int | None], ...]:
+        """Columns with the types of ends that are a part of the key, and what null means there."""
+        match self.rule:
+            case constraints.EndpointExists(types=constraints.EndTypes() as types):
+                return ((types.column, types.implicit),)
+            case constraints.UniqueTuple():
+                return tuple((end.column, end.implicit) for end in self.rule.end_types)
+            case _:
+                return ()
+
+    def keys(self, rows: pa.RecordBatch | pa.Table) -> list[pa.Array | pa.ChunkedArray]:
+        """The keys of some rows, as columns; a null in a key exempts its row."""
+        match self.rule:
+            case constraints.EndpointExists():
+                return [self.rule.endpoints(rows)]
+            case constraints.UniqueTuple():
+                types = [end.of(rows) for end in self.rule.end_types]
+                return [*(rows.column(name) for name in self.columns), *types]
+            case None:
+                return [rows.column(name) for name in self.columns]
+            case _:
+                assert_never(self.rule)
 
 
 Space: TypeAlias = tuple[RoleKind, str, tuple[str, ...]]
@@ -62,6 +93,7 @@ def roles_of(rules: constraints.TypeRules, *, pinned: bool) -> tuple[Role, ...]:
                         table_key=table_key,
                         columns=rule.columns,
                         pinned=pinned,
+                        rule=rule if rule.end_types else None,
                     )
                 )
             case constraints.EndpointExists():
@@ -72,6 +104,7 @@ def roles_of(rules: constraints.TypeRules, *, pinned: bool) -> tuple[Role, ...]:
                         columns=(rule.column,),
                         pinned=pinned,
                         node_key=rule.node_key,
+                        rule=None if rule.types is None else rule,
                     )
                 )
             case constraints.EdgeCount():
@@ -79,16 +112,15 @@ def roles_of(rules: constraints.TypeRules, *, pinned: bool) -> tuple[Role, ...]:
     return tuple(roles)
 
 
-def source_role(roles: Iterable[Role], table_key: str, *, pinned: bool) -> Role | None:
-    """The role that holds the sources of an edge table."""
+def source_roles(roles: Iterable[Role], table_key: str, *, pinned: bool) -> Iterator[Role]:
+    """The roles that hold the sources of an edge table, one for each of their types."""
     for role in roles:
         if (
             role.table_key == table_key
             and role.pinned is pinned
             and (role.kind is RoleKind.ENDPOINT and role.columns == (SOURCE_COLUMN,))
         ):
-            return role
-    return None
+            yield role
 
 
 class Stage(IntEnum):
@@ -186,6 +218,8 @@ class Finding:
     broken: np.ndarray = field(default_factory=lambda: NO_KEYS.rows)
     more_broken: int = 0
     """How many pinned rows follow those."""
+    end_types: tuple[tuple[str, int | None], ...] = ()
+    """Columns that are a part of the key, with what null means there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +247,8 @@ def check_bucket(keys: Mapping[int, RoleKeys], plan: KeyPlan) -> Iterator[Findin
             case _:
                 assert_never(role.kind)
     for table_key, rule in plan.counts.items():
-        yield from bucket.edge_counts(table_key, rule)
+        for role in source_roles(plan.roles, table_key, pinned=False):
+            yield from bucket.edge_counts(role, rule)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,25 +315,23 @@ class _Bucket:
         is_dangling = ~self._nodes(role, space)[numbers] & ~self._is_gone(role)
         yield from _break(Stage.ENDPOINTS, role, Reason.MISSING_ENDPOINT, keys.rows[is_dangling])
 
-    def edge_counts(self, table_key: str, rule: constraints.EdgeCount) -> Iterator[Finding]:
-        """Sources with too few or too many edges, among those whose edges are changed.
+    def edge_counts(self, role: Role, rule: constraints.EdgeCount) -> Iterator[Finding]:
+        """Sources of one type with too few or too many edges, among those whose edges are changed.
 
         An edge whose source is missing does not count. If its target is, which another bucket may
         have found, the result of this pass is provisional.
         """
-        role = source_role(self._plan.roles, table_key, pinned=False)
-        assert role is not None
         keys, space, numbers = self._look_up(role)
         exists = self._nodes(role, space)
         keys, numbers = keys.filter(exists[numbers]), numbers[exists[numbers]]
-        kept, removed = self._pinned_sources(table_key, space)
+        kept, removed = self._pinned_sources(role, space)
         added = space.counts(numbers, keys.counts)
         edges = kept + added
         is_touched = (added > 0) | ((removed > 0) & exists)
         is_few = is_touched & (edges < rule.minimum)
         yield from _refuse(Stage.COUNTS, role, Reason.TOO_FEW_EDGES, keys, is_few[numbers])
         unchanged = added == 0
-        first = self._first_pinned(table_key, space)
+        first = self._first_pinned(role, space)
         yield from _break(Stage.COUNTS, role, Reason.TOO_FEW_EDGES, first[is_few & unchanged])
         if rule.maximum is not None:
             is_many = is_touched & (edges > rule.maximum)
@@ -345,23 +378,27 @@ class _Bucket:
         wins: np.ndarray = last[numbers] == positions
         return wins
 
-    def _pinned_sources(self, table_key: str, space: _Space) -> tuple[np.ndarray, np.ndarray]:
+    def _pinned_sources(self, incoming: Role, space: _Space) -> tuple[np.ndarray, np.ndarray]:
         """By source, the number of pinned edges that remain, and of those that are removed."""
-        role = source_role(self._plan.roles, table_key, pinned=True)
+        role = self._pinned_source_role(incoming)
         if role is None:
             none = np.zeros(space.count, np.intp)
             return none, none
         numbers = space.numbers[role]
-        if table_key in self._plan.overwritten:
+        if role.table_key in self._plan.overwritten:
             is_removed = np.ones(len(numbers), np.bool_)
         else:
             is_removed = self._is_gone(role)
         return space.counts(numbers[~is_removed]), space.counts(numbers[is_removed])
 
-    def _first_pinned(self, table_key: str, space: _Space) -> np.ndarray:
+    def _pinned_source_role(self, incoming: Role) -> Role | None:
+        roles = source_roles(self._plan.roles, incoming.table_key, pinned=True)
+        return next((role for role in roles if role.node_key == incoming.node_key), None)
+
+    def _first_pinned(self, incoming: Role, space: _Space) -> np.ndarray:
         """By source, the address of its first pinned edge."""
         first = np.full(space.count, np.iinfo(np.uint64).max, np.uint64)
-        role = source_role(self._plan.roles, table_key, pinned=True)
+        role = self._pinned_source_role(incoming)
         if role is not None:
             rows, numbers = self._keys[role].rows[::-1], space.numbers[role][::-1]
             first[numbers] = rows  # of several the last assignment stays
@@ -492,6 +529,7 @@ def _finding(
             columns=role.columns,
             rows=rows,
             groups=groups,
+            end_types=role.end_types,
         )
 
 

@@ -58,6 +58,7 @@ class _FindingMessage(msgspec.Struct, frozen=True, array_like=True, tag=True):
     groups: bytes
     broken: bytes
     more_broken: int
+    end_types: tuple[tuple[str, int | None], ...] = ()
 
 
 class _ReplacedMessage(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -156,6 +157,7 @@ def _message(finding: Finding) -> _FindingMessage:
         finding.groups.encode(),
         finding.broken.tobytes(),
         finding.more_broken,
+        finding.end_types,
     )
 
 
@@ -169,6 +171,7 @@ def _finding(message: _FindingMessage) -> Finding:
         groups=RefusedGroups.decode(message.groups),
         broken=np.frombuffer(message.broken, np.uint64),
         more_broken=message.more_broken,
+        end_types=tuple(message.end_types),
     )
 
 
@@ -185,7 +188,8 @@ class ListRows:
 
     def rows(self, task: Task) -> np.ndarray:
         """The numbers of the rows."""
-        table_key, columns = self.finding.table_key, self.finding.columns
+        table_key, end_types = self.finding.table_key, dict(self.finding.end_types)
+        columns = (*self.finding.columns, *end_types)
         refused = numbers_refused(self.refused).get(table_key)
         seed = secrets.token_bytes(SEED_BYTES)
         parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
@@ -195,7 +199,13 @@ class ListRows:
             numbers = incoming_rows(self.piece.number, first, len(batch))
             first += len(batch)
             rows, numbers = without_refused(batch, numbers, refused)
-            hashes = hash_keys([rows.column(name) for name in columns], seed)
+            keys = [
+                rows.column(name)
+                if end_types.get(name) is None
+                else rows.column(name).fill_null(end_types[name])
+                for name in columns
+            ]
+            hashes = hash_keys(keys, seed)
             is_present = slice(None) if hashes.present is None else hashes.present
             parts.append((numbers[is_present], hashes.first[is_present], hashes.second[is_present]))
         numbers, firsts, seconds = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))

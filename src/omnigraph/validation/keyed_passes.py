@@ -48,26 +48,37 @@ class Verdict:
     reason: Reason
     columns: tuple[str, ...]
 
-    @property
-    def quoted(self) -> tuple[str, ...]:
-        """The columns whose values a message quotes."""
+    def quoted(self, rules: TypeRules) -> tuple[str, ...]:
+        """The columns whose values a message is made of."""
         match self.reason:
             case Reason.DUPLICATE_ID | Reason.SUPERSEDED | Reason.ID_EXISTS:
                 return (ID_COLUMN,)
+            case Reason.MISSING_ENDPOINT:
+                rule = next(rule for rule in rules.keyed_rules if self._is_of(rule))
+                assert isinstance(rule, EndpointExists)
+                return rule.read_columns
             case _:
                 return self.columns
 
     def message(self, rules: TypeRules, values: Sequence[pa.Scalar]) -> str:
         """What is wrong with a row that has these values in the quoted columns."""
-        return constraints.keyed_message(self.reason, self._rule(rules), values)
+        return constraints.keyed_message(self.reason, self._rule(rules, values), values)
 
     def text(self, rules: TypeRules, values: Sequence[pa.Scalar]) -> str:
         """The message without the columns that it begins with."""
         return self.message(rules, values).partition(": ")[2]
 
-    def _rule(self, rules: TypeRules) -> constraints.KeyedRule | None:
+    def _rule(self, rules: TypeRules, values: Sequence[pa.Scalar]) -> constraints.KeyedRule | None:
         """The rule that was broken; ids have none."""
-        return next((rule for rule in rules.keyed_rules if self._is_of(rule)), None)
+        broken = [rule for rule in rules.keyed_rules if self._is_of(rule)]
+        if len(broken) > 1 and self.reason is Reason.MISSING_ENDPOINT:
+            number = values[1].as_py()
+            for rule in broken:
+                assert isinstance(rule, EndpointExists)
+                assert rule.types is not None
+                if rule.number == (rule.types.implicit if number is None else number):
+                    return rule
+        return broken[0] if broken else None
 
     def _is_of(self, rule: constraints.KeyedRule) -> bool:
         match rule:

@@ -141,7 +141,7 @@ def _may_filter(write: KeyedWrite, keys: KeyPlan, role: Role) -> bool:
             return role.table_key not in keys.tracked
         case RoleKind.ID:
             return not any(
-                rule.source_key == role.table_key and edge_key in keys.tracked
+                role.table_key in rule.source_keys and edge_key in keys.tracked
                 for edge_key, rule in keys.counts.items()
             )
 
@@ -162,9 +162,9 @@ class _Hashes:
         for role in self.roles:
             if not piece.rows.get(role.table_key):
                 continue
-            for batch in piece.read(role.table_key, role.columns):
+            for batch in piece.read(role.table_key, role.read_columns):
                 task.advance()
-                hashes = hash_keys([batch.column(name) for name in role.columns], self.seed)
+                hashes = hash_keys(role.keys(batch), self.seed)
                 yield self.spaces.index(space_of(role)), hashes
 
 
@@ -223,7 +223,7 @@ class _Probes:
     def _abandons(self, node_key: str, edge_key: str) -> bool:
         """Whether nodes that no incoming row names may be left with too few edges."""
         rule = self._write.count_rule(edge_key)
-        return rule is not None and rule.source_key == node_key
+        return rule is not None and node_key in rule.source_keys
 
     def _filter_of(self, column: str, values: Sequence[pa.ChunkedArray]) -> OneOf | None:
         chunks = [chunk for array in values for chunk in array.chunks]

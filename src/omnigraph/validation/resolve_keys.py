@@ -530,7 +530,7 @@ class _Sender:
             and role.table_key == table_key
             and (role.kind is not RoleKind.ID or with_ids)
         )
-        columns = dict.fromkeys(name for _, role in numbered for name in role.columns)
+        columns = dict.fromkeys(name for _, role in numbered for name in role.read_columns)
         if with_ids and self._order_by is not None and table_key in self._ordered:
             columns |= {self._order_by: None}
         return _Roles(numbered=numbered, columns=tuple(columns))
@@ -545,7 +545,7 @@ class _Sender:
     ) -> None:
         for number, role in roles.numbered:
             if role.kind is not RoleKind.ID:
-                values = [batch.column(name) for name in role.columns]
+                values = role.keys(batch)
                 buckets.add(number, values, numbers, unless=self._satisfying(role))
                 continue
             rows, row_numbers = _with_given_ids(batch, numbers, generated)
@@ -557,7 +557,7 @@ class _Sender:
     def _send_pinned(self, work: _SendPinned, task: Task) -> Iterator[Sent]:
         read = work.read
         roles = [(number, self._keys.roles[number]) for number in read.roles]
-        columns = list(dict.fromkeys(name for _, role in roles for name in role.columns))
+        columns = list(dict.fromkeys(name for _, role in roles for name in role.read_columns))
         needs_addresses = work.has_fates or any(role.kind is RoleKind.ENDPOINT for _, role in roles)
         needed = [*columns, ROW_ADDRESS] if needs_addresses else columns
         only = self._matching(read)
@@ -571,7 +571,7 @@ class _Sender:
             )
             extras = _fates(work, addresses)
             for number, role in roles:
-                values = [batch.column(name) for name in role.columns]
+                values = role.keys(batch)
                 buckets.add(number, values, addresses, extras=extras, only=only.get(number))
             if buckets.count > _KEYS_SENT_TOGETHER:
                 yield from buckets.buckets()

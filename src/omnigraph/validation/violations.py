@@ -40,6 +40,7 @@ class Reason(enum.StrEnum):
     OUT_OF_RANGE = "out_of_range"
     PATTERN_MISMATCH = "pattern_mismatch"
     NOT_FINITE_KEY = "not_finite_key"
+    ENDPOINT_TYPE = "endpoint_type"
     BAD_ID = "bad_id"
     DUPLICATE_ID = "duplicate_id"
     ID_EXISTS = "id_exists"

@@ -79,7 +79,7 @@ def cascade(
         for rule in table_rules.keyed_rules if write.cascades else ():
             if isinstance(rule, EndpointExists):
                 nodes = write.deleted.get(rule.node_key, EMPTY_IDS)
-                parts += _edges_at(table_key, rule.column, nodes, reads)
+                parts += _edges_at(table_key, rule, nodes, reads)
         ids = pc.unique(pa.chunked_array(parts, pa.string()))
         if len(ids):
             deleted[table_key] = ids
@@ -108,10 +108,11 @@ def _ids(rows: pa.Table) -> pa.Array:
 
 
 def _edges_at(
-    edge_key: str, column: str, nodes: pa.StringArray, reads: PinnedReads
+    edge_key: str, rule: EndpointExists, nodes: pa.StringArray, reads: PinnedReads
 ) -> Iterator[pa.StringArray]:
     if not len(nodes):
         return
-    rows = reads.rows(edge_key, (ID_COLUMN, column), within=OneOf(column=column, values=nodes))
+    within = OneOf(column=rule.column, values=nodes)
+    rows = reads.rows(edge_key, (ID_COLUMN, *rule.read_columns), within=within)
     for batch in rows or ():
-        yield batch.filter(pc.is_in(batch.column(1), nodes)).column(0)
+        yield batch.filter(pc.is_in(rule.endpoints(batch), nodes)).column(0)

@@ -22,7 +22,8 @@ from omnigraph import names
 from omnigraph.display.cells import counted, cut, short_ids
 from omnigraph.errors import NotFoundError
 from omnigraph.language.diagnostics import shown as quoted
-from omnigraph.schema.catalog import Scalar, ScalarType
+from omnigraph.schema.arrow import end_type_columns
+from omnigraph.schema.catalog import EdgeEnd, Scalar, ScalarType
 from omnigraph.storage.lance.tables import open_pinned, streamed
 from omnigraph.storage.refs.kept import gone_if_removed
 from omnigraph.view.scene import (
@@ -87,10 +88,13 @@ class SnapshotElements:
         """What people call the graph: the last part of its address."""
         return self._root.uri.rstrip("/").rpartition("/")[2]
 
-    def ends_of(self, edge_type: str) -> tuple[str, str]:
-        """The node types that an edge type connects."""
+    def ends_of(self, edge_type: str, row: Mapping[str, object]) -> tuple[NodeKey, NodeKey]:
+        """The nodes that an edge connects."""
         declared = self._catalog.edges[edge_type]
-        return declared.source.only, declared.target.only
+        return (
+            (_end_type(declared.source, row, names.SOURCE_COLUMN), str(row[names.SOURCE_COLUMN])),
+            (_end_type(declared.target, row, names.TARGET_COLUMN), str(row[names.TARGET_COLUMN])),
+        )
 
     def rows_of(self, types: Iterable[str]) -> int:
         """How many nodes there are of these types."""
@@ -119,11 +123,13 @@ class SnapshotElements:
         for edge_type in sorted(self._catalog.edges):
             declared = self._catalog.edges[edge_type]
             by_id: dict[str, SceneEdge] = {}
-            for column, end in (
-                (names.SOURCE_COLUMN, declared.source.only),
-                (names.TARGET_COLUMN, declared.target.only),
-            ):
+            sources = [(names.SOURCE_COLUMN, end) for end in declared.source.names]
+            targets = [(names.TARGET_COLUMN, end) for end in declared.target.names]
+            for column, end in (*sources, *targets):
                 for edge in self._edges(edge_type, column, ids_by_type.get(end, ())):
+                    node = edge.source if column == names.SOURCE_COLUMN else edge.target
+                    if node[0] != end:
+                        continue  # a node of another type with the same id
                     by_id[edge.id] = edge
                     if len(edges) + len(by_id) > limit:
                         return Neighbourhood(
@@ -159,17 +165,15 @@ class SnapshotElements:
         return ids
 
     def _edges(self, edge_type: str, column: str, ids: Sequence[str]) -> Iterator[SceneEdge]:
-        declared = self._catalog.edges[edge_type]
+        hidden = {*names.SYSTEM_COLUMNS, *end_type_columns(self._catalog.edges[edge_type])}
         for row in self._rows(names.edge_table_key(edge_type), [column], ids):
-            source, target = row[names.SOURCE_COLUMN], row[names.TARGET_COLUMN]
-            properties = {
-                name: value for name, value in row.items() if name not in names.SYSTEM_COLUMNS
-            }
+            source, target = self.ends_of(edge_type, row)
+            properties = {name: value for name, value in row.items() if name not in hidden}
             yield SceneEdge(
                 type=edge_type,
                 id=str(row[names.ID_COLUMN]),
-                source=(declared.source.only, str(source)),
-                target=(declared.target.only, str(target)),
+                source=source,
+                target=target,
                 properties=texts_of(properties),
             )
 
@@ -421,3 +425,14 @@ def _readable(column: pa.Array) -> pa.Array:
     if pat.is_list(kind) and pat.is_temporal(kind.value_type):
         return column.cast(pa.list_(pa.string()))
     return column
+
+
+def _end_type(end: EdgeEnd, row: Mapping[str, object], column: str) -> str:
+    """The type of the node at an end of an edge, by its number or by its name."""
+    if not end.is_polymorphic:
+        return end.only
+    stored = row[names.END_TYPE_COLUMNS[column]]
+    if stored is None:
+        return str(end.implicit)
+    numbered = {number: name for name, number in end.numbers().items()}
+    return numbered[stored] if isinstance(stored, int) else str(stored)

@@ -121,6 +121,8 @@ class EdgesPerSource:
     table: str
     minimum: int
     maximum: int | None
+    source_type: FutureColumn | None = None
+    """The types of sources, if these may have several."""
 
 
 DataCheck: TypeAlias = (

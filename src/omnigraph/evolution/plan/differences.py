@@ -20,12 +20,14 @@ from omnigraph.evolution.plan import data_checks
 from omnigraph.evolution.plan import plan as ep
 from omnigraph.evolution.plan.fills import NewValues
 from omnigraph.evolution.plan.matching import differ, sameness
-from omnigraph.names import SOURCE_COLUMN, TARGET_COLUMN
+from omnigraph.names import END_TYPE_COLUMNS, SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph.schema import catalog as ct
+from omnigraph.schema.arrow import polymorphic_ends
 from omnigraph.schema.show import show_type
 from omnigraph.schema.values import as_stored
 
 _ENDPOINT: Final = ct.ScalarType(scalar=ct.Scalar.STRING)
+_END_TYPE: Final = ct.ScalarType(scalar=ct.Scalar.I64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +60,21 @@ class OwnerChange:
             if prop.number == number:
                 return prop
         return None
+
+    def end_type(self, column: str) -> ec.FutureColumn | None:
+        """The types of the nodes at an end, by the column of their ids; None if there is one."""
+        if isinstance(self.after, ct.InterfaceType) or column not in polymorphic_ends(self.after):
+            return None
+        assert not isinstance(self.accepted, ct.InterfaceType)
+        name, end = END_TYPE_COLUMNS[column], polymorphic_ends(self.after)[column]
+        stored = ec.StoredColumn(name=name, type=_END_TYPE)
+        fill = end.implicit_number
+        return ec.FutureColumn(
+            name=name,
+            type=_END_TYPE,
+            stored=stored if column in polymorphic_ends(self.accepted) else None,
+            fill=None if fill is None else ec.LiteralFill(value=fill),
+        )
 
     def column(self, name: str) -> ec.FutureColumn:
         if name in (SOURCE_COLUMN, TARGET_COLUMN):
@@ -234,7 +251,8 @@ def _unique_checks(change: OwnerChange, constraint: ct.Unique) -> tuple[data_che
         inside = members.issuperset(accepted.properties)
         if inside and all(change.column(prop).is_untouched for prop in accepted.properties):
             return ()
-    return (data_checks.TupleIsUnique(table=change.table, columns=columns),)
+    end_types = filter(None, map(change.end_type, constraint.properties))
+    return (data_checks.TupleIsUnique(table=change.table, columns=(*columns, *end_types)),)
 
 
 def _range_checks(change: OwnerChange, constraint: ct.Range) -> tuple[data_checks.DataCheck, ...]:
@@ -340,7 +358,10 @@ def _cardinality_checks(
     lowered = new.maximum is not None and (old.maximum is None or new.maximum < old.maximum)
     if raised or lowered:
         yield data_checks.EdgesPerSource(
-            table=change.table, minimum=new.minimum, maximum=new.maximum
+            table=change.table,
+            minimum=new.minimum,
+            maximum=new.maximum,
+            source_type=change.end_type(SOURCE_COLUMN),
         )
 
 

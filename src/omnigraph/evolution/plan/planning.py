@@ -44,7 +44,7 @@ from omnigraph.evolution.plan.plan_text import plan_text
 from omnigraph.language.diagnostics import Diagnostic, Severity
 from omnigraph.schema import catalog as ct
 from omnigraph.schema.build import build_catalog
-from omnigraph.schema.compile import checked_schema, require_single_ends
+from omnigraph.schema.compile import checked_schema
 from omnigraph.schema.diagnostics import Rule
 
 _GROUPS: Final = {
@@ -340,7 +340,6 @@ def evolve(
     findings = Findings()
     matches = match_schema(accepted, schema, findings)
     fresh = build_catalog(schema, identity_domain=accepted.identity_domain)
-    require_single_ends(fresh)
     target = numbered(fresh, accepted, matches)
     values = resolve_values(target, matches, findings)
     diagnostics = sorted(

@@ -15,7 +15,14 @@ from dataclasses import dataclass
 
 from omnigraph.errors import InvalidInputError
 from omnigraph.language.diagnostics import did_you_mean
-from omnigraph.names import ID_COLUMN, SYSTEM_COLUMNS, edge_table_key, node_table_key
+from omnigraph.names import (
+    END_TYPE_WORDS,
+    ID_COLUMN,
+    SYSTEM_COLUMNS,
+    edge_table_key,
+    node_table_key,
+)
+from omnigraph.schema.arrow import end_type_columns
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.validation.violations import shown
 
@@ -39,6 +46,12 @@ def choose_columns(
         InvalidInputError: a column occurs twice, is missing, or belongs to nothing.
     """
     known = column_names(declared)
+    aliases = {
+        name: alias
+        for name, alias in END_TYPE_WORDS.items()
+        if name in known and name not in input_columns and alias in input_columns
+    }
+    columns = {**aliases, **columns}
     repeated = [name for name, count in Counter(input_columns).items() if count > 1]
     if repeated:
         raise _refused(where, f"has the column {shown(repeated[0])} more than once")
@@ -61,7 +74,7 @@ def choose_columns(
 
 def column_names(declared: NodeType | EdgeType) -> list[str]:
     system = SYSTEM_COLUMNS if isinstance(declared, EdgeType) else (ID_COLUMN,)
-    return [*system, *declared.properties]
+    return [*system, *end_type_columns(declared), *declared.properties]
 
 
 def _no_column(declared: NodeType | EdgeType, name: str, known: list[str]) -> str:

@@ -39,7 +39,7 @@ from omnigraph.language.diagnostics import did_you_mean
 from omnigraph.load.formats.input_names import TypeNames
 from omnigraph.load.formats.records import NAME_SHOWN_MAX, Refusal
 from omnigraph.load.formats.values import blob_bytes
-from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
+from omnigraph.names import END_TYPE_COLUMNS, ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph.schema import catalog as ct
 from omnigraph.validation.input.intake import table_key_of
 from omnigraph.validation.json_encoding import BLOB_PREFIX
@@ -192,6 +192,8 @@ class WireColumn:
     kind: ct.PropertyType
     inside_data: bool
     value: Callable[[Any], Any]
+    names_count: int = 1
+    """How many names a decoded record has for the column."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,8 +286,10 @@ def _records(
     columns = _columns([ID_COLUMN, *declared.properties], declared, inside_data=True)
     spellings = {declared.name}
     if isinstance(declared, ct.EdgeType):
-        fields += _fields([(FROM, _TEXT), (TO, _TEXT)])
-        columns += _columns([SOURCE_COLUMN, TARGET_COLUMN], declared, inside_data=False)
+        ends = {SOURCE_COLUMN: declared.source, TARGET_COLUMN: declared.target}
+        for number, (column, end) in enumerate(ends.items()):
+            fields.append(_end_field(number, _ENDS[column], end))
+            columns += _end_columns(number, column, end)
         spellings |= _other_cases(declared.name)
     wire = WireType(declared=declared, columns=columns, no_data=no_data)
     return {
@@ -300,6 +304,59 @@ def _records(
         ): wire
         for spelling in sorted(spellings)
     }
+
+
+class _TypedEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False, eq=False):
+    """A polymorphic end as an object."""
+
+    type: str
+    id: str
+
+
+def _end_field(number: int, member: str, end: ct.EdgeEnd) -> Any:
+    kind: Any = _TypedEnd if end.is_polymorphic else str
+    return (
+        _attribute(number),
+        kind | None | UnsetType,
+        msgspec.field(name=member, default=UNSET),
+    )
+
+
+def _end_columns(number: int, column: str, end: ct.EdgeEnd) -> tuple[WireColumn, ...]:
+    """The id of an end, and its type if it is polymorphic.
+
+    Decoders take the object; a text with its type next to it has the same columns.
+    """
+    member, attribute = _ENDS[column], operator.attrgetter(_attribute(number))
+    if not end.is_polymorphic:
+        return (
+            WireColumn(name=column, member=member, kind=_TEXT, inside_data=False, value=attribute),
+        )
+
+    def part(name: str) -> Callable[[Any], Any]:
+        def value(record: Any) -> Any:
+            typed_end = attribute(record)
+            return getattr(typed_end, name) if isinstance(typed_end, _TypedEnd) else typed_end
+
+        return value
+
+    return (
+        WireColumn(
+            name=column,
+            member=member,
+            kind=_TEXT,
+            inside_data=False,
+            value=part("id"),
+            names_count=2,
+        ),
+        WireColumn(
+            name=END_TYPE_COLUMNS[column],
+            member=f"{member}{_TYPE_SUFFIX}",
+            kind=_TEXT,
+            inside_data=False,
+            value=part("type"),
+        ),
+    )
 
 
 def _other_cases(name: str) -> set[str]:
@@ -368,7 +425,11 @@ def _decoded_scalar(scalar: ct.Scalar) -> Any:
             assert_never(scalar)
 
 
+_TYPE_SUFFIX: Final = "_type"
+FROM_TYPE: Final = f"{FROM}{_TYPE_SUFFIX}"
+TO_TYPE: Final = f"{TO}{_TYPE_SUFFIX}"
 _FORMS: Final = {NODE_FORM: (NODE_FORM, DATA), EDGE_FORM: (EDGE_FORM, FROM, TO, DATA)}
+_END_MEMBERS: Final = frozenset({FROM_TYPE, TO_TYPE})
 _ENDS: Final = {SOURCE_COLUMN: FROM, TARGET_COLUMN: TO}
 _EXPECTED: Final = "expected one JSON object"
 
@@ -409,12 +470,15 @@ class ClaimReader:
         if isinstance(declared, str):
             return _refused(place, line, Reason.UNKNOWN_TYPE, declared, claimed=claimed)
         data = record.get(DATA, {})
+        ends = _end_values(declared, record) if isinstance(declared, ct.EdgeType) else {}
         stray = _stray_member(declared, data)
-        if stray is not None:
-            return _refused(place, line, Reason.UNKNOWN_COLUMN, stray, claimed=claimed)
-        row = with_blobs(declared, data)
-        if isinstance(declared, ct.EdgeType):
-            row |= {column: record[name] for column, name in _ENDS.items() if name in record}
+        if isinstance(ends, str):
+            stray, reason = ends, Reason.MALFORMED
+        else:
+            reason = Reason.UNKNOWN_COLUMN
+        if isinstance(ends, str) or stray is not None:
+            return _refused(place, line, reason, str(stray), claimed=claimed)
+        row = with_blobs(declared, data) | ends
         return Claim(place=place, claimed=claimed, raw=line, declared=declared, row=row)
 
     def _declared(
@@ -436,13 +500,40 @@ def _form_fault(record: object) -> str | None:
         return f"found {forms_text}, expected either {NODE_FORM} or {EDGE_FORM}"
     members = _FORMS[forms[0]]
     for name in record:
-        if name not in members:
+        is_end_type = forms[0] == EDGE_FORM and name in _END_MEMBERS
+        if name not in members and not is_end_type:
             return f"found the member {shown(name)}, expected only {', '.join(members)}"
     if not isinstance(record[forms[0]], str):
         return f"{forms[0]}: found {shown(record[forms[0]])}, expected the name of a type"
     if not isinstance(record.get(DATA, {}), dict):
         return f"{DATA}: found {shown(record[DATA])}, expected an object"
     return None
+
+
+def _end_values(declared: ct.EdgeType, record: Mapping[str, object]) -> dict[str, object] | str:
+    """The columns of the ends of an edge, or what is wrong with their form."""
+    values: dict[str, object] = {}
+    for column, end in ((SOURCE_COLUMN, declared.source), (TARGET_COLUMN, declared.target)):
+        member = _ENDS[column]
+        type_member = f"{member}{_TYPE_SUFFIX}"
+        if type_member in record and not end.is_polymorphic:
+            return (
+                f"found the member {type_member!r}, expected none: {declared.name} has one type "
+                f"of nodes there, {end}"
+            )
+        if member in record:
+            values[column] = record[member]
+        if type_member in record:
+            values[END_TYPE_COLUMNS[column]] = record[type_member]
+        given = record.get(member)
+        if end.is_polymorphic and isinstance(given, dict):
+            if given.keys() != {"type", "id"} or type_member in record:
+                return (
+                    f'{member}: found {shown(given)}, expected {{"type": ..., "id": ...}}, or the '
+                    f"id with {type_member} next to it"
+                )
+            values[column], values[END_TYPE_COLUMNS[column]] = given["id"], given["type"]
+    return values
 
 
 def _stray_member(declared: ct.NodeType | ct.EdgeType, data: Mapping[str, object]) -> str | None:

@@ -238,7 +238,8 @@ def _columns(group: _Group, names: Indexes, uncertain: npt.NDArray[np.bool_]) ->
         if values[0] is UNSET and values.count(UNSET) == len(values):
             continue
         column, present = _column(wired, values)
-        (inside if wired.inside_data else outside)[:] += 1 if present is None else present
+        mentioned_rows = 1 if present is None else present
+        (inside if wired.inside_data else outside)[:] += wired.names_count * mentioned_rows
         columns[wired.name] = column.values
         if present is not None:
             mentioned[wired.name] = mask_of(present)

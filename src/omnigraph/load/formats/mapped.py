@@ -49,8 +49,17 @@ from omnigraph.load.formats.row_validator import (
     together,
 )
 from omnigraph.load.formats.values import Column
-from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN, edge_table_key, node_table_key
+from omnigraph.names import (
+    ID_COLUMN,
+    SOURCE_COLUMN,
+    SOURCE_TYPE_COLUMN,
+    TARGET_COLUMN,
+    TARGET_TYPE_COLUMN,
+    edge_table_key,
+    node_table_key,
+)
 from omnigraph.schema import catalog as ct
+from omnigraph.schema.arrow import end_type_columns
 from omnigraph.validation.constraints import rules_of
 from omnigraph.validation.input.intake import NewIds
 from omnigraph.validation.violations import Reason, shown
@@ -194,6 +203,9 @@ class MappedParser:
         source, target = (end.ids.take(mask) for end in ends)
         batch = batch.take(rows)
         extra = {SOURCE_COLUMN: source, TARGET_COLUMN: target}
+        types = {SOURCE_TYPE_COLUMN: rule.source.type, TARGET_TYPE_COLUMN: rule.target.type}
+        for name in end_type_columns(validator.declared):
+            extra[name] = pa.repeat(types[name], len(rows))
         if not rule.new_id:
             extra[ID_COLUMN] = _edge_ids(batch, rule, source, target)
         checked = _check(self._build(batch, rule.properties, extra, validator), validator)

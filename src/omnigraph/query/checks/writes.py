@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
 from omnigraph.names import (
+    END_TYPE_WORDS,
     ID_COLUMN,
     SOURCE_COLUMN,
     TARGET_COLUMN,
@@ -28,6 +29,7 @@ from omnigraph.query.checks.scope import ExpressionContext, Scope
 from omnigraph.query.diagnostics import Rule
 from omnigraph.query.expressions import Aggregate, Constant, Expression
 from omnigraph.query.types import BOOL, STRING, EdgeOf, NodeOf, NullType, PathOf
+from omnigraph.schema.arrow import end_type_columns
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, PropertyType
 
 FROM: Final = "from"
@@ -129,8 +131,11 @@ def _slots(own: NodeType | EdgeType) -> dict[str, _Slot]:
             column=ID_COLUMN, type=STRING, nullable=False, fixed="it is the identity"
         )
     if isinstance(own, EdgeType):
+        fixed = "the endpoints of an edge cannot change"
         for word, column in ((FROM, SOURCE_COLUMN), (TO, TARGET_COLUMN)):
-            fixed = "the endpoints of an edge cannot change"
+            slots[word] = _Slot(column=column, type=STRING, nullable=False, fixed=fixed)
+        for column in end_type_columns(own):
+            word = END_TYPE_WORDS[column]
             slots[word] = _Slot(column=column, type=STRING, nullable=False, fixed=fixed)
     return slots
 

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, assert_never
 
 from omnigraph.language.diagnostics import Diagnostic, Suggestions
-from omnigraph.names import END_TYPE_COLUMNS, LANCE_COLUMNS, SYSTEM_COLUMNS
+from omnigraph.names import END_TYPE_WORDS, LANCE_COLUMNS, SYSTEM_COLUMNS
 from omnigraph.schema import ast
 from omnigraph.schema.catalog import Scalar, ScalarType
 from omnigraph.schema.diagnostics import Rule, error
@@ -227,7 +227,7 @@ def _interface_types_agree(
 
 _RESERVED: Final = frozenset(LANCE_COLUMNS)
 _SYSTEM: Final = frozenset(SYSTEM_COLUMNS)
-_END_TYPES: Final = frozenset(END_TYPE_COLUMNS.values())
+_END_TYPES: Final = frozenset({*END_TYPE_WORDS, *END_TYPE_WORDS.values()})
 
 
 def check_properties(declaration: ast.Declaration, nodes: Collection[str]) -> Iterator[Diagnostic]:
@@ -268,8 +268,8 @@ def _end_types_are_free(
                 Rule.RESERVED_PROPERTY,
                 prop.name.span,
                 f"the property name `{prop.name.text}` is reserved",
-                "an edge between several node types has `src_type` and `dst_type`; "
-                "choose another name",
+                "an edge with several node types at an end names them in `src_type` and "
+                "`dst_type`, or `from_type` and `to_type`; choose another name",
             )
 
 

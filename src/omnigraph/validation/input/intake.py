@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -28,10 +29,23 @@ from omnigraph.errors import InvalidInputError
 from omnigraph.ids import FreshIds, key_properties, node_ids
 from omnigraph.language.diagnostics import did_you_mean
 from omnigraph.language.diagnostics import shown as quoted
-from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN, edge_table_key, node_table_key
+from omnigraph.names import (
+    END_TYPE_COLUMNS,
+    ID_COLUMN,
+    SOURCE_COLUMN,
+    TARGET_COLUMN,
+    edge_table_key,
+    node_table_key,
+)
 from omnigraph.runner.memory import require_room
 from omnigraph.schema import catalog as ct
-from omnigraph.schema.arrow import edge_schema, find_true, literal_scalar, node_schema
+from omnigraph.schema.arrow import (
+    edge_schema,
+    end_type_columns,
+    find_true,
+    literal_scalar,
+    node_schema,
+)
 from omnigraph.validation.constraints import type_text
 from omnigraph.validation.input.casts import Fault
 from omnigraph.validation.input.columns import RawColumn, RawRows, cast_column, read_source
@@ -94,9 +108,10 @@ def take_in(
     schema = node_schema(declared) if isinstance(declared, ct.NodeType) else edge_schema(declared)
     wanted = _wanted(declared)
     require_room(raw.row_count, wanted.values(), type_name=declared.name)
-    columns, faults = _cast_columns(raw, wanted, schema)
+    ends = _polymorphic_ends(declared)
+    columns, faults = _cast_columns(raw, wanted, ends, schema)
     given_ids = columns[ID_COLUMN]
-    mentioned = _mentions(wanted, raw, present or raw.present)
+    mentioned = _mentions(wanted, ends, raw, present or raw.present)
     mentions = mentioned if partial else None
     ids = _ids(declared, columns, new_ids, faults.get(ID_COLUMN, []), mentions)
     columns[ID_COLUMN] = ids.values
@@ -112,7 +127,7 @@ def take_in(
         table=table,
         findings=(
             *_column_findings(key, raw, tuple(wanted)),
-            *_cast_findings(key, raw, wanted, faults, table.column(ID_COLUMN)),
+            *_cast_findings(key, raw, wanted, faults, table.column(ID_COLUMN), ends),
             *_id_findings(key, given_ids, table.column(ID_COLUMN)),
         ),
         unreadable={
@@ -126,16 +141,23 @@ def take_in(
 
 
 def _cast_columns(
-    raw: RawRows, wanted: Mapping[str, ct.PropertyType], schema: pa.Schema
+    raw: RawRows,
+    wanted: Mapping[str, ct.PropertyType],
+    ends: Mapping[str, _PolymorphicEnd],
+    schema: pa.Schema,
 ) -> tuple[dict[str, pa.ChunkedArray], dict[str, list[Fault]]]:
     """Every column of the type, null where the input has none, and the faults by column."""
     columns: dict[str, pa.ChunkedArray] = {}
     faults: dict[str, list[Fault]] = {}
     for name, kind in wanted.items():
-        if name in raw.columns:
+        if name in ends:
+            columns[name], faults[name] = _type_numbers(ends[name].end, raw.columns.get(name), raw)
+        elif name in raw.columns:
             columns[name], faults[name] = cast_column(raw.columns[name], kind)
         else:
             columns[name] = pa.chunked_array([pa.nulls(raw.row_count, schema.field(name).type)])
+    for name, polymorphic in ends.items():
+        faults[name] += _without_type(columns[polymorphic.column], columns[name], faults[name])
     return columns, faults
 
 
@@ -168,14 +190,80 @@ def default_columns(
 
 
 def _mentions(
-    wanted: Mapping[str, ct.PropertyType], raw: RawRows, present: Mapping[str, RowMask]
+    wanted: Mapping[str, ct.PropertyType],
+    ends: Mapping[str, _PolymorphicEnd],
+    raw: RawRows,
+    present: Mapping[str, RowMask],
 ) -> Mentions | None:
-    """What the rows mention; an input without rows mentions everything."""
+    """What the rows mention; an input without rows mentions everything.
+
+    The type and the id of an end are mentioned together: a row never keeps one of them.
+    """
     if not raw.row_count:
         return None
     properties = wanted.keys() - {ID_COLUMN}
     masks = {name: mask for name, mask in present.items() if name in properties}
-    return mentions_of(properties - raw.columns.keys(), masks)
+    absent = set(properties - raw.columns.keys())
+    for name, polymorphic in ends.items():
+        pair = (name, polymorphic.column)
+        present_names = [one for one in pair if one not in absent]
+        absent -= set(pair) if present_names else set()
+        known = [masks.pop(one) for one in pair if one in masks]
+        if present_names and len(known) == len(present_names):
+            masks |= dict.fromkeys(pair, reduce(pc.or_, known))
+    return mentions_of(absent, masks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PolymorphicEnd:
+    """An end whose rows say its type; `column` has the ids."""
+
+    column: str
+    end: ct.EdgeEnd
+
+
+def _polymorphic_ends(declared: ct.NodeType | ct.EdgeType) -> dict[str, _PolymorphicEnd]:
+    """The polymorphic ends of a type by the column with their types."""
+    if isinstance(declared, ct.NodeType):
+        return {}
+    ends = {SOURCE_COLUMN: declared.source, TARGET_COLUMN: declared.target}
+    return {
+        END_TYPE_COLUMNS[column]: _PolymorphicEnd(column=column, end=end)
+        for column, end in ends.items()
+        if end.is_polymorphic
+    }
+
+
+def _type_numbers(
+    end: ct.EdgeEnd, column: RawColumn | None, raw: RawRows
+) -> tuple[pa.ChunkedArray, list[Fault]]:
+    """The numbers of types that an input gives by name, or by number in a column of integers."""
+    if column is None:
+        return pa.chunked_array([pa.nulls(raw.row_count, pa.int64())]), []
+    known = end.numbers()
+    if isinstance(column, pa.ChunkedArray) and pa.types.is_integer(column.type):
+        given, faults = cast_column(column, ct.ScalarType(scalar=ct.Scalar.I64))
+        values = pa.array(known.values(), pa.int64())
+    else:
+        given, faults = cast_column(column, _ID)
+        values = pa.array(known, pa.string())
+    numbers = pa.array(known.values(), pa.int64()).take(
+        _contiguous(pc.index_in(given, value_set=values))
+    )
+    unknown = find_true(pc.and_(given.is_valid(), _contiguous(numbers).is_null()))
+    if len(unknown):
+        faults.append(Fault(reason=Reason.ENDPOINT_TYPE, rows=tuple(unknown.to_pylist())))
+    return pa.chunked_array([numbers]), faults
+
+
+def _without_type(
+    ends: pa.ChunkedArray, numbers: pa.ChunkedArray, faults: list[Fault]
+) -> list[Fault]:
+    """A fault of the rows that have an end and do not say its type."""
+    known_rows = {row for fault in faults for row in fault.rows}
+    rows = find_true(pc.and_(ends.is_valid(), numbers.is_null())).to_pylist()
+    missing = tuple(row for row in rows if row not in known_rows)
+    return [Fault(reason=Reason.ENDPOINT_TYPE, rows=missing)] if missing else []
 
 
 def key_findings(declared: ct.NodeType | ct.EdgeType, rows: pa.Table) -> list[BadRows]:
@@ -210,7 +298,7 @@ def _wanted(declared: ct.NodeType | ct.EdgeType) -> dict[str, ct.PropertyType]:
     system = (ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN)
     fixed = system[:1] if isinstance(declared, ct.NodeType) else system
     kinds = {prop.name: prop.type for prop in declared.properties.values()}
-    return {**dict.fromkeys(fixed, _ID), **kinds}
+    return {**dict.fromkeys((*fixed, *end_type_columns(declared)), _ID), **kinds}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,6 +392,7 @@ def _cast_findings(
     wanted: Mapping[str, ct.PropertyType],
     faults: Mapping[str, list[Fault]],
     ids: pa.ChunkedArray,
+    ends: Mapping[str, _PolymorphicEnd],
 ) -> list[BadRows]:
     findings = []
     for name, column_faults in faults.items():
@@ -318,7 +407,9 @@ def _cast_findings(
                     (name,),
                     _positions(same),
                     ids=ids,
-                    message=_cast_message(raw.columns[name], wanted[name]),
+                    message=_end_message(ends[name], raw.columns.get(name))
+                    if reason is Reason.ENDPOINT_TYPE
+                    else _cast_message(raw.columns[name], wanted[name]),
                 )
             )
     return findings
@@ -326,11 +417,26 @@ def _cast_findings(
 
 def _cast_message(column: RawColumn, wanted: ct.PropertyType) -> Callable[[int], str]:
     def message(row: int) -> str:
-        arrow = isinstance(column, pa.ChunkedArray)
-        value_text = shown_scalar(column[row]) if arrow else shown(column[row])
-        return f"found {value_text}, expected {type_text(wanted)}"
+        return f"found {_shown_value(column, row)}, expected {type_text(wanted)}"
 
     return message
+
+
+def _end_message(polymorphic: _PolymorphicEnd, column: RawColumn | None) -> Callable[[int], str]:
+    def message(row: int) -> str:
+        value_text = "None" if column is None else _shown_value(column, row)
+        value_text = "nothing" if value_text in {"None", "null"} else value_text
+        return (
+            f"found {value_text}, expected the type of {polymorphic.column}: "
+            f"one of {', '.join(polymorphic.end.names)}"
+        )
+
+    return message
+
+
+def _shown_value(column: RawColumn, row: int) -> str:
+    is_arrow = isinstance(column, pa.ChunkedArray)
+    return shown_scalar(column[row]) if is_arrow else shown(column[row])
 
 
 def _id_findings(key: str, given_ids: pa.ChunkedArray, ids: pa.ChunkedArray) -> list[BadRows]:

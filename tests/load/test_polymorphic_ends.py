@@ -1,0 +1,343 @@
+"""Edges between several types of nodes: loads, writes and deletes against a plain model of them."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+import omnigraph
+from omnigraph.api.options import LoadOptions
+from omnigraph.errors import ValidationFailedError
+from omnigraph.graph import Graph
+from omnigraph.load import load as load_operation
+from omnigraph.load import pipeline
+from omnigraph.storage.objects.location import parse_root
+from omnigraph.validation import keyed_findings
+from tests.drawing import seeds
+from tests.runner.random_runner import RandomRunner
+
+SCHEMA = """
+interface Named { name: String? }
+node Person implements Named { email: String @key }
+node Company implements Named {}
+node Document {}
+edge Mentions: Document -> Person | Company @card(0..3) {
+    note: String? @unique(src, dst)
+}
+edge Likes: Named -> Named | Document
+"""
+ENDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "Mentions": (("Document",), ("Person", "Company")),
+    "Likes": (("Person", "Company"), ("Person", "Company", "Document")),
+}
+Node = tuple[str, str]
+QUARANTINE = LoadOptions(max_rejected=1_000_000)
+
+
+@dataclass(slots=True)
+class Model:
+    """Nodes and edges as a dictionary has them; edges by type and id."""
+
+    nodes: set[Node] = field(default_factory=set)
+    edges: dict[str, dict[str, tuple[Node, Node]]] = field(
+        default_factory=lambda: {name: {} for name in ENDS}
+    )
+
+    def load(self, name: str, records: list[tuple[str, Node, Node]]) -> Counter[str]:
+        """Append edges that name their types rightly; what is rejected, by reason."""
+        rejected: Counter[str] = Counter()
+        kept = []
+        for edge_id, source, target in records:
+            if source[0] not in ENDS[name][0] or target[0] not in ENDS[name][1]:
+                rejected["endpoint_type"] += 1
+            elif not {source, target} <= self.nodes:
+                rejected["missing_endpoint"] += 1
+            else:
+                kept.append((edge_id, source, target))
+        distinct = {edge[0]: edge for edge in reversed(kept) if edge[0] not in self.edges[name]}
+        rejected["id"] += len(kept) - len(distinct)
+        pairs = set(self.edges[name].values())
+        counts = Counter(source for source, _ in pairs)
+        rest = []
+        for edge_id, source, target in filter(lambda edge: edge is distinct.get(edge[0]), kept):
+            if name == "Mentions" and (source, target) in pairs:
+                rejected["not_unique"] += 1
+            else:
+                rest.append((edge_id, source, target))
+            pairs.add((source, target))
+        for edge_id, source, target in rest:
+            if name == "Mentions" and counts[source] >= 3:
+                rejected["too_many_edges"] += 1
+            else:
+                counts[source] += 1
+                self.edges[name][edge_id] = (source, target)
+        return rejected
+
+    def delete(self, node: Node) -> None:
+        self.nodes.discard(node)
+        for edges in self.edges.values():
+            for edge_id in [one for one, ends in edges.items() if node in ends]:
+                del edges[edge_id]
+
+
+def stored(graph: Graph) -> dict[str, dict[str, tuple[Node, Node]]]:
+    rows: dict[str, dict[str, tuple[Node, Node]]] = {}
+    for name in ENDS:
+        rows[name] = {
+            row["id"]: (
+                (row.get("src_type", "Document"), row["src"]),
+                (row["dst_type"], row["dst"]),
+            )
+            for row in graph.scan(name).read_all().to_pylist()
+        }
+    return rows
+
+
+def node_record(node: Node) -> dict[str, Any]:
+    key = "email" if node[0] == "Person" else "id"
+    return {"type": node[0], "data": {key: node[1]}}
+
+
+def edge_record(
+    generator: random.Random, name: str, edge_id: str, source: Node, target: Node
+) -> dict[str, Any]:
+    """The record of an edge, its types said in one of the two ways."""
+    record: dict[str, Any] = {"edge": name, "data": {"id": edge_id}}
+    for word, end, types in (("from", source, ENDS[name][0]), ("to", target, ENDS[name][1])):
+        if len(types) == 1:
+            record[word] = end[1]
+        elif generator.random() < 0.5:
+            record[word] = {"type": end[0], "id": end[1]}
+        else:
+            record |= {word: end[1], f"{word}_type": end[0]}
+    return record
+
+
+def write_lines(path: Path, records: list[dict[str, Any]]) -> str:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return str(path)
+
+
+def reasons(rejected: Counter[str]) -> Counter[str]:
+    """Ids that exist and ids that are repeated are one reason to the model."""
+    merged: Counter[str] = Counter()
+    for reason, count in rejected.items():
+        merged["id" if reason in {"id_exists", "duplicate_id"} else reason] += count
+    return +merged
+
+
+@pytest.mark.random
+@pytest.mark.parametrize("seed", seeds("ends", 3))
+def test_random_loads_and_deletes_leave_what_the_model_has(
+    seed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = random.Random(seed)
+    graph = omnigraph.init(str(tmp_path / "graph"), schema=SCHEMA)
+    way = generator.randrange(4)
+    if way:
+        runner = RandomRunner(way, root=parse_root(graph.root) if way == 1 else None)
+        monkeypatch.setattr(keyed_findings, "FINDINGS_SENT_MAX", way - 1)
+        monkeypatch.setattr(load_operation, "ThreadRunner", lambda _: runner)
+        monkeypatch.setattr(pipeline, "_EDITED_ROWS_MAX", 3)
+    model = Model()
+    ids = [f"n{number}" for number in range(5)]
+    every = [(kind, node_id) for kind in ("Person", "Company", "Document") for node_id in ids]
+    for step in range(3):
+        nodes = [node for node in every if node not in model.nodes and generator.random() < 0.6]
+        model.nodes |= set(nodes)
+        edges = {
+            name: [
+                (
+                    f"e{generator.randrange(40)}",
+                    ("Document", generator.choice(ids))
+                    if name == "Mentions"
+                    else generator.choice(every),
+                    generator.choice(every),
+                )
+                for _ in range(generator.randrange(12))
+            ]
+            for name in ENDS
+        }
+        records = [node_record(node) for node in nodes]
+        expected: Counter[str] = Counter()
+        for name, of_type in edges.items():
+            expected += model.load(name, of_type)
+            records += [edge_record(generator, name, *edge) for edge in of_type]
+        path = write_lines(tmp_path / f"{step}.jsonl", records)
+        if records:
+            report = graph.load(path, on_error="quarantine", options=QUARANTINE)
+            assert reasons(Counter(one.reason for one in report.rejected)) == expected
+        assert stored(graph) == model.edges
+        for node in [node for node in sorted(model.nodes) if generator.random() < 0.2]:
+            model.delete(node)
+            key = "email" if node[0] == "Person" else "id"
+            graph.mutate(f'query q() {{ delete {node[0]} where {key} = "{node[1]}" }}')
+        assert stored(graph) == model.edges
+    assert graph.maintenance.check().ok
+    assert stored(copied(graph, tmp_path)) == model.edges
+
+
+def copied(graph: Graph, folder: Path) -> Graph:
+    """Another graph, loaded from an export in lines, which goes through Parquet files."""
+    graph.export(str(folder / "all.jsonl"))
+    lines = omnigraph.init(str(folder / "lines"), schema=SCHEMA)
+    lines.load(str(folder / "all.jsonl"))
+    lines.export(str(folder / "files"), format="parquet")
+    files = omnigraph.init(str(folder / "parquet"), schema=SCHEMA)
+    files.load(str(folder / "files"))
+    return files
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Graph:
+    """One id in three types, and an edge to two of them."""
+    graph = omnigraph.init(str(tmp_path / "graph"), schema=SCHEMA)
+    graph.write(
+        {
+            "Person": [{"email": "x"}],
+            "Company": [{"id": "x"}, {"id": "y"}],
+            "Document": [{"id": "x"}],
+            "Mentions": [
+                {"id": "m1", "src": "x", "dst": "x", "dst_type": "Person"},
+                {"id": "m2", "src": "x", "dst": "x", "dst_type": "Company"},
+            ],
+        }
+    )
+    return graph
+
+
+def refused(graph: Graph, row: dict[str, Any], mode: Any = "append") -> str:
+    with pytest.raises(ValidationFailedError) as caught:
+        graph.write({"Mentions": [row]}, mode=mode)
+    return str(caught.value)
+
+
+@pytest.mark.unit
+def test_an_end_names_its_type(graph: Graph) -> None:
+    edge = {"id": "m3", "src": "x", "dst": "y"}
+
+    assert "found nothing, expected the type of dst: one of Person, Company" in refused(graph, edge)
+    assert "found 'Persn', expected" in refused(graph, edge | {"dst_type": "Persn"})
+    assert "found 'y', expected the id of a Person that exists" in refused(
+        graph, edge | {"dst_type": "Person"}
+    )
+    graph.write({"Mentions": [edge | {"dst_type": "Company"}]})
+    assert graph.get("Mentions", id="m3") == edge | {"dst_type": "Company", "note": None}
+
+
+@pytest.mark.unit
+def test_a_merge_never_keeps_the_type_of_one_record_and_the_id_of_another(graph: Graph) -> None:
+    graph.write({"Mentions": [{"id": "m2", "note": "kept"}]}, mode="merge")
+    row = {"id": "m2", "src": "x", "dst": "x", "dst_type": "Company", "note": "kept"}
+
+    assert graph.get("Mentions", id="m2") == row
+    assert "expected the type of dst" in refused(graph, {"id": "m2", "dst": "y"}, "merge")
+    assert "missing_required" in refused(graph, {"id": "m2", "dst_type": "Person"}, "merge")
+    graph.write({"Mentions": [{"id": "m2", "dst": "y", "dst_type": "Company"}]}, mode="merge")
+    assert graph.get("Mentions", id="m2") == row | {"dst": "y"}
+
+
+@pytest.mark.unit
+def test_pairs_and_counts_are_those_of_types_and_ids(graph: Graph) -> None:
+    assert "not_unique" in refused(
+        graph, {"id": "m3", "src": "x", "dst": "x", "dst_type": "Company"}
+    )
+    graph.write({"Mentions": [{"src": "x", "dst": "y", "dst_type": "Company"}]})
+    graph.write({"Person": [{"email": "y"}]})
+    assert "too_many_edges" in refused(graph, {"src": "x", "dst": "y", "dst_type": "Person"})
+
+
+@pytest.mark.unit
+def test_an_overwrite_leaves_edges_to_equal_ids_of_another_type(graph: Graph) -> None:
+    with pytest.raises(ValidationFailedError, match="missing_endpoint"):
+        graph.write({"Company": [{"id": "z"}]}, mode="overwrite")
+    with pytest.raises(ValidationFailedError, match="missing_endpoint"):
+        graph.write({"Person": [{"email": "z"}]}, mode="overwrite")
+    graph.mutate('query q() { delete Company where id = "x" }')
+    graph.write({"Company": [{"id": "z"}]}, mode="overwrite")
+
+    assert [row["id"] for row in graph.scan("Mentions").read_all().to_pylist()] == ["m1"]
+    assert graph.maintenance.check().ok
+
+
+@pytest.mark.behaviour
+def test_very_frequent_ends_are_told_apart_by_their_type(tmp_path: Path) -> None:
+    """Rows of a frequent key are sent as groups, and listed again by their key."""
+    graph = omnigraph.init(str(tmp_path / "graph"), schema=SCHEMA)
+    edges = [
+        {
+            "edge": "Likes",
+            "from": {"type": "Company", "id": "x"},
+            "to": {"type": ("Person", "Company")[number % 2], "id": "x"},
+            "data": {"id": f"e{number}"},
+        }
+        for number in range(600)
+    ]
+    path = write_lines(tmp_path / "in.jsonl", [node_record(("Company", "x")), *edges])
+
+    report = graph.load(path, on_error="quarantine", options=QUARANTINE)
+
+    assert report.faults == 300
+    assert {row["dst_type"] for row in graph.scan("Likes").read_all().to_pylist()} == {"Company"}
+    assert graph.count("Likes") == 300
+
+
+@pytest.mark.unit
+def test_files_name_types_in_a_column(graph: Graph, tmp_path: Path) -> None:
+    path = tmp_path / "mentions.csv"
+    path.write_text("id,src,dst,to_type\nm3,x,y,Company\n")
+    graph.load(str(path), type="Mentions")
+    table = graph.scan("Mentions").read_all()
+    again = omnigraph.init(str(tmp_path / "again"), schema=SCHEMA)
+    again.write(
+        {
+            "Person": [{"email": "x"}],
+            "Company": [{"id": "x"}, {"id": "y"}],
+            "Document": [{"id": "x"}],
+        }
+    )
+    pq.write_table(table, tmp_path / "mentions.parquet")
+    again.load(str(tmp_path / "mentions.parquet"), type="Mentions")
+
+    assert sorted(table.column("dst_type").to_pylist()) == ["Company", "Company", "Person"]
+    assert again.scan("Mentions").read_all().sort_by("id") == table.sort_by("id")
+
+
+@pytest.mark.unit
+def test_a_mutation_names_the_type_of_an_end(graph: Graph) -> None:
+    graph.mutate(
+        'query q() { insert Likes { from: "x", from_type: "Company", '
+        'to: "x", to_type: "Document" } }'
+    )
+
+    (row,) = graph.scan("Likes").read_all().to_pylist()
+    assert (row["src_type"], row["dst_type"]) == ("Company", "Document")
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(
+    ("ends", "message"),
+    [
+        ({"from": "x", "to": "x"}, "expected the type of dst"),
+        ({"from": "x", "to": {"id": "x"}}, "or the id with to_type next to it"),
+        ({"from": "x", "to": {"type": "Company", "id": "x"}, "to_type": "Company"}, "next to it"),
+        ({"from": {"type": "Document", "id": "x"}, "to": {"type": "Company", "id": "y"}}, "String"),
+        ({"from": "x", "from_type": "Document", "to": "x", "to_type": "Company"}, "expected none"),
+    ],
+)
+def test_a_record_with_a_wrong_end_is_rejected(
+    graph: Graph, tmp_path: Path, ends: dict[str, Any], message: str
+) -> None:
+    path = write_lines(tmp_path / "in.jsonl", [{"edge": "Mentions", **ends}])
+
+    report = graph.load(path, on_error="quarantine", options=QUARANTINE)
+
+    assert message in report.rejected[0].message
+    assert graph.count("Mentions") == 2
