@@ -7,14 +7,15 @@ import random
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import omnigraph
 from omnigraph.api.options import LoadOptions
-from omnigraph.errors import ValidationFailedError
+from omnigraph.errors import MergeConflictError, ValidationFailedError
 from omnigraph.graph import Graph
 from omnigraph.load import load as load_operation
 from omnigraph.load import pipeline
@@ -341,3 +342,88 @@ def test_a_record_with_a_wrong_end_is_rejected(
 
     assert message in report.rejected[0].message
     assert graph.count("Mentions") == 2
+
+
+@pytest.mark.unit
+def test_an_end_gets_more_types_and_no_row_is_written(tmp_path: Path) -> None:
+    nodes = "node A {} node B {} "
+    graph = omnigraph.init(
+        str(tmp_path / "graph"), schema=nodes + "edge E: A -> A @card(0..2) { @unique(src, dst) }"
+    )
+    graph.write(
+        {
+            "A": [{"id": "x"}, {"id": "y"}],
+            "B": [{"id": "x"}],
+            "E": [{"id": "e1", "src": "x", "dst": "x"}, {"id": "e2", "src": "y", "dst": "x"}],
+        }
+    )
+    before = graph.commits()[0]
+    graph.schema.apply(nodes + "edge E: A | B -> A | B @card(0..2) { @unique(src, dst) }")
+
+    rows = graph.scan("E").read_all().to_pylist()
+    assert {(row["src_type"], row["dst_type"]) for row in rows} == {("A", "A")}
+    explicit = {"src": "x", "src_type": "A", "dst": "x", "dst_type": "A"}
+    with pytest.raises(ValidationFailedError, match="not_unique"):
+        graph.write({"E": [explicit]})
+    graph.write({"E": [explicit | {"id": "e3", "dst_type": "B"}, explicit | {"src_type": "B"}]})
+    graph.write({"E": [explicit | {"id": "e2", "src": "y"}]}, mode="merge")
+    with pytest.raises(ValidationFailedError, match="too_many_edges"):
+        graph.write({"E": [explicit | {"dst": "y"}]})
+    assert graph.maintenance.check().ok
+    graph.mutate('query q() { delete B where id = "x" }')
+    assert {row["id"] for row in graph.scan("E").read_all().to_pylist()} == {"e1", "e2"}
+    graph.mutate('query q() { delete A where id = "x" }')
+    assert not graph.count("E")
+    old = graph.at(before.commit_id).scan("E").read_all()
+    assert old.column_names == ["id", "src", "dst"]
+
+
+@pytest.mark.unit
+def test_branches_merge_ends_as_one_value(graph: Graph) -> None:
+    graph.write({"Person": [{"email": "y"}]})
+    graph.branches.create("dev")
+    dev = graph.checkout("dev")
+    dev.write({"Mentions": [{"id": "m1", "dst": "y", "dst_type": "Person"}]}, mode="merge")
+    graph.write({"Mentions": [{"id": "m1", "dst": "y", "dst_type": "Company"}]}, mode="merge")
+
+    with pytest.raises(MergeConflictError) as caught:
+        graph.merge("dev")
+    (conflict,) = cast("pa.Table", caught.value.conflicts).to_pylist()
+    assert conflict["column"] == "dst"
+    assert json.loads(conflict["base"]) == {"type": "Person", "id": "x"}
+    assert json.loads(conflict["ours"]) == {"type": "Company", "id": "y"}
+    assert json.loads(conflict["theirs"]) == {"type": "Person", "id": "y"}
+    graph.merge("dev", resolve="theirs")
+    row = graph.get("Mentions", id="m1")
+    assert row is not None
+    assert (row["dst_type"], row["dst"]) == ("Person", "y")
+
+
+@pytest.mark.behaviour
+@pytest.mark.parametrize("into", ["main", "dev"])
+def test_a_branch_with_more_types_at_an_end_merges(tmp_path: Path, into: str) -> None:
+    nodes = "node A {} node B {} "
+    graph = omnigraph.init(str(tmp_path / "graph"), schema=nodes + "edge E: A -> A")
+    edge = {"src": "x", "dst": "x"}
+    graph.write(
+        {"A": [{"id": "x"}], "B": [{"id": "x"}], "E": [edge | {"id": "e1"}, edge | {"id": "e2"}]}
+    )
+    graph.branches.create("dev")
+    dev = graph.checkout("dev")
+    dev.schema.apply(nodes + "edge E: A -> A | B")
+    dev.write({"E": [edge | {"id": "e3", "dst_type": "B"}]})
+    dev.write({"E": [edge | {"id": "e1", "dst_type": "B"}]}, mode="merge")
+    graph.write({"E": [edge | {"id": "e4"}]})
+
+    target = graph if into == "main" else dev
+    target.merge("dev" if into == "main" else "main")
+
+    merged = graph.checkout(into)
+    rows = merged.scan("E").read_all().to_pylist()
+    assert {row["id"]: row["dst_type"] for row in rows} == {
+        "e1": "B",
+        "e2": "A",
+        "e3": "B",
+        "e4": "A",
+    }
+    assert merged.maintenance.check().ok

@@ -22,7 +22,12 @@ from omnigraph.evolution.plan import columns as ec
 from omnigraph.evolution.plan.plan import AddProperty, MakeRequired, MapValues, Step
 from omnigraph.names import END_TYPE_COLUMNS, SYSTEM_COLUMNS
 from omnigraph.schema import catalog as ct
-from omnigraph.schema.arrow import arrow_type, literal_scalar, table_schema
+from omnigraph.schema.arrow import (
+    arrow_type,
+    end_type_columns,
+    literal_scalar,
+    table_schema,
+)
 from omnigraph.storage.staging import column_layout
 
 if TYPE_CHECKING:
@@ -95,6 +100,7 @@ def _filling(batch: pa.RecordBatch, fill: ec.Fill, kind: ct.PropertyType) -> pa.
             assert_never(fill)
 
 
+_END_TYPE: Final = ct.ScalarType(scalar=ct.Scalar.I64)
 _SYSTEM_COLUMNS: Final = frozenset({*SYSTEM_COLUMNS, *END_TYPE_COLUMNS.values()})
 TypeAndProperty: TypeAlias = tuple[int, int]
 """The numbers of a type and of a property of it."""
@@ -186,7 +192,10 @@ def _table_change(
 def future_columns(
     before: ct.NodeType | ct.EdgeType, after: ct.NodeType | ct.EdgeType, values: WrittenValues
 ) -> Iterator[ec.FutureColumn]:
-    """The values of every property of a type in rows that are there."""
+    """The values of every property of a type in rows that are there, and new types of ends."""
+    for name in end_type_columns(after):
+        if name not in end_type_columns(before):
+            yield ec.FutureColumn(name=name, type=_END_TYPE, stored=None)
     stored_properties: dict[int, ct.Property] = {
         prop.number: prop for prop in before.properties.values()
     }

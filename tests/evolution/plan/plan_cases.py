@@ -91,6 +91,19 @@ TYPES = [
         "node A {} edge E: A -> A edge F: A -> A @card(1..2) edge G: A -> A @card(1..)",
     ),
     case(
+        "change-ends",
+        "interface I {} node A implements I {} node B {} "
+        "edge E: A -> A @card(0..2) edge F: A -> A | B",
+        """
+        interface I {}
+        node A implements I {}
+        node B {}
+        node C implements I {}
+        edge E: I -> A | B @card(0..1)
+        edge F: A -> B | I { x: String? @unique(src, dst) }
+        """,
+    ),
+    case(
         "change-clustering",
         "node A {} edge E: A -> A edge F: A -> A @cluster edge G: A -> A @cluster",
         "node A {} edge E: A -> A @cluster edge F: A -> A edge G: A -> A @cluster",

@@ -122,6 +122,7 @@ EDITS = [
     _edit("change_cardinality", ("@card(0..5)", "@card(0..7)")),
     _edit("change_cardinality otherwise", ("@card(0..5)", "@card(0..9)")),
     _edit("change_clustering", ("@card(0..5)", "@card(0..5) @cluster")),
+    _edit("change_ends", ("edge Knows: Person -> Person", "edge Knows: Person -> Person | Town")),
     _edit("drop_property", (AGE, ""), (RANGE, ""), ("implements Named, Aged", "implements Named")),
     _edit("drop_body", (BODY, "")),
     _edit("drop_mood", (MOOD, "")),

@@ -12,7 +12,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
 from omnigraph.evolution.plan import columns as ec
@@ -321,22 +321,11 @@ def _is_implied(change: OwnerChange, column: ec.FutureColumn, constraint: ct.Ran
 
 def edge_differences(
     change: OwnerChange,
-) -> Iterator[ep.ChangeCardinality | ep.ChangeClustering | ep.Refusal]:
+) -> Iterator[ep.ChangeCardinality | ep.ChangeClustering | ep.ChangeEnds | ep.Refusal]:
     before, after = change.before, change.after
     if not isinstance(before, ct.EdgeType) or not isinstance(after, ct.EdgeType):
         return
-    if any(
-        set(old.declared) != set(new.declared) or not set(old.types) <= set(new.types)
-        for old, new in ((before.source, after.source), (before.target, after.target))
-    ):
-        yield ep.Refusal(
-            code=ENDPOINTS_CHANGED,
-            subject=change.subject,
-            element=f"{after.source} -> {after.target}",
-            reason=f"its edges join {before.source} -> {before.target}, and they store the ids of "
-            "these nodes",
-            remedy="declare a new edge type between these nodes, load its edges, drop the old one",
-        )
+    yield from _end_differences(change, before, after)
     if before.cardinality != after.cardinality:
         yield ep.ChangeCardinality(
             subject=change.subject,
@@ -348,6 +337,40 @@ def edge_differences(
         yield ep.ChangeClustering(
             subject=change.subject, old=before.is_clustered, new=after.is_clustered
         )
+
+
+def _end_differences(
+    change: OwnerChange, before: ct.EdgeType, after: ct.EdgeType
+) -> Iterator[ep.ChangeEnds | ep.Refusal]:
+    old, new = (before.source, before.target), (after.source, after.target)
+    ends = tuple(zip(old, new, strict=True))
+    if all(set(was.declared) == set(now.declared) and _keeps(was, now) for was, now in ends):
+        return
+    refusal = ep.Refusal(
+        code=ENDPOINTS_CHANGED,
+        subject=change.subject,
+        element=f"{after.source} -> {after.target}",
+        reason=f"its edges join {before.source} -> {before.target}, and they store the ids of "
+        "these nodes",
+        remedy="declare a new edge type between these nodes, load its edges, drop the old one",
+    )
+    if not all(_keeps(was, now) for was, now in ends):
+        yield refusal
+        return
+    taken = sorted({*END_TYPE_COLUMNS.values()} & {*before.properties, *change.accepted.properties})
+    if taken:
+        yield replace(
+            refusal,
+            reason=f"it has the property {taken[0]}, which the type of an end needs",
+            remedy=f"rename {taken[0]} first, in a change of its own",
+        )
+        return
+    yield ep.ChangeEnds(subject=change.subject, old=old, new=new)
+
+
+def _keeps(was: ct.EdgeEnd, now: ct.EdgeEnd) -> bool:
+    """Whether every edge may stay as it is: no type is removed, and types are stored as before."""
+    return set(was.types) <= set(now.types) and now.is_polymorphic >= was.is_polymorphic
 
 
 def _cardinality_checks(

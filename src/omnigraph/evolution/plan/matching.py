@@ -378,7 +378,9 @@ def _in_order(new_items: ct.ByName[N], old_items: Mapping[str, N]) -> Iterator[N
 def _end(new: ct.EdgeEnd, old: ct.EdgeEnd) -> ct.EdgeEnd:
     """The order of the types at an end means nothing; what null stands for stays the same."""
     declared = _kept_first(new.declared, old.declared, str)
-    return replace(new, declared=declared, implicit=old.implicit)
+    implicit = old.implicit if old.is_polymorphic else old.only
+    is_kept = new.is_polymorphic and implicit in new.names
+    return replace(new, declared=declared, implicit=implicit if is_kept else None)
 
 
 def _declared(new_type: D, old_type: D) -> D:

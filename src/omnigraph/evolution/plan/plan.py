@@ -51,6 +51,7 @@ class StepKind(enum.StrEnum):
     ADD_CONSTRAINT = "add_constraint"
     CHANGE_CARDINALITY = "change_cardinality"
     CHANGE_CLUSTERING = "change_clustering"
+    CHANGE_ENDS = "change_ends"
     DROP_PROPERTY = "drop_property"
     DROP_TYPE = "drop_type"
 
@@ -405,6 +406,19 @@ class ChangeClustering(StepOfType):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeEnds(StepOfType):
+    """More node types at the ends of an edge; source and target before and after.
+
+    No row is written: null means the type that an end had alone.
+    """
+
+    kind: ClassVar[StepKind] = StepKind.CHANGE_ENDS
+
+    old: tuple[ct.EdgeEnd, ct.EdgeEnd]
+    new: tuple[ct.EdgeEnd, ct.EdgeEnd]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DropType(StepOfType):
     """A type is dropped with its table; its number is never used again."""
 
@@ -441,6 +455,7 @@ TypeStep: TypeAlias = (
     | AddConstraint
     | ChangeCardinality
     | ChangeClustering
+    | ChangeEnds
     | DropType
 )
 Step: TypeAlias = TypeStep | PropertyStep

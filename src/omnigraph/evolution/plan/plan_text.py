@@ -223,6 +223,9 @@ def step_words(  # noqa: C901, PLR0911, PLR0912 - one per kind
         case ep.ChangeCardinality():
             old, new = show_cardinality(step.old), show_cardinality(step.new)
             return "~", f"@card({old}) -> @card({new})"
+        case ep.ChangeEnds():
+            old, new = (f"{source} -> {target}" for source, target in (step.old, step.new))
+            return "~", f"{old} becomes {new}"
         case ep.ChangeClustering():
             return "+" if step.new else "-", "@cluster"
         case ep.DropType():
@@ -372,8 +375,14 @@ def _check(check: data_checks.DataCheck) -> Document:
         "check": check.kind.value,
         "code": check.code,
         "remedy": check.remedy,
-        **_fields(check),
+        **_fields(check, without=_unused(check)),
     }
+
+
+def _unused(check: data_checks.DataCheck) -> tuple[str, ...]:
+    """Fields of edges whose sources have several types."""
+    is_single = isinstance(check, data_checks.EdgesPerSource) and check.source_type is None
+    return ("source_type",) if is_single else ()
 
 
 def _refusal(refusal: ep.Refusal) -> Document:
@@ -405,6 +414,8 @@ def _value(value: Any) -> Any:  # noqa: PLR0911 - one per kind
             return [_value(item) for item in value]
         case ct.ByName():
             return [_value(item) for item in value.values()]
+        case ct.EdgeEnd():
+            return list(value.declared) if value.is_polymorphic else value.only
         case ct.ScalarType() | ct.ListType() | ct.EnumType() | ct.VectorType():
             return show_type(value)
         case ct.Key() | ct.Unique() | ct.Index() | ct.Range() | ct.Check():

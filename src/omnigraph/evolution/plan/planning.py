@@ -94,6 +94,8 @@ def _apply(  # noqa: C901, PLR0911, PLR0912 - one per kind
             return _with_type(catalog, step.subject, cardinality=step.new)
         case ep.ChangeClustering():
             return _with_type(catalog, step.subject, is_clustered=step.new)
+        case ep.ChangeEnds():
+            return _with_type(catalog, step.subject, source=step.new[0], target=step.new[1])
         case ep.AddConstraint():
             return _with_constraint(catalog, step.subject, old=None, new=step.constraint)
         case ep.RemoveConstraint():
