@@ -16,6 +16,7 @@ from omnigraph.query.plan import vector_arm_depth
 from omnigraph.query.typed import (
     Block,
     EdgeDirection,
+    EdgeStep,
     OrderKey,
     TypedQuery,
     TypedRead,
@@ -215,11 +216,21 @@ def _ways(traversal: TypedTraversal, edge: Held) -> set[tuple[Pair, Pair]]:
     for step in traversal.steps:
         if step.edge != edge.type:
             continue
-        if step.direction is not EdgeDirection.BACKWARD:
+        if step.direction is not EdgeDirection.BACKWARD and joins(edge, *types_of(step)):
             ways.add(((source, step.start_type), (target, step.end_type)))
-        if step.direction is not EdgeDirection.FORWARD:
+        if step.direction is not EdgeDirection.FORWARD and joins(edge, *types_of(step)[::-1]):
             ways.add(((target, step.start_type), (source, step.end_type)))
     return ways
+
+
+def types_of(step: EdgeStep) -> tuple[str, str]:
+    return step.start_type, step.end_type
+
+
+def joins(edge: Held, source: str, target: str) -> bool:
+    """Whether the ends of an edge have these types; only polymorphic ends say theirs."""
+    row = edge.properties
+    return (row.get("src_type", source), row.get("dst_type", target)) == (source, target)
 
 
 def paths(traversal: TypedTraversal, left: Held, right: Held, run: Run) -> list[HeldPath]:

@@ -32,7 +32,7 @@ from omnigraph.query.plan import (
 )
 from omnigraph.query.typed import EdgeDirection
 from omnigraph.schema.catalog import Catalog
-from tests.query.evaluator import EPOCH, Pair, _Reversed, ranked_run
+from tests.query.evaluator import EPOCH, Pair, _Reversed, joins, ranked_run, types_of
 from tests.query.expression_values import (
     Graph,
     Held,
@@ -192,9 +192,12 @@ class _Interpreter:
                 for step in plan.steps:
                     if step.edge != edge_type or step.start_type != node_type:
                         continue
-                    if step.direction is not EdgeDirection.BACKWARD and row["src"] == node_id:
+                    held, types = Held(edge_type, row["id"], row), types_of(step)
+                    forward = step.direction is not EdgeDirection.BACKWARD and joins(held, *types)
+                    backward = step.direction is not EdgeDirection.FORWARD
+                    if forward and row["src"] == node_id:
                         ends.add((row["dst"], step.end_type))
-                    if step.direction is not EdgeDirection.FORWARD and row["dst"] == node_id:
+                    if backward and joins(held, *types[::-1]) and row["dst"] == node_id:
                         ends.add((row["src"], step.end_type))
                 for end in ends:
                     yield end, Held(edge_type, row["id"], row)

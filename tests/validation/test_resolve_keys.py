@@ -298,7 +298,8 @@ def messages(case: Case, state: PassState, table_key: str) -> dict[int, str]:
     for row, number in zip(refused.rows.tolist(), refused.verdicts, strict=True):
         verdict = state.verdicts[number]
         values = [
-            piece.tables[table_key].column(name)[row] for name in verdict.quoted(RULES[table_key])
+            piece.tables[table_key].column(name)[row]
+            for name in verdict.columns_quoted(RULES[table_key])
         ]
         texts[row] = verdict.message(RULES[table_key], values)
     return texts

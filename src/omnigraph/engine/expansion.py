@@ -162,9 +162,7 @@ def _over_each(hop: _Hop, frame: frames.Frame, step: EdgeStep) -> Iterator[frame
     """The hop over one edge type."""
     plan, wanted, run = hop.plan, hop.wanted, hop.run
     starts = frame.entities[plan.start].positions
-    adjacency = hop.access.adjacency(
-        step.edge, step.direction, distinct=plan.edge_variable is None, frontier=starts
-    )
+    adjacency = hop.access.adjacency(step, distinct=plan.edge_variable is None, frontier=starts)
     if _only_how_many(plan, wanted):
         yield _count(hop, frame, adjacency)
         return
@@ -186,10 +184,7 @@ def _over_any(hop: _Hop, frame: frames.Frame, steps: Sequence[EdgeStep]) -> Iter
     plan, wanted, run = hop.plan, hop.wanted, hop.run
     most = run.limits.portion_rows
     starts = frame.entities[plan.start].positions
-    adjacencies = [
-        hop.access.adjacency(step.edge, step.direction, distinct=True, frontier=starts)
-        for step in steps
-    ]
+    adjacencies = [hop.access.adjacency(step, distinct=True, frontier=starts) for step in steps]
     degrees = np.sum([adjacency.degrees(starts) for adjacency in adjacencies], axis=0)
     kept_frame = frame.only(wanted.variables | ({plan.end} if plan.end_bound else frozenset()))
     # All steps of a row are in one run, where equal ones are found.
@@ -687,9 +682,7 @@ class _Search:
             if not len(rows):
                 continue
             nodes = column.positions[rows]
-            adjacency = self._access.adjacency(
-                step.edge, step.direction, distinct=distinct, frontier=nodes
-            )
+            adjacency = self._access.adjacency(step, distinct=distinct, frontier=nodes)
             yield _StepsAhead(
                 step=step,
                 rows=rows,

@@ -88,7 +88,9 @@ def keyed_refusals(
             for start in range(0, len(of_verdict), _ROWS_TOGETHER):
                 indexes = of_verdict[start : start + _ROWS_TOGETHER]
                 some_rows = staged.take(pa.array(indexes))
-                quoted = [some_rows.column(name) for name in verdict.quoted(load.rules[table_key])]
+                quoted = [
+                    some_rows.column(name) for name in verdict.columns_quoted(load.rules[table_key])
+                ]
                 columns_of_refusals = {
                     "place": places[table_key][positions[indexes]],
                     "type": [labels[table_key]] * len(indexes),
@@ -165,7 +167,7 @@ def _columns(
 ) -> list[str]:
     """The columns that messages quote; for rows of a frame also its own, except blobs."""
     rules = load.rules[table_key]
-    quoted = [verdicts[number].quoted(rules) for number in np.unique(rows.verdicts)]
+    quoted = [verdicts[number].columns_quoted(rules) for number in np.unique(rows.verdicts)]
     names = dict.fromkeys(name for quoted_columns in quoted for name in quoted_columns)
     if not load.splits:
         names |= dict.fromkeys(_frame_columns(load, table_key))

@@ -241,9 +241,9 @@ def _quote(
     root: Root, entry: TableEntry, rules: TypeRules, verdict: Verdict, addresses: Sequence[int]
 ) -> list[Violation]:
     """The rows that are shown, with what the rule looks at in them."""
-    columns = [ID_COLUMN, *verdict.quoted(rules)]
+    columns = [ID_COLUMN, *verdict.columns_quoted(rules)]
     rows = rows_at(root, entry, np.array(addresses, np.uint64), columns=columns)
-    quoted = [rows.column(name) for name in verdict.quoted(rules)]
+    quoted = [rows.column(name) for name in verdict.columns_quoted(rules)]
     return [
         Violation(
             table_key=entry.table_key,

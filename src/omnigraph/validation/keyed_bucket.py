@@ -380,7 +380,7 @@ class _Bucket:
 
     def _pinned_sources(self, incoming: Role, space: _Space) -> tuple[np.ndarray, np.ndarray]:
         """By source, the number of pinned edges that remain, and of those that are removed."""
-        role = self._pinned_source_role(incoming)
+        role = self._source_role(incoming)
         if role is None:
             none = np.zeros(space.count, np.intp)
             return none, none
@@ -391,14 +391,14 @@ class _Bucket:
             is_removed = self._is_gone(role)
         return space.counts(numbers[~is_removed]), space.counts(numbers[is_removed])
 
-    def _pinned_source_role(self, incoming: Role) -> Role | None:
+    def _source_role(self, incoming: Role) -> Role | None:
         roles = source_roles(self._plan.roles, incoming.table_key, pinned=True)
         return next((role for role in roles if role.node_key == incoming.node_key), None)
 
     def _first_pinned(self, incoming: Role, space: _Space) -> np.ndarray:
         """By source, the address of its first pinned edge."""
         first = np.full(space.count, np.iinfo(np.uint64).max, np.uint64)
-        role = self._pinned_source_role(incoming)
+        role = self._source_role(incoming)
         if role is not None:
             rows, numbers = self._keys[role].rows[::-1], space.numbers[role][::-1]
             first[numbers] = rows  # of several the last assignment stays

@@ -150,7 +150,7 @@ class _Message:
     table: pa.Table
 
     def __call__(self, row: int) -> str:
-        values = [self.table.column(name)[row] for name in self.verdict.quoted(self.rules)]
+        values = [self.table.column(name)[row] for name in self.verdict.columns_quoted(self.rules)]
         return self.verdict.text(self.rules, values)
 
 
@@ -170,7 +170,7 @@ def broken_rows(
         more[rule] += finding.more_broken
     for (table_key, verdict), parts in sorted(addresses_by_rule.items(), key=_rule_order):
         addresses = np.sort(np.concatenate(parts))
-        quoted = verdict.quoted(rules[table_key])
+        quoted = verdict.columns_quoted(rules[table_key])
         columns = dict.fromkeys([ID_COLUMN, *verdict.columns, *quoted])
         shown = pinned.rows_at(table_key, addresses[:kept_max], list(columns))
         counts = verdict.reason in {Reason.TOO_FEW_EDGES, Reason.TOO_MANY_EDGES}

@@ -48,7 +48,7 @@ class Verdict:
     reason: Reason
     columns: tuple[str, ...]
 
-    def quoted(self, rules: TypeRules) -> tuple[str, ...]:
+    def columns_quoted(self, rules: TypeRules) -> tuple[str, ...]:
         """The columns whose values a message is made of."""
         match self.reason:
             case Reason.DUPLICATE_ID | Reason.SUPERSEDED | Reason.ID_EXISTS:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from omnigraph.engine.access.adjacency import Adjacency
     from omnigraph.engine.search import Corpus
     from omnigraph.query.expressions import Expression, Ranking
-    from omnigraph.query.typed import EdgeDirection
+    from omnigraph.query.typed import EdgeStep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,15 +85,8 @@ class GraphAccess(Protocol):
         """The statistics that BM25 needs, over all texts of a type."""
         ...
 
-    def adjacency(
-        self,
-        edge: str,
-        direction: EdgeDirection,
-        *,
-        distinct: bool,
-        frontier: frames.Positions,
-    ) -> Adjacency:
-        """The steps over an edge type; at least those from the frontier are in it."""
+    def adjacency(self, step: EdgeStep, *, distinct: bool, frontier: frames.Positions) -> Adjacency:
+        """The steps over an edge type between two node types; at least those from the frontier."""
         ...
 
 

@@ -369,7 +369,7 @@ def prepare(plan: lp.Plan, access: InMemoryAccess) -> None:
             case lp.Expand():
                 distinct = node.edge_variable is None and node.path_variable is None
                 for step in node.steps:
-                    access.adjacency(step.edge, step.direction, distinct=distinct, frontier=nothing)
+                    access.adjacency(step, distinct=distinct, frontier=nothing)
                 tables = [names.node_table_key(type_name) for type_name in node.end_types]
                 columns = _properties(node.predicate)
             case _:

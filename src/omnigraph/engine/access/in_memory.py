@@ -11,12 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph import names
 from omnigraph.engine.access.access import Candidates
+from omnigraph.engine.access.adjacency import adjacency_of, sorted_steps
 from omnigraph.engine.access.adjacency_bases import (
     BASES,
     STORED_LEAST,
@@ -37,9 +41,11 @@ from omnigraph.engine.access.resident_tables import (
     version_of,
 )
 from omnigraph.engine.access.stored_bases import Place, forget_older
-from omnigraph.engine.frames import different
+from omnigraph.engine.frames import different, whole
 from omnigraph.engine.search import Corpus, TextCounts, count_holders, count_texts
 from omnigraph.errors import OmnigraphError
+from omnigraph.query.typed import EdgeDirection, EdgeStep
+from omnigraph.schema.arrow import end_names
 from omnigraph.storage.lance.tables import find_entry
 from omnigraph.storage.objects.location import Root, Scheme
 
@@ -48,8 +54,7 @@ if TYPE_CHECKING:
     from omnigraph.engine.frames import Column, Positions
     from omnigraph.engine.run import Run
     from omnigraph.query.expressions import Expression, Ranking
-    from omnigraph.query.typed import EdgeDirection
-    from omnigraph.schema.catalog import Catalog
+    from omnigraph.schema.catalog import Catalog, EdgeEnd
     from omnigraph.storage.snapshot import Snapshot, TableEntry
 
 
@@ -76,7 +81,7 @@ class InMemoryAccess:
         self._tables: dict[str, NumberedTable] = {}
         self._positions: dict[str, Positions] = {}
         self._columns: dict[tuple[str, str], Column] = {}
-        self._adjacencies: dict[tuple[str, EdgeDirection, bool], Adjacency] = {}
+        self._adjacencies: dict[tuple[EdgeStep, bool], Adjacency] = {}
 
     def size(self, table: str) -> int:
         return self._table(table).slots.size
@@ -143,25 +148,51 @@ class InMemoryAccess:
 
     def adjacency(
         self,
-        edge: str,
-        direction: EdgeDirection,
+        step: EdgeStep,
         *,
         distinct: bool,
         frontier: Positions,  # noqa: ARG002 - steps from everywhere are at hand
     ) -> Adjacency:
-        wanted = (edge, direction, distinct)
+        wanted = (step, distinct)
         adjacency = self._adjacencies.get(wanted)
         if adjacency is None:
-            adjacency = BASES.adjacency(
-                self._family_of(edge),
-                self._edge_tables(edge),
-                self._cache,
-                direction,
-                distinct=distinct,
-                check=self._check,
-            )
+            if is_polymorphic(self._run, step.edge):
+                adjacency = self._adjacency_by_types(step, distinct=distinct)
+            else:
+                adjacency = BASES.adjacency(
+                    self._family_of(step.edge),
+                    self._edge_tables(step),
+                    self._cache,
+                    step.direction,
+                    distinct=distinct,
+                    check=self._check,
+                )
             self._adjacencies[wanted] = adjacency
         return adjacency
+
+    def _adjacency_by_types(self, step: EdgeStep, *, distinct: bool) -> Adjacency:
+        """The steps over edges that name the types of their ends; made for every query."""
+        table = names.edge_table_key(step.edge)
+        ends: list[Positions] = []
+        for end in step_ends(self._run, step):
+            rows = pa.table({name: self.column(table, name) for name in end.read_columns})
+            ids, has_type = rows.column(end.column), end.has_type(rows)
+            if has_type is not None:
+                ids = pc.if_else(has_type, ids, pa.scalar(None, pa.string()))
+            ends.append(self._positions_of(end.node_table, whole(ids)))
+        starts, reached, rows = sorted_steps(ends[0], ends[1], step.direction)
+        edges = self.positions(table)[rows]
+        size = self.size(names.node_table_key(step.start_type))
+        return adjacency_of(starts, reached, edges, nodes=size, distinct=distinct)
+
+    def _positions_of(self, table: str, ids: Column) -> Positions:
+        """The positions of nodes by id; -1 for null, and where there is no such node."""
+        encoded = pc.dictionary_encode(ids)
+        known = self._table(table).positions_of(encoded.dictionary.to_pylist(), self._check)
+        positions = np.full(len(ids), -1, dtype=np.int64)
+        is_valid = encoded.is_valid().to_numpy(zero_copy_only=False)
+        positions[is_valid] = known[encoded.indices.drop_null().to_numpy()]
+        return positions
 
     def find_ids(self, table: str) -> None:
         """Read the ids by which entities of a table are looked up."""
@@ -174,20 +205,29 @@ class InMemoryAccess:
 
     def has_edges(self, edge: str) -> bool:
         """Whether steps over an edge type can be had without reading all its edges."""
+        if is_polymorphic(self._run, edge):
+            return False
+        declared = self._run.catalog.edges[edge]
+        step = EdgeStep(
+            edge=edge,
+            direction=EdgeDirection.FORWARD,
+            start_type=declared.source.only,
+            end_type=declared.target.only,
+        )
         name = self._family_of(edge)
         return BASES.knows(name, self._cache) and BASES.is_ready(
-            name, self._edge_tables(edge), self._cache, self._check
+            name, self._edge_tables(step), self._cache, self._check
         )
 
     def _family_of(self, edge: str) -> Hashable:
         entry = find_entry(self._root, self._snapshot, names.edge_table_key(edge))
         return family_of(self._root, entry, self._cache)
 
-    def _edge_tables(self, edge: str) -> EdgeTables:
+    def _edge_tables(self, step: EdgeStep) -> EdgeTables:
         """The tables that the adjacency of an edge type is made of."""
-        source, target = end_tables(self._run, edge)
+        source, target = end_tables(step)
         return EdgeTables(
-            edges=self._table(names.edge_table_key(edge)),
+            edges=self._table(names.edge_table_key(step.edge)),
             sources=self._table(source),
             targets=self._table(target),
         )
@@ -238,10 +278,53 @@ def family_of(root: Root, entry: TableEntry, cache: ColumnCache) -> Hashable:
     return id(cache), root.uri, root.verify, entry.location
 
 
-def end_tables(run: Run, edge: str) -> tuple[str, str]:
-    """The tables of the nodes an edge type leads from and to."""
+def end_tables(step: EdgeStep) -> tuple[str, str]:
+    """The tables of the nodes that the edges of a step lead from and to."""
+    start, end = names.node_table_key(step.start_type), names.node_table_key(step.end_type)
+    return (end, start) if step.direction is EdgeDirection.BACKWARD else (start, end)
+
+
+def is_polymorphic(run: Run, edge: str) -> bool:
+    """Whether the edges of a type name the types of their ends."""
     declared = run.catalog.edges[edge]
-    return names.node_table_key(declared.source.only), names.node_table_key(declared.target.only)
+    return declared.source.is_polymorphic or declared.target.is_polymorphic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepEnd:
+    """The source or the target of the edges of a step: nodes of one type."""
+
+    column: str
+    end: EdgeEnd
+    type_name: str
+
+    @property
+    def node_table(self) -> str:
+        return names.node_table_key(self.type_name)
+
+    @property
+    def read_columns(self) -> tuple[str, ...]:
+        if not self.end.is_polymorphic:
+            return (self.column,)
+        return self.column, names.END_TYPE_COLUMNS[self.column]
+
+    def has_type(self, rows: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray | None:
+        """Which edges have a node of the type there; None if all have."""
+        if not self.end.is_polymorphic:
+            return None
+        types = end_names(self.end, rows.column(names.END_TYPE_COLUMNS[self.column]))
+        return pc.fill_null(pc.equal(types, self.type_name), fill_value=False)
+
+
+def step_ends(run: Run, step: EdgeStep) -> tuple[StepEnd, StepEnd]:
+    """The sources and the targets of the edges of a step."""
+    declared = run.catalog.edges[step.edge]
+    types = (step.start_type, step.end_type)
+    source, target = types[::-1] if step.direction is EdgeDirection.BACKWARD else types
+    return (
+        StepEnd(column=names.SOURCE_COLUMN, end=declared.source, type_name=source),
+        StepEnd(column=names.TARGET_COLUMN, end=declared.target, type_name=target),
+    )
 
 
 def column_key_parts(root: Root, entry: TableEntry, name: str) -> tuple[Hashable, ...]:

@@ -26,7 +26,7 @@ from omnigraph.engine.access.access import Candidates, taken
 from omnigraph.engine.access.adjacency import Adjacency, adjacency_of, sorted_steps
 from omnigraph.engine.access.column_cache import shared_cache
 from omnigraph.engine.access.conditions import exact_filter, find_ids, lance_filter
-from omnigraph.engine.access.in_memory import end_tables, text_counts
+from omnigraph.engine.access.in_memory import StepEnd, end_tables, step_ends, text_counts
 from omnigraph.engine.access.text_ranking import best_texts, index_corpus
 from omnigraph.engine.access.text_statistics import SearchedTable
 from omnigraph.engine.frames import Column, Positions, different, whole
@@ -43,7 +43,7 @@ from omnigraph.names import ID_COLUMN
 from omnigraph.query import expressions as ex
 from omnigraph.query.binding import known_value, known_vector
 from omnigraph.query.plan import vector_arm_depth
-from omnigraph.query.typed import EdgeDirection
+from omnigraph.query.typed import EdgeDirection, EdgeStep
 from omnigraph.schema.arrow import table_schema
 from omnigraph.storage.indexes.search import (
     TextQuestion,
@@ -284,7 +284,7 @@ class IndexAccess:
         self._snapshot = snapshot
         self._most = most
         self._met: dict[str, _Met] = {}
-        self._joined: dict[str, _Joined] = {}
+        self._joined: dict[tuple[str, str, str], _Joined] = {}
 
     def size(self, table: str) -> int:
         return len(self._of(table).ids)
@@ -371,20 +371,14 @@ class IndexAccess:
             SearchedTable(root=self._root, entry=self._entry(table), run=self._run), field, query
         )
 
-    def adjacency(
-        self,
-        edge: str,
-        direction: EdgeDirection,
-        *,
-        distinct: bool,
-        frontier: Positions,
-    ) -> Adjacency:
-        source, target = end_tables(self._run, edge)
-        joined = self._joined.setdefault(edge, _Joined())
+    def adjacency(self, step: EdgeStep, *, distinct: bool, frontier: Positions) -> Adjacency:
+        source, target = end_tables(step)
+        direction = step.direction
+        joined = self._joined.setdefault((step.edge, source, target), _Joined())
         if direction is not EdgeDirection.BACKWARD:
-            self._follow(edge, joined, names.SOURCE_COLUMN, source, frontier)
+            self._follow(step, joined, names.SOURCE_COLUMN, source, frontier)
         if direction is not EdgeDirection.FORWARD:
-            self._follow(edge, joined, names.TARGET_COLUMN, target, frontier)
+            self._follow(step, joined, names.TARGET_COLUMN, target, frontier)
         starts, ends, places = sorted_steps(
             np.array(joined.sources, dtype=np.int64),
             np.array(joined.targets, dtype=np.int64),
@@ -413,30 +407,40 @@ class IndexAccess:
             raise ProbeLimitExceeded
 
     def _follow(
-        self, edge: str, joined: _Joined, end: str, nodes: str, frontier: Positions
+        self, step: EdgeStep, joined: _Joined, end: str, nodes: str, frontier: Positions
     ) -> None:
-        """Fetches the edges that have one of these nodes at an end."""
+        """Fetches the edges of a step that have one of these nodes at an end."""
         fetched_nodes = joined.fetched[end]
         wanted = [node for node in different(frontier).tolist() if node not in fetched_nodes]
         self._bound(len(fetched_nodes) + len(wanted))
-        source, target = end_tables(self._run, edge)
-        table = names.edge_table_key(edge)
+        both_ends = step_ends(self._run, step)
+        columns = [name for step_end in both_ends for name in step_end.read_columns]
+        table = names.edge_table_key(step.edge)
         ids = self._of(nodes).ids
         for begin in range(0, len(wanted), PROBE_VALUES_MAX):
             portion = wanted[begin : begin + PROBE_VALUES_MAX]
             wanted_ends = pa.array([ids[node] for node in portion], pa.string())
             where = OneOf(column=end, values=wanted_ends)
-            for batch in self._scan(table, (names.ID_COLUMN, *_ENDS), where):
+            for batch in self._scan(table, (names.ID_COLUMN, *columns), where):
                 self._run.check()
-                self._join(table, source, target, joined, batch)
+                self._join(table, both_ends, joined, batch)
         fetched_nodes.update(wanted)
 
     def _join(
-        self, table: str, source: str, target: str, joined: _Joined, batch: pa.RecordBatch
+        self,
+        table: str,
+        both_ends: tuple[StepEnd, StepEnd],
+        joined: _Joined,
+        batch: pa.RecordBatch,
     ) -> None:
+        for step_end in both_ends:
+            has_type = step_end.has_type(batch)
+            batch = batch if has_type is None else batch.filter(has_type)
         edges = self._of(table).meet(batch.column(0).to_pylist()).tolist()
-        sources = self._of(source).meet(batch.column(1).to_pylist()).tolist()
-        targets = self._of(target).meet(batch.column(2).to_pylist()).tolist()
+        sources, targets = (
+            self._of(step_end.node_table).meet(batch.column(step_end.column).to_pylist()).tolist()
+            for step_end in both_ends
+        )
         for edge, start, end in zip(edges, sources, targets, strict=True):
             # An edge is read once from each end that is looked up; listed twice, it would count as
             # two parallel edges.

@@ -34,6 +34,7 @@ from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph.query import plan as lp
 from omnigraph.query.columns import TYPE_FIELD
 from omnigraph.query.typed import EdgeDirection
+from omnigraph.schema.arrow import end_type_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -172,6 +173,8 @@ class Hop:
         plan = self.plan
         if not _is_one_way(plan) or plan.edge_predicate is not None:
             return False
+        if end_type_columns(self.run.catalog.edges[plan.steps[0].edge]):
+            return False  # tasks count ids, which nodes of several types may share
         if plan.predicate is not None and not at_end:
             return False
         return self._pairs_are_right(rows)

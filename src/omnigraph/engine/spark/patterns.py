@@ -29,7 +29,14 @@ from omnigraph.engine.spark import rows as spark_rows
 from omnigraph.engine.spark.expressions import Expressions
 from omnigraph.engine.spark.table_frames import table_frame
 from omnigraph.errors import QueryBudgetError
-from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN, edge_table_key, node_table_key
+from omnigraph.names import (
+    END_TYPE_COLUMNS,
+    ID_COLUMN,
+    SOURCE_COLUMN,
+    TARGET_COLUMN,
+    edge_table_key,
+    node_table_key,
+)
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan as lp
 from omnigraph.query import types as qt
@@ -40,7 +47,8 @@ from omnigraph.query.typed import EdgeDirection, EdgeStep
 from omnigraph.query.types import BLOB
 from omnigraph.runner.scan import ROWS_PER_TASK
 from omnigraph.runner.session import without_noise
-from omnigraph.schema.catalog import Property
+from omnigraph.schema.arrow import polymorphic_ends
+from omnigraph.schema.catalog import EdgeType, Property
 from omnigraph.storage.lance.tables import find_entry
 
 if TYPE_CHECKING:
@@ -198,11 +206,16 @@ class Scans:
             declared = qt.properties_in_common([run.catalog.edges[edge] for edge in plan.edges])
             read_properties = _read(declared, plan.edge_columns, plan.edge_predicate)
         ids = [ID_COLUMN] if with_id or plan.edge_predicate is not None else []
+        end_types = _end_types(run.catalog.edges[step.edge], step)
         columns = [SOURCE_COLUMN, TARGET_COLUMN, *ids, *read_properties]
         fresh = {name: run.names.fresh() for name in columns}
         where = _where(plan.edge_predicate, run.parameters)
-        table = table_frame(run.graph, edge_table_key(step.edge), columns, where)
-        frame = table.toDF(*fresh.values())
+        table = table_frame(run.graph, edge_table_key(step.edge), [*columns, *end_types], where)
+        for name, (number, implicit) in end_types.items():
+            stored = sql.col(name)
+            known = stored if implicit is None else sql.coalesce(stored, sql.lit(implicit))
+            table = table.where(known == number)
+        frame = table.select(*columns).toDF(*fresh.values())
         steps = Steps(
             frame=frame,
             start=fresh[SOURCE_COLUMN],
@@ -301,6 +314,18 @@ def _read(
     }
     return {
         name: declared_property for name, declared_property in readable.items() if name in wanted
+    }
+
+
+def _end_types(edge: EdgeType, step: EdgeStep) -> dict[str, tuple[int, int | None]]:
+    """By column, the number of the type that an end of a step has, and what null means there."""
+    types = (step.start_type, step.end_type)
+    if step.direction is EdgeDirection.BACKWARD:
+        types = types[::-1]
+    chosen = dict(zip((SOURCE_COLUMN, TARGET_COLUMN), types, strict=True))
+    return {
+        END_TYPE_COLUMNS[column]: (end.numbers()[chosen[column]], end.implicit_number)
+        for column, end in polymorphic_ends(edge).items()
     }
 
 

@@ -375,11 +375,11 @@ def _check(check: data_checks.DataCheck) -> Document:
         "check": check.kind.value,
         "code": check.code,
         "remedy": check.remedy,
-        **_fields(check, without=_unused(check)),
+        **_fields(check, without=_omit(check)),
     }
 
 
-def _unused(check: data_checks.DataCheck) -> tuple[str, ...]:
+def _omit(check: data_checks.DataCheck) -> tuple[str, ...]:
     """Fields of edges whose sources have several types."""
     is_single = isinstance(check, data_checks.EdgesPerSource) and check.source_type is None
     return ("source_type",) if is_single else ()

@@ -139,16 +139,6 @@ def _all_followed(
     clause: ast.Traversal, edges: Sequence[EdgeType], between: StepsBetween, scope: Scope
 ) -> bool:
     """Reports edges that no step follows; of any edge (`_`) one is enough."""
-    for edge in edges:
-        if edge.source.is_polymorphic or edge.target.is_polymorphic:
-            scope.findings.error(
-                Rule.EDGE_ENDPOINT,
-                clause.edges[0].span,
-                f"{edge.name} joins {edge.source} and {edge.target}; queries do not follow edges "
-                "with several types of nodes at an end yet",
-                "declare an edge type for each pair of node types",
-            )
-            return False
     if is_any(clause.edges):
         if not between.steps:
             scope.findings.error(

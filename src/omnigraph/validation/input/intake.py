@@ -417,14 +417,14 @@ def _cast_findings(
 
 def _cast_message(column: RawColumn, wanted: ct.PropertyType) -> Callable[[int], str]:
     def message(row: int) -> str:
-        return f"found {_shown_value(column, row)}, expected {type_text(wanted)}"
+        return f"found {_value_text(column, row)}, expected {type_text(wanted)}"
 
     return message
 
 
 def _end_message(polymorphic: _PolymorphicEnd, column: RawColumn | None) -> Callable[[int], str]:
     def message(row: int) -> str:
-        value_text = "None" if column is None else _shown_value(column, row)
+        value_text = "None" if column is None else _value_text(column, row)
         value_text = "nothing" if value_text in {"None", "null"} else value_text
         return (
             f"found {value_text}, expected the type of {polymorphic.column}: "
@@ -434,7 +434,7 @@ def _end_message(polymorphic: _PolymorphicEnd, column: RawColumn | None) -> Call
     return message
 
 
-def _shown_value(column: RawColumn, row: int) -> str:
+def _value_text(column: RawColumn, row: int) -> str:
     is_arrow = isinstance(column, pa.ChunkedArray)
     return shown_scalar(column[row]) if is_arrow else shown(column[row])
 

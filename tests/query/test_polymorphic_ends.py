@@ -1,0 +1,140 @@
+"""Queries over edges with several node types at an end, against the plain evaluator."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import omnigraph
+from omnigraph.engine.query import run_query
+from omnigraph.graph import Graph
+from omnigraph.query.binding import bind
+from omnigraph.query.compile import compile_queries
+from omnigraph.query.plan import Mutation
+from omnigraph.query.planning import plan_query
+from omnigraph.storage.objects.location import parse_root
+from tests.drawing import seeds
+from tests.query.answers import disagreement
+from tests.query.differential import LIMITS
+from tests.query.evaluator import EPOCH, evaluate
+
+SCHEMA = """
+interface Named { name: String? }
+node Person implements Named {}
+node Company implements Named {}
+node Document { title: String? }
+edge Mentions: Document -> Person | Company { weight: I32? }
+edge Likes: Named -> Named | Document
+edge Owns: Company -> Company | Person
+"""
+ENDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "Mentions": (("Document",), ("Person", "Company")),
+    "Likes": (("Person", "Company"), ("Person", "Company", "Document")),
+    "Owns": (("Company",), ("Company", "Person")),
+}
+QUERIES = [
+    "$a: Document $a mentions $b",
+    "$a: Document $a mentions $b $b: Company",
+    "$b: Person $a mentions $b",
+    "$b: Named $a mentions $b $b.id != $a.id",
+    "$a: Document $a $e: mentions $b",
+    "$a: Person $a likes $b",
+    "$b: Document $a likes $b",
+    "$a: Named $a likes{1,3} $b",
+    "$a: Person $a likes{1,} $b $b: Document",
+    "$a: Company $a owns{1,2} $b as $w",
+    "$a: Document $a mentions|likes $b",
+    "$a: Document optional { $a mentions $b $b: Company }",
+    "$a: Document $b: Company not { $a mentions $b }",
+    "$a: Person $a <_>{1,2} $b",
+]
+COUNTS = [
+    "$a: Document $a mentions $b",
+    "$a: Document $a mentions $b $b: Person",
+    "$a: Person $a likes $b $b: Company",
+]
+PLAIN = {"Mentions": ("src_type",), "Likes": (), "Owns": ("src_type",)}
+
+
+def random_rows(generator: random.Random) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    nodes: dict[str, list[dict[str, Any]]] = {
+        kind: [{"id": one} for one in "abc" if generator.random() < 0.8]
+        for kind in ("Person", "Company", "Document")
+    }
+    edges: dict[str, list[dict[str, Any]]] = {name: [] for name in ENDS}
+    for name, (sources, targets) in ENDS.items():
+        for number in range(generator.randrange(10)):
+            source, target = generator.choice(sources), generator.choice(targets)
+            if nodes[source] and nodes[target]:
+                edges[name].append(
+                    {
+                        "id": f"{name[0]}{number}",
+                        "src": generator.choice(nodes[source])["id"],
+                        "src_type": source,
+                        "dst": generator.choice(nodes[target])["id"],
+                        "dst_type": target,
+                    }
+                )
+    return {"nodes": nodes, "edges": edges}
+
+
+def stored(root: str, rows: dict[str, dict[str, list[dict[str, Any]]]]) -> Graph:
+    graph = omnigraph.init(root, schema=SCHEMA)
+    tables: dict[str, Any] = {**rows["nodes"]}
+    for name, edges in rows["edges"].items():
+        tables[name] = [
+            {key: value for key, value in edge.items() if key not in PLAIN[name]} for edge in edges
+        ]
+    graph.write({name: table for name, table in tables.items() if table})
+    return graph
+
+
+def text_of(pattern: str) -> str:
+    columns = [f"${name}.id" for name in "abe" if re.search(rf"[$]{name}\b", pattern)]
+    columns += [f"type(${name}) as t{name}" for name in "ab" if f"${name}.id" in columns]
+    if "as $w" in pattern:
+        columns += ["length($w)", "nodes($w)", "edges($w)"]
+    if "not {" in pattern:
+        columns = ["$a.id", "$b.id"]
+    return f"query q() {{ match {{ {pattern} }} return {{ {', '.join(columns)} }} }}"
+
+
+def problem(graph: Graph, rows: Any, text: str, access: str) -> str | None:
+    catalog = graph.schema.catalog
+    (typed,) = compile_queries(text, catalog=catalog, filename="test.gq").values()
+    plan = plan_query(typed, catalog)
+    assert not isinstance(plan, Mutation)
+    answer = run_query(
+        plan,
+        root=parse_root(graph.root),
+        snapshot=graph.snapshot().pinned,
+        catalog=catalog,
+        parameters=bind(typed, {}, now=EPOCH),
+        limits=LIMITS,
+        access=access,
+    )
+    table = pa.Table.from_batches(list(answer.batches()), schema=answer.schema)
+    return disagreement(typed, catalog, evaluate(typed, catalog, rows), table)
+
+
+@pytest.mark.random
+@pytest.mark.parametrize("seed", seeds("queries over ends", 2))
+def test_queries_end_as_the_evaluator_says(seed: str, tmp_path: Path) -> None:
+    rows = random_rows(random.Random(seed))
+    graph = stored(str(tmp_path / "graph"), rows)
+    texts = [text_of(pattern) for pattern in QUERIES]
+    texts += [
+        f"query q() {{ match {{ {pattern} }} return {{ count($b) as n }} }}" for pattern in COUNTS
+    ]
+    texts += [
+        f"query q() {{ match {{ {pattern} }} return {{ $b.id, count($a) as n }} }}"
+        for pattern in COUNTS
+    ]
+    for text in texts:
+        for access in ("probe", "resident"):
+            assert problem(graph, rows, text, access) is None, (text, access)
