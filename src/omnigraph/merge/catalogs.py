@@ -315,10 +315,6 @@ def _elements(catalog: ct.Catalog, same: Mapping[int, int]) -> _Elements:
     return elements
 
 
-FIRST_UNIQUE_NUMBER: Final = 1 << 32
-"""Numbers from here on are given once in all branches; smaller ones are counted in each branch."""
-
-
 def _same_numbers(base: ct.Catalog, ours: ct.Catalog, theirs: ct.Catalog) -> dict[int, int]:
     """What both sides added under one name, as number of theirs to number of ours."""
     known = {item.number for item in _items(base)}
@@ -389,7 +385,7 @@ class _Merger:
         ours, theirs = self._sides[Side.OURS], self._sides[Side.THEIRS]
         for number in ours.keys() & theirs.keys() - self._base.keys():
             one, other = ours[number], theirs[number]
-            if number < FIRST_UNIQUE_NUMBER and number not in self.same_numbers.values():
+            if number < ct.FIRST_UNIQUE_NUMBER and number not in self.same_numbers.values():
                 self._refuse(
                     SchemaConflictKind.NUMBERS_TAKEN,
                     one.path,

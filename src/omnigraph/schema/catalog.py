@@ -38,6 +38,9 @@ class Scalar(enum.StrEnum):
 INTEGERS: Final = frozenset({Scalar.I32, Scalar.I64, Scalar.U32, Scalar.U64})
 FLOATS: Final = frozenset({Scalar.F32, Scalar.F64})
 NUMBERS: Final = INTEGERS | FLOATS
+FIRST_UNIQUE_NUMBER: Final = 1 << 32
+"""Numbers from here on are given once in all branches of a graph. Smaller ones are those of its
+first schema, and those that earlier releases counted in each branch."""
 CATALOGS_KNOWN: Final = 16
 """Of so many catalogs it is remembered what was derived from them."""
 
@@ -353,7 +356,7 @@ class EdgeType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalog(Displayed):
-    """All types of one graph; `next_number` is the first number never given out.
+    """All types of one graph; `next_number` is the number of items that it ever had, and one.
 
     The types of the ends of edges always follow from the nodes and their interfaces.
     """

@@ -8,7 +8,8 @@ from omnigraph.errors import SchemaInvalidError
 from omnigraph.evolution.plan.plan import RenameProperty, StepKind
 from omnigraph.evolution.plan.planning import evolve
 from omnigraph.ids import node_id
-from omnigraph.schema.catalog import Catalog
+from omnigraph.schema.catalog import FIRST_UNIQUE_NUMBER, Catalog
+from omnigraph.schema.model import model_hash
 from tests.schema.compiling import compiled
 
 pytestmark = pytest.mark.unit
@@ -46,20 +47,33 @@ def test_a_renamed_type_keeps_its_number_and_its_properties() -> None:
     assert after.next_number == before.next_number
 
 
-def test_new_numbers_follow_the_last_one_in_source_order() -> None:
+def test_new_numbers_are_in_source_order_and_belong_to_the_change() -> None:
     before, after = history(
         "node A { x: I32 }", "edge E: B -> A node B { y: I32 } node A { w: I32? x: I32 z: I32? }"
     )
 
-    assert before.next_number == 3
-    assert (after.edges["E"].number, after.nodes["B"].number) == (3, 4)
-    assert after.nodes["B"].properties["y"].number == 5
+    first = after.edges["E"].number
+    assert first >= FIRST_UNIQUE_NUMBER
+    assert after.nodes["B"].number == first + 1
+    assert after.nodes["B"].properties["y"].number == first + 2
     assert [(each.name, each.number) for each in after.nodes["A"].properties.values()] == [
         ("x", 2),
-        ("w", 6),
-        ("z", 7),
+        ("w", first + 3),
+        ("z", first + 4),
     ]
-    assert after.next_number == 8
+    assert (before.next_number, after.next_number) == (3, 8)
+
+
+def test_two_branches_never_give_one_number_to_different_things() -> None:
+    base = compiled("node A { x: I32 }")
+    added = "node A { x: I32 b: I32? }"
+
+    one, same, other = (
+        evolve(base, text).target for text in (added, added, "node A { x: I32 c: I32? }")
+    )
+
+    assert model_hash(one) == model_hash(same)
+    assert one.nodes["A"].properties["b"].number != other.nodes["A"].properties["c"].number
 
 
 def test_a_name_may_be_declared_anew_once_its_renaming_is_accepted() -> None:
@@ -70,8 +84,8 @@ def test_a_name_may_be_declared_anew_once_its_renaming_is_accepted() -> None:
     )
 
     assert second.nodes["B"].number == third.nodes["B"].number == first.nodes["A"].number
-    assert third.nodes["A"].number == first.next_number
-    assert third.nodes["A"].properties["x"].number == first.next_number + 1
+    assert third.nodes["A"].number >= FIRST_UNIQUE_NUMBER
+    assert third.nodes["A"].properties["x"].number == third.nodes["A"].number + 1
 
 
 def test_a_name_cannot_be_renamed_and_declared_anew_at_once() -> None:
@@ -134,13 +148,10 @@ def test_a_chain_within_one_text_is_refused_rather_than_guessed() -> None:
 
 
 def test_dropped_and_declared_again_is_a_new_life() -> None:
-    first, _, last = history(
-        "node A { x: I32 } node B {}", "node B {}", "node A { x: I32 } node B {}"
-    )
+    *_, last = history("node A { x: I32 } node B {}", "node B {}", "node A { x: I32 } node B {}")
 
-    assert last.nodes["A"].number == first.next_number
-    assert last.nodes["A"].number != first.nodes["A"].number
-    assert last.nodes["A"].properties["x"].number == first.next_number + 1
+    assert last.nodes["A"].number >= FIRST_UNIQUE_NUMBER
+    assert last.nodes["A"].properties["x"].number == last.nodes["A"].number + 1
     assert list(last.nodes) == ["B", "A"]
 
 
@@ -155,7 +166,8 @@ def test_a_dropped_property_that_comes_back_is_another_column() -> None:
         "node A { x: I32 y: I32 }", "node A { y: I32 }", "node A { x: I32? y: I32 }"
     )
 
-    assert last.nodes["A"].properties["x"].number == first.next_number
+    assert last.nodes["A"].properties["x"].number != first.nodes["A"].properties["x"].number
+    assert last.nodes["A"].properties["x"].number >= FIRST_UNIQUE_NUMBER
     assert list(last.nodes["A"].properties) == ["y", "x"]
 
 

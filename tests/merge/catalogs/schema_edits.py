@@ -9,8 +9,9 @@ from typing import TypeVar
 from omnigraph.evolution.plan import plan as ep
 from omnigraph.evolution.plan.columns import Fill, ValueMapping
 from omnigraph.evolution.plan.planning import Evolution, evolve
-from omnigraph.merge.catalogs import FIRST_UNIQUE_NUMBER, SchemaSide
+from omnigraph.merge.catalogs import SchemaSide
 from omnigraph.schema import catalog as ct
+from omnigraph.schema.catalog import FIRST_UNIQUE_NUMBER
 from tests.schema.compiling import compiled
 
 BASE = """\
@@ -161,6 +162,19 @@ def side(edit: Edit, first: int = FIRST_UNIQUE_NUMBER) -> SchemaSide:
             case _:
                 pass
     return SchemaSide(catalog=_renumbered(change.target, first), fills=fills, mappings=mappings)
+
+
+def counted(edit: Edit) -> ct.Catalog:
+    """The schema after an edit as earlier releases numbered it: by the count of its branch."""
+    target = evolution(edit).target
+    types = (*target.interfaces.values(), *target.nodes.values(), *target.edges.values())
+    first = min(
+        number
+        for declared in types
+        for number in (declared.number, *(prop.number for prop in declared.properties.values()))
+        if number >= FIRST_UNIQUE_NUMBER
+    )
+    return _renumbered(target, base().next_number - first)
 
 
 def _unique(number: int, first: int) -> int:

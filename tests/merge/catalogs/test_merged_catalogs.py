@@ -13,17 +13,17 @@ import pytest
 
 from omnigraph.evolution.plan.plan import StepKind
 from omnigraph.merge.catalogs import (
-    FIRST_UNIQUE_NUMBER,
     MergedSchema,
     SchemaConflictKind,
     SchemaSide,
     merge_catalogs,
 )
 from omnigraph.merge.conflicts import Side
+from omnigraph.schema.catalog import FIRST_UNIQUE_NUMBER
 from omnigraph.schema.model import model_hash, shape_hash
 from omnigraph.schema.printing import print_schema
 from tests.gate.seeds import run_seed
-from tests.merge.catalogs.schema_edits import EDITS, Edit, base, evolution, side
+from tests.merge.catalogs.schema_edits import EDITS, Edit, base, counted, evolution, side
 from tests.schema.compiling import compiled
 
 pytestmark = pytest.mark.unit
@@ -119,8 +119,9 @@ def test_what_both_add_under_one_name_is_one_thing_with_our_number() -> None:
 
 
 def test_numbers_that_branches_counted_themselves_are_refused() -> None:
-    ours = SchemaSide(catalog=evolution(BY_NAME["add_property"]).target)
-    theirs = SchemaSide(catalog=evolution(BY_NAME["add_type"]).target)
+    ours, theirs = (
+        SchemaSide(catalog=counted(BY_NAME[name])) for name in ("add_property", "add_type")
+    )
 
     conflicts = merge_catalogs(base(), ours, theirs).conflicts
 

@@ -13,10 +13,12 @@ Invariants:
 
 from __future__ import annotations
 
+import bisect
+import hashlib
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from omnigraph.evolution.plan.columns import Declared, TypeKind, kind_of
 from omnigraph.evolution.plan.hints import (
@@ -33,6 +35,7 @@ from omnigraph.schema import catalog as ct
 from omnigraph.schema.ast import Declaration, Schema
 from omnigraph.schema.check import interfaces_by_name
 from omnigraph.schema.checks.declarations import kind_word
+from omnigraph.schema.model import model_hash, shape_hash
 from omnigraph.schema.resolve import HeldProperty
 
 
@@ -308,12 +311,21 @@ T = TypeVar("T")
 D = TypeVar("D", ct.InterfaceType, ct.NodeType, ct.EdgeType)
 N = TypeVar("N", bound=ct.HasName)
 
+_UNIQUE_NUMBERS: Final = 1 << 52
+"""So many numbers can be the first of a change; all of them are exact in a double."""
+
 
 def numbered(
     fresh: ct.Catalog, accepted: ct.Catalog, matches: Mapping[tuple[TypeKind, str], TypeMatch]
 ) -> ct.Catalog:
-    """The newly compiled catalog with its final numbers."""
-    numbers = itertools.count(accepted.next_number)
+    """The newly compiled catalog with its final numbers.
+
+    New items are numbered in source order from a number that depends on the accepted schema and on
+    what the new one means. So the same change on two branches gives the same numbers, and no two
+    different changes give one number.
+    """
+    first = _first_number(fresh, accepted)
+    numbers = itertools.count(first)
     types: list[Declared] = [
         *fresh.interfaces.values(),
         *fresh.nodes.values(),
@@ -336,8 +348,29 @@ def numbered(
         interfaces=ct.ByName(map(renumbered, fresh.interfaces.values())),
         nodes=ct.ByName(map(renumbered, fresh.nodes.values())),
         edges=ct.ByName(map(renumbered, fresh.edges.values())),
-        next_number=next(numbers),
+        next_number=accepted.next_number + next(numbers) - first,
     )
+
+
+def _first_number(fresh: ct.Catalog, accepted: ct.Catalog) -> int:
+    """Where a change starts to number; the range above it is free in the accepted schema."""
+    room = fresh.next_number
+    used = sorted(_numbers_in(accepted))
+    for attempt in itertools.count():
+        change = f"{model_hash(accepted)} {shape_hash(fresh)} {attempt}"
+        digest = hashlib.sha256(change.encode()).digest()
+        first = ct.FIRST_UNIQUE_NUMBER + int.from_bytes(digest[:8]) % _UNIQUE_NUMBERS
+        place = bisect.bisect_left(used, first)
+        if place == len(used) or used[place] >= first + room:
+            return first
+    raise AssertionError("there is always another range")
+
+
+def _numbers_in(catalog: ct.Catalog) -> Iterator[int]:
+    for kind in TypeKind:
+        for declared_type in accepted_types(catalog, kind).values():
+            yield declared_type.number
+            yield from (prop.number for prop in declared_type.properties.values())
 
 
 def _with_numbers(

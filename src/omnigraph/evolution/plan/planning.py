@@ -112,7 +112,7 @@ def _apply_to_property(catalog: ct.Catalog, step: ep.PropertyStep) -> ct.Catalog
             owner = _type(catalog, step.subject)
             properties = ct.ByName([*owner.properties.values(), step.added])
             grown = _with_type(catalog, step.subject, properties=properties)
-            return replace(grown, next_number=max(grown.next_number, step.added.number + 1))
+            return replace(grown, next_number=grown.next_number + 1)
         case ep.RenameProperty():
             return _rename_property(catalog, step)
         case ep.DropProperty():
@@ -226,9 +226,9 @@ def _with_property(
 def _add_type(catalog: ct.Catalog, step: ep.AddType) -> ct.Catalog:
     kind = step.subject.kind
     group: dict[str, Any] = {_GROUPS[kind]: ct.ByName([*_types(catalog, kind), step.declared])}
-    numbers = [prop.number for prop in step.declared.properties.values()]
-    top = max([step.declared.number, *numbers])
-    return replace(catalog, **group, next_number=max(catalog.next_number, top + 1))
+    return replace(
+        catalog, **group, next_number=catalog.next_number + 1 + len(step.declared.properties)
+    )
 
 
 def _rename_type(catalog: ct.Catalog, step: ep.RenameType) -> ct.Catalog:
