@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
 import omnigraph
@@ -116,6 +117,93 @@ def test_the_same_text_on_both_sides_is_one_schema(graph_root: str, text: str) -
     assert _rows(graph) == _rows(dev)
     assert [row["v"] for row in _rows(graph)] == [1, 2, 2]
     assert graph.maintenance.check().ok
+
+
+def test_different_changes_of_both_sides_are_combined(graph_root: str) -> None:
+    graph, dev = _graph(graph_root)
+    graph.schema.apply("node N {\n k: String @key\n v: I64?\n b: I32 @backfill(7)\n}")
+    dev.schema.apply(
+        'node N {\n k: String @key\n w: I32? @rename_from("v")\n c: String? @backfill("x")\n}'
+        "\nnode M {\n m: String @key\n}\nedge E: N -> M"
+    )
+    graph.write(
+        {"N": [{"k": "k1", "v": 2**40, "b": 1}, {"k": "ours", "v": 5, "b": 5}]}, mode="merge"
+    )
+    dev.write(
+        {
+            "N": [{"k": "k1", "c": "y"}, {"k": "k2", "c": None}, {"k": "theirs", "w": 6, "c": "z"}],
+            "M": [{"m": "m1"}],
+            "E": [{"src": "k0", "dst": "m1"}],
+        },
+        mode="merge",
+    )
+
+    graph.merge("dev")
+
+    expected = [
+        {"k": "k0", "w": 0, "b": 7, "c": "x"},
+        {"k": "k1", "w": 2**40, "b": 1, "c": "y"},
+        {"k": "k2", "w": 2, "b": 7, "c": None},
+        {"k": "ours", "w": 5, "b": 5, "c": "x"},
+        {"k": "theirs", "w": 6, "b": 7, "c": "z"},
+    ]
+    assert _rows(graph) == expected
+    assert graph.count("E") == 1
+    assert graph.maintenance.check().ok
+    dev.write({"N": [{"k": "k0", "c": "again"}]}, mode="merge")
+    graph.write({"N": [{"k": "k2", "b": 70}]}, mode="merge")
+    assert graph.merge("dev").outcome == "merged"
+    expected[0]["c"], expected[2]["b"] = "again", 70
+    assert _rows(graph) == expected
+    assert dev.merge("main").outcome == "fast_forward"
+    assert _rows(dev) == expected
+    assert dev.maintenance.check().ok
+
+
+def test_the_same_property_of_two_changes_is_one(graph_root: str) -> None:
+    graph, dev = _graph(graph_root)
+    graph.schema.apply("node N {\n k: String @key\n v: I32?\n b: I32?\n o: I32?\n}")
+    dev.schema.apply("node N {\n k: String @key\n v: I32?\n b: I32?\n t: I32?\n}")
+    graph.write({"N": [{"k": "k0", "b": 10}]}, mode="merge")
+    dev.write({"N": [{"k": "k1", "b": 11}]}, mode="merge")
+
+    graph.merge("dev")
+    dev.write({"N": [{"k": "k2", "b": 12}]}, mode="merge")
+    graph.merge("dev")
+    dev.merge("main")
+
+    assert [row["b"] for row in _rows(graph)] == [10, 11, 12]
+    assert _rows(dev) == _rows(graph)
+    assert graph.maintenance.check().ok
+
+
+def test_changes_that_do_not_go_together_are_conflicts(graph_root: str) -> None:
+    graph, dev = _graph(graph_root)
+    graph.schema.apply('node N {\n k: String @key\n a: I32? @rename_from("v")\n}')
+    dev.schema.apply('node N {\n k: String @key\n b: I32? @rename_from("v")\n}')
+
+    with pytest.raises(omnigraph.errors.MergeConflictError) as met:
+        graph.merge("dev")
+
+    assert "ours renames N.v to a, theirs to b [SM-101]" in str(met.value)
+    conflicts = met.value.conflicts
+    assert isinstance(conflicts, pa.Table)
+    assert conflicts.column("kind").to_pylist() == ["SM-101"]
+
+
+def test_what_one_side_drops_and_the_other_changes_is_a_conflict(graph_root: str) -> None:
+    graph, dev = _graph(graph_root)
+    dev.schema.apply("node N {\n k: String @key\n}")
+    graph.write({"N": [{"k": "k1", "v": 10}]}, mode="merge")
+
+    with pytest.raises(
+        omnigraph.errors.MergeConflictError, match=r"theirs drops N\.v; ours changed"
+    ):
+        graph.merge("dev")
+
+    graph.write({"N": [{"k": "k1", "v": 1}]}, mode="merge")
+    graph.merge("dev")
+    assert _rows(graph) == [{"k": "k0"}, {"k": "k1"}, {"k": "k2"}]
 
 
 BEFORE = """

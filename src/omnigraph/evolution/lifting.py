@@ -111,6 +111,10 @@ class RecordedStep:
     before: str
     after: str
     values: tuple[Mapping[str, Any], ...] | None
+    same: tuple[tuple[int, int], ...] = ()
+    """Numbers that a merge took for one: that of the source, and that of the target."""
+    is_of_source: bool = False
+    """Whether it leads from the schema of the source of a merge, not from that of the target."""
 
 
 def describe_change(before: ct.Catalog, after: ct.Catalog, steps: Iterable[Step]) -> str:
@@ -124,7 +128,16 @@ def describe_change(before: ct.Catalog, after: ct.Catalog, steps: Iterable[Step]
 def encode_steps(steps: Iterable[RecordedStep]) -> str:
     """What a commit records of its change: one step, or those that a merge brought."""
     return json.dumps(
-        [{"before": step.before, "after": step.after, "values": step.values} for step in steps],
+        [
+            {
+                "before": step.before,
+                "after": step.after,
+                "values": step.values,
+                **({"same": step.same} if step.same else {}),
+                **({"source": True} if step.is_of_source else {}),
+            }
+            for step in steps
+        ],
         sort_keys=True,
     )
 
@@ -136,6 +149,8 @@ def decode_steps(text: str) -> tuple[RecordedStep, ...]:
             before=str(step["before"]),
             after=str(step["after"]),
             values=None if step["values"] is None else tuple(step["values"]),
+            same=tuple((int(number), int(other)) for number, other in step.get("same", ())),
+            is_of_source=bool(step.get("source")),
         )
         for step in json.loads(text)
     )

@@ -357,6 +357,7 @@ class _Merger:
         resolution: Mapping[str, Side],
     ) -> None:
         self.same_numbers = _same_numbers(base, ours.catalog, theirs.catalog)
+        self._first_number = base.next_number
         self._base = _elements(base, {})
         self._sides = {
             Side.OURS: _elements(ours.catalog, {}),
@@ -591,7 +592,7 @@ class _Merger:
         ours, theirs = (self._given[side].catalog for side in Side)
         return replace(
             ours,
-            next_number=max(ours.next_number, theirs.next_number),
+            next_number=ours.next_number + theirs.next_number - self._first_number,
             interfaces=ct.ByName(types[TypeKind.INTERFACE]),
             nodes=ct.ByName(types[TypeKind.NODE]),
             edges=ct.ByName(types[TypeKind.EDGE]),

@@ -340,7 +340,7 @@ def _conversion(
     before: TableLift | None, after: TableLift | None, lacking: frozenset[str]
 ) -> Conversion:
     """How the base is compared with a side, which is lifted too unless it changed the schema."""
-    is_converted = before is not None and after is None
+    is_converted = before is not None and after != before
     return Conversion(
         before=before,
         after=after,

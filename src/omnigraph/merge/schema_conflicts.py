@@ -63,8 +63,8 @@ def require_nothing_dropped(root: Root, plan: MergePlan) -> None:
     losses = [
         loss
         for side, catalog, snapshot in (
-            ("ours", schemas.ours.catalog, plan.ours),
-            ("theirs", schemas.theirs.catalog, plan.theirs),
+            ("ours", schemas.with_common_numbers(schemas.ours), plan.ours),
+            ("theirs", schemas.with_common_numbers(schemas.theirs), plan.theirs),
         )
         for loss in _losses(root, plan, side, catalog, snapshot)
     ]
@@ -96,8 +96,9 @@ def _losses(
     root: Root, plan: MergePlan, side: str, catalog: Catalog, snapshot: Snapshot
 ) -> Iterator[_Loss]:
     assert plan.schemas is not None
-    merged = {declared.number for declared in plan.schemas.merged.catalog.tables().values()}
-    base_types = plan.schemas.base.catalog.tables()
+    merged_catalog = plan.schemas.with_common_numbers(plan.schemas.merged)
+    merged = {declared.number for declared in merged_catalog.tables().values()}
+    base_types = plan.schemas.with_common_numbers(plan.schemas.base).tables()
     base_keys = {declared.number: key for key, declared in base_types.items()}
     for key, declared in catalog.tables().items():
         before = plan.before.tables.get(base_keys.get(declared.number, ""))
@@ -107,7 +108,7 @@ def _losses(
         if declared.number not in merged:
             yield from _find_changes(root, before, after, side=side, key=key, column=None)
             continue
-        for column in properties_to_drop(catalog, plan.schemas.merged.catalog, declared.number):
+        for column in properties_to_drop(catalog, merged_catalog, declared.number):
             yield from _find_changes(root, before, after, side=side, key=key, column=column)
 
 

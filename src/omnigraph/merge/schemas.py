@@ -6,7 +6,7 @@
 | the source | that of the source |
 | the target | that of the target |
 | both, to the same schema | that schema |
-| both, to different schemas | refused |
+| both, to different schemas | both changes together, if they go together |
 
 Invariants:
 - Decided from commits and catalogs alone; no row is read.
@@ -29,14 +29,26 @@ from omnigraph.evolution.lifting import (
     decode_steps,
     decode_values,
     encode_steps,
+    encode_values,
     missing_properties,
     table_lift,
 )
+from omnigraph.evolution.table_changes import WrittenValues
+from omnigraph.merge.both_changed import (
+    SameNumbers,
+    collect_values,
+    conflict_of_schemas,
+    fills_by_column,
+    merge_values,
+    renumber,
+    step_to,
+)
+from omnigraph.validation.schema_contract import contract_for
 
 if TYPE_CHECKING:
     from omnigraph.schema.catalog import Catalog
     from omnigraph.storage.manifest.commit_graph import CommitGraph
-    from omnigraph.storage.manifest_rows import SchemaChange
+    from omnigraph.storage.manifest_rows import GraphCommit, SchemaChange
     from omnigraph.storage.snapshot import Snapshot, TableEntry
     from omnigraph.validation.schema_contract import Contracts, SchemaContract
 
@@ -74,6 +86,11 @@ class MergedSchemas:
     from_base: SchemaPath = field(repr=False)
     from_ours: SchemaPath = field(repr=False)
     from_theirs: SchemaPath = field(repr=False)
+    same: SameNumbers = field(default_factory=dict, repr=False)
+
+    def with_common_numbers(self, contract: SchemaContract) -> Catalog:
+        """The catalog of one of them by the numbers that all have in common."""
+        return renumber(contract.catalog, self.same)
 
     @property
     def moves_ours(self) -> bool:
@@ -128,21 +145,23 @@ def merge_schemas(
     """The schemas of a merge; None if no side changed the schema.
 
     Raises:
-        ConflictError: both sides changed it, to different schemas.
+        MergeConflictError: both sides changed it, and their changes do not go together.
+        ConflictError: both came to one schema by different values.
     """
     if base.schema_hash == ours.schema_hash == theirs.schema_hash:
         return None
-    paths = _Paths(contracts, graph, base)
+    same = _same_numbers(graph, ours, theirs)
+    paths = _Paths(contracts, graph, base, same)
     if ours.schema_hash == theirs.schema_hash:
-        merged, changed_side = ours, ours
         _require_same_values(paths, ours, theirs)
+        merged = ours
     elif ours.schema_hash == base.schema_hash:
-        merged = changed_side = theirs
+        merged = theirs
     elif theirs.schema_hash == base.schema_hash:
-        merged = changed_side = ours
+        merged = ours
     else:
-        raise _both_changed(ours, theirs)
-    path = paths.to(changed_side)
+        return _merge_both(contracts, paths, base, ours, theirs)
+    path = paths.to(merged)
     return MergedSchemas(
         base=contracts.of(base.schema_hash),
         ours=contracts.of(ours.schema_hash),
@@ -151,22 +170,85 @@ def merge_schemas(
         from_base=path,
         from_ours=path if ours.schema_hash == base.schema_hash else SchemaPath(),
         from_theirs=path if theirs.schema_hash == base.schema_hash else SchemaPath(),
+        same=same,
     )
 
 
-def _both_changed(ours: SideOfMerge, theirs: SideOfMerge) -> ConflictError:
-    return ConflictError(
-        f"{theirs.name} cannot be merged into {ours.name}: both changed the schema since they "
-        "diverged",
-        next_step=f"Apply the schema of {ours.name} to {theirs.name}, or the other way round, and "
-        "merge again.",
+def _same_numbers(graph: CommitGraph, *sides: SideOfMerge) -> SameNumbers:
+    """What merges on the lines of both sides took for one, with the number that it has since."""
+    pairs: dict[int, int] = {}
+    for side in sides:
+        for commit in graph.line(side.commit_id):
+            change = commit.schema_change
+            if change is not None and change.values is not None:
+                pairs |= {
+                    one: other for step in decode_steps(change.values) for one, other in step.same
+                }
+    same: dict[int, int] = {}
+    for number in pairs:
+        last, passed = number, set[int]()
+        while last in pairs and last not in passed:
+            passed.add(last)
+            last = pairs[last]
+        same[number] = last
+    return same
+
+
+def _merge_both(
+    contracts: Contracts, paths: _Paths, base: SideOfMerge, ours: SideOfMerge, theirs: SideOfMerge
+) -> MergedSchemas:
+    from omnigraph.merge.catalogs import SchemaSide, merge_catalogs  # the compiler
+    from omnigraph.schema.printing import print_schema
+
+    same = paths.same
+    before, our_catalog, their_catalog = (
+        renumber(contracts.of(side.schema_hash).catalog, same) for side in (base, ours, theirs)
+    )
+    our_values, their_values = (collect_values(paths.to(side).steps) for side in (ours, theirs))
+    our_side, their_side = (
+        SchemaSide(catalog=catalog, fills=fills_by_column(values, before), mappings=values.mappings)
+        for catalog, values in ((our_catalog, our_values), (their_catalog, their_values))
+    )
+    result = merge_catalogs(before, our_side, their_side)
+    if result.catalog is None:
+        raise conflict_of_schemas(theirs.name, ours.name, result.conflicts)
+    same = {**same, **result.same_numbers}
+    values = merge_values(result, our_values, their_values)
+    is_known = our_values.is_known and their_values.is_known
+    from_base, from_ours, from_theirs = (
+        step_to(result.catalog, catalog, values, is_known=is_known)
+        for catalog in (before, our_catalog, renumber(their_catalog, same))
+    )
+    merged = contract_for(print_schema(result.catalog), result.catalog)
+    recorded, recorded_of_theirs = (
+        RecordedStep(
+            before=side.schema_hash,
+            after=merged.model_hash,
+            values=None if step.values is None else tuple(encode_values(step.values, step.before)),
+            same=tuple(sorted(same.items())),
+            is_of_source=side is theirs,
+        )
+        for side, step in ((ours, from_ours), (theirs, from_theirs))
+    )
+    return MergedSchemas(
+        base=contracts.of(base.schema_hash),
+        ours=contracts.of(ours.schema_hash),
+        theirs=contracts.of(theirs.schema_hash),
+        merged=merged,
+        from_base=SchemaPath(steps=(from_base,)),
+        from_ours=SchemaPath(recorded=(recorded, recorded_of_theirs), steps=(from_ours,)),
+        from_theirs=SchemaPath(steps=(from_theirs,)),
+        same=same,
     )
 
 
 class _Paths:
     """Looks up what commits recorded of changes of the schema."""
 
-    def __init__(self, contracts: Contracts, graph: CommitGraph, base: SideOfMerge) -> None:
+    def __init__(
+        self, contracts: Contracts, graph: CommitGraph, base: SideOfMerge, same: SameNumbers
+    ) -> None:
+        self.same = same
         self._contracts = contracts
         self._graph = graph
         self._base = base
@@ -180,30 +262,75 @@ class _Paths:
         return SchemaPath(recorded=recorded, steps=tuple(map(self._step, recorded)))
 
     def _find_steps(self, side: SideOfMerge) -> tuple[RecordedStep, ...] | None:
-        """The changes along the line of a side, if that leads to the base."""
+        """The changes along the line of a side from the schema of the base on.
+
+        The line has to lead to the base, or to a merge of it: then rows of the base were brought to
+        the schema of that moment, by changes that are older than the merge. None if the line had
+        the schema of the base more than once: what was written in between is not known.
+        """
         steps: tuple[RecordedStep, ...] = ()
+        known_steps: tuple[RecordedStep, ...] | None = None
+        has_base = False
         for commit in self._graph.line(side.commit_id):
-            is_base = self._base.commit_id in (commit.commit_id, commit.merged_parent_id)
+            from_base = self._from_merged(commit, steps[0].before if steps else side.schema_hash)
+            if known_steps is None and from_base is not None:
+                return (from_base, *steps)
+            has_base |= self._base.commit_id in (commit.commit_id, commit.merged_parent_id)
             expected = steps[0].before if steps else side.schema_hash
-            if is_base and expected == self._base.schema_hash:
-                return steps
+            if known_steps is None and has_base and expected == self._base.schema_hash:
+                known_steps = steps
             if commit.commit_id == self._base.commit_id:
-                return None
+                return known_steps
             if commit.schema_change is not None:
+                if (
+                    known_steps is not None
+                    and commit.schema_change.before == self._base.schema_hash
+                ):
+                    return None
                 steps = (*_steps_of(commit.schema_change), *steps)
+        return known_steps
+
+    def _from_merged(self, commit: GraphCommit, expected: str) -> RecordedStep | None:
+        """The step that a merge of the base recorded from its schema to the merged one."""
+        change = commit.schema_change
+        if change is None or commit.merged_parent_id != self._base.commit_id:
+            return None
+        for step in () if change.values is None else decode_steps(change.values):
+            if step.is_of_source and (step.before, step.after) == (
+                self._base.schema_hash,
+                expected,
+            ):
+                return step
         return None
 
     def _step(self, step: RecordedStep) -> SchemaStep:
         hashes = (step.before, step.after)
         before, after = (self._contracts.of(schema_hash).catalog for schema_hash in hashes)
-        values = None if step.values is None else decode_values(step.values, before)
-        return SchemaStep(before=before, after=after, values=values)
+        try:
+            values = None if step.values is None else decode_values(step.values, before)
+        except KeyError:  # by a number that a merge has replaced since
+            values = None
+        return SchemaStep(
+            before=renumber(before, self.same),
+            after=renumber(after, self.same),
+            values=None if values is None else _renumber_values(values, self.same),
+        )
+
+
+def _renumber_values(values: WrittenValues, same: SameNumbers) -> WrittenValues:
+    def place(numbers: tuple[int, int]) -> tuple[int, int]:
+        return same.get(numbers[0], numbers[0]), same.get(numbers[1], numbers[1])
+
+    return WrittenValues(
+        fills={place(numbers): fill for numbers, fill in values.fills.items()},
+        mappings={place(numbers): pairs for numbers, pairs in values.mappings.items()},
+    )
 
 
 def _steps_of(change: SchemaChange) -> tuple[RecordedStep, ...]:
     if change.values is None:
         return (RecordedStep(before=change.before, after=change.after, values=None),)
-    return decode_steps(change.values)
+    return tuple(step for step in decode_steps(change.values) if not step.is_of_source)
 
 
 def _require_same_values(paths: _Paths, ours: SideOfMerge, theirs: SideOfMerge) -> None:
@@ -231,10 +358,13 @@ def sides_of(
     schemas: MergedSchemas, before: Snapshot, ours: Snapshot, theirs: Snapshot
 ) -> Iterator[TableSides]:
     """Every type of the merged schema, by its number on all sides."""
-    base_keys, our_keys, their_keys = (
-        _keys(contract.catalog) for contract in (schemas.base, schemas.ours, schemas.theirs)
+    our_catalog, their_catalog = (
+        schemas.with_common_numbers(contract) for contract in (schemas.ours, schemas.theirs)
     )
-    merged = schemas.merged.catalog
+    base_keys, our_keys, their_keys = map(
+        _keys, (schemas.with_common_numbers(schemas.base), our_catalog, their_catalog)
+    )
+    merged = schemas.with_common_numbers(schemas.merged)
     for key, declared in merged.tables().items():
         number = declared.number
         base_key, our_key, their_key = (
@@ -250,10 +380,10 @@ def sides_of(
             theirs_lift=schemas.from_theirs.lift(number),
             ours_lacks=frozenset()
             if our_key is None
-            else missing_properties(schemas.ours.catalog, merged, number),
+            else missing_properties(our_catalog, merged, number),
             theirs_lacks=frozenset()
             if their_key is None
-            else missing_properties(schemas.theirs.catalog, merged, number),
+            else missing_properties(their_catalog, merged, number),
         )
 
 

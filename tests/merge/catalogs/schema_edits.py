@@ -167,7 +167,11 @@ def side(edit: Edit, first: int = FIRST_UNIQUE_NUMBER) -> SchemaSide:
 def counted(edit: Edit) -> ct.Catalog:
     """The schema after an edit as earlier releases numbered it: by the count of its branch."""
     target = evolution(edit).target
-    types = (*target.interfaces.values(), *target.nodes.values(), *target.edges.values())
+    types: list[ct.InterfaceType | ct.NodeType | ct.EdgeType] = [
+        *target.interfaces.values(),
+        *target.nodes.values(),
+        *target.edges.values(),
+    ]
     first = min(
         number
         for declared in types

@@ -1,0 +1,209 @@
+"""The schema of a merge whose sides both changed it, and what it gives to rows of each side.
+
+Fills and mappings of all changes of a side are put together by the numbers of properties. Rows of
+the base and of each side are then brought to the merged schema by one step each.
+
+Invariants:
+- Pure, from catalogs and recorded values. Where values are not known, none are made up.
+- A fill is for rows that have no column for it, and for null where the merged schema allows none:
+  a value that a side cleared stays cleared.
+- Mappings are chained to the last value, so applying them to a row that has it changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import pyarrow as pa
+
+from omnigraph.display.cells import counted
+from omnigraph.errors import MergeConflictError
+from omnigraph.evolution.lifting import SchemaStep
+from omnigraph.evolution.plan import columns as ec
+from omnigraph.evolution.table_changes import WrittenValues
+from omnigraph.merge.conflicts import CONFLICT_SCHEMA
+from omnigraph.schema import catalog as ct
+
+if TYPE_CHECKING:
+    from omnigraph.merge.catalogs import MergedSchema, SchemaConflict
+
+SameNumbers: TypeAlias = Mapping[int, int]
+_D = TypeVar("_D", ct.InterfaceType, ct.NodeType, ct.EdgeType)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyOf:
+    """A fill with the value of another property, by its number."""
+
+    number: int
+
+
+NumberedFill: TypeAlias = ec.LiteralFill | CopyOf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideValues:
+    """What all changes of a side wrote into rows, by numbers of properties."""
+
+    fills: Mapping[int, NumberedFill] = field(default_factory=dict)
+    mappings: Mapping[int, tuple[ec.ValueMapping, ...]] = field(default_factory=dict)
+    is_known: bool = True
+
+
+def collect_values(steps: Sequence[SchemaStep]) -> SideValues:
+    """Put the values of changes together, the first one first."""
+    fills: dict[int, NumberedFill] = {}
+    mappings: dict[int, dict[str, str]] = {}
+    is_known = all(step.values is not None for step in steps)
+    for step in steps:
+        values = step.values or WrittenValues()
+        for (_, number), pairs in values.mappings.items():
+            pairs_by_old = {pair.old: pair.new for pair in pairs}
+            chained = mappings.setdefault(number, {})
+            mappings[number] = {
+                **pairs_by_old,
+                **{old: pairs_by_old.get(new, new) for old, new in chained.items()},
+            }
+            earlier = fills.get(number)
+            if isinstance(earlier, ec.LiteralFill):
+                value = pairs_by_old.get(str(earlier.value), earlier.value)
+                fills[number] = ec.LiteralFill(value=value)
+            is_known = is_known and not isinstance(earlier, CopyOf)
+        for (type_number, number), fill in values.fills.items():
+            fills.setdefault(number, _number_fill(fill, step.before, type_number, fills))
+    return SideValues(
+        fills=fills,
+        mappings={
+            number: tuple(ec.ValueMapping(old=old, new=new) for old, new in pairs.items())
+            for number, pairs in mappings.items()
+        },
+        is_known=is_known,
+    )
+
+
+def _number_fill(
+    fill: ec.Fill, catalog: ct.Catalog, type_number: int, known: Mapping[int, NumberedFill]
+) -> NumberedFill:
+    """A fill by numbers; a copy of a property that was itself filled is a copy of its source."""
+    if isinstance(fill, ec.LiteralFill):
+        return fill
+    declared = next(one for one in catalog.tables().values() if one.number == type_number)
+    number = declared.properties[fill.source.name].number
+    return known.get(number, CopyOf(number=number))
+
+
+def step_to(
+    merged: ct.Catalog, side: ct.Catalog, values: MergedValues, *, is_known: bool
+) -> SchemaStep:
+    """The one step from the base, or from a side, to the merged schema."""
+    own_types = {declared.number: declared for declared in side.tables().values()}
+    fills: dict[tuple[int, int], ec.Fill] = {}
+    mappings: dict[tuple[int, int], tuple[ec.ValueMapping, ...]] = {}
+    for declared in merged.tables().values():
+        own_type = own_types.get(declared.number)
+        if own_type is None:
+            continue
+        own = {prop.number: prop for prop in own_type.properties.values()}
+        for prop in declared.properties.values():
+            place = declared.number, prop.number
+            known = own.get(prop.number)
+            if known is None or (known.nullable and not prop.nullable):
+                fill = _fill_of(values.fills.get(prop.number), own)
+                if fill is not None:
+                    fills[place] = fill
+            if known is not None and prop.number in values.mappings:
+                mappings[place] = values.mappings[prop.number]
+    written = WrittenValues(fills=fills, mappings=mappings)
+    return SchemaStep(before=side, after=merged, values=written if is_known else None)
+
+
+def _fill_of(fill: NumberedFill | None, own: Mapping[int, ct.Property]) -> ec.Fill | None:
+    """A fill for rows with these properties; a copy of one that they lack is null."""
+    if not isinstance(fill, CopyOf):
+        return fill
+    source = own.get(fill.number)
+    return None if source is None else ec.CopyFill(source=ec.stored_column(source))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergedValues:
+    """The fills and mappings of both sides, by the numbers of the merged schema."""
+
+    fills: Mapping[int, NumberedFill]
+    mappings: Mapping[int, tuple[ec.ValueMapping, ...]]
+
+
+def merge_values(merged: MergedSchema, ours: SideValues, theirs: SideValues) -> MergedValues:
+    """The values that both sides agree on; the merged schema has no conflict about them."""
+    same = merged.same_numbers
+    their_fills = {
+        same.get(number, number): _in(fill, same) for number, fill in theirs.fills.items()
+    }
+    return MergedValues(fills={**their_fills, **ours.fills}, mappings=merged.mappings)
+
+
+def _in(fill: NumberedFill, same: SameNumbers) -> NumberedFill:
+    if isinstance(fill, CopyOf):
+        return CopyOf(number=same.get(fill.number, fill.number))
+    return fill
+
+
+def fills_by_column(values: SideValues, base: ct.Catalog) -> dict[int, ec.Fill]:
+    """Fills as the merge of catalogs compares them: a copy names the column of the base."""
+    properties = {
+        prop.number: prop
+        for declared in base.tables().values()
+        for prop in declared.properties.values()
+    }
+    fills = {number: _fill_of(fill, properties) for number, fill in values.fills.items()}
+    return {number: fill for number, fill in fills.items() if fill is not None}
+
+
+def renumber(catalog: ct.Catalog, same: SameNumbers) -> ct.Catalog:
+    """The catalog with other numbers for what a merge took for the same."""
+    if not same:
+        return catalog
+    return replace(
+        catalog,
+        interfaces=ct.ByName(_renumber_types(catalog.interfaces.values(), same)),
+        nodes=ct.ByName(_renumber_types(catalog.nodes.values(), same)),
+        edges=ct.ByName(_renumber_types(catalog.edges.values(), same)),
+    )
+
+
+def _renumber_types(types: Iterable[_D], same: SameNumbers) -> Iterator[_D]:
+    for declared in types:
+        properties = ct.ByName(
+            replace(prop, number=same.get(prop.number, prop.number))
+            for prop in declared.properties.values()
+        )
+        changed: dict[str, Any] = {"properties": properties}
+        yield replace(declared, number=same.get(declared.number, declared.number), **changed)
+
+
+def conflict_of_schemas(
+    source: str, target: str, conflicts: Sequence[SchemaConflict]
+) -> MergeConflictError:
+    """Two changes of a schema that do not go together, all of them."""
+    rows: list[dict[str, str | None]] = [
+        {
+            "type": conflict.element.partition(".")[0],
+            "id": "",
+            "column": conflict.element.partition(".")[2] or None,
+            "theirs": conflict.message,
+            "kind": conflict.kind.value,
+        }
+        for conflict in conflicts
+    ]
+    return MergeConflictError(
+        f"{source} cannot be merged into {target}: their schemas met "
+        f"{counted(len(conflicts), 'conflict')}",
+        conflicts=pa.Table.from_pylist(rows, schema=CONFLICT_SCHEMA),
+        details="\n".join(
+            f"  {conflict.message} [{conflict.kind.value}]" for conflict in conflicts
+        ),
+        next_step=f"Apply a schema to {source} or to {target} that agrees with the other one, and "
+        "merge again.",
+    )
