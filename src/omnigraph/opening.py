@@ -208,10 +208,9 @@ def import_data(  # noqa: PLR0913 - every word of an import is one
             on a local disk is removed again; one on a store is empty.
     """
     from omnigraph.api.importing import ImportRequest, run_import  # inference and parsers
-    from omnigraph.api.options import ImportOptions
 
     flag(dry_run, argument="dry_run")
-    chosen = options or ImportOptions()
+    chosen = _import_options(options)
     stored = chosen.storage_options
     request = ImportRequest(
         root=parse_root(root, storage_options=stored),
@@ -228,6 +227,16 @@ def import_data(  # noqa: PLR0913 - every word of an import is one
         reopen=lambda: open(root, read_only=dry_run, storage_options=stored),
     )
     return run_import(request)
+
+
+def _import_options(options: object) -> ImportOptions:
+    from omnigraph.api.options import ImportOptions  # inference and parsers
+
+    if options is None:
+        return ImportOptions()
+    if isinstance(options, ImportOptions):
+        return options
+    raise InvalidInputError(f"options is {shown(options)}, expected ImportOptions")
 
 
 def recover(root: str, *, force: bool = False) -> RecoveryReport:

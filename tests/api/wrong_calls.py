@@ -182,6 +182,7 @@ class Desk:
 PARAMETERS: Final = dict.fromkeys(("s", "i", "u", "f", "d", "b", "t", "w", "l", "v"))
 Verbs = Mapping[str, Callable[[Desk], dict[str, Any]]]
 READS: Final[Verbs] = {
+    "blob": lambda _: {"type": "Person", "key": "ann", "property": "photo"},
     "count": lambda _: {"type": "Person"},
     "explain": lambda _: {"text": ASK, "params": {**PARAMETERS}, "physical": True},
     "export": lambda desk: {"path": desk.fresh("export")},

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, cast
 import pyarrow as pa
 
 from omnigraph.arguments import count_from
+from omnigraph.display.pages import Displayed, Page
 from omnigraph.errors import InvalidInputError, NotFoundError
 from omnigraph.language.diagnostics import did_you_mean, shown
 from omnigraph.names import ID_COLUMN
@@ -35,7 +36,7 @@ _CHUNK_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Blob:
+class Blob(Displayed):
     """The bytes of one property of one row; reads them when asked."""
 
     type: str
@@ -89,6 +90,17 @@ class Blob:
         content = open_blob(self._root, self._entry, self._where, self.property)[1]
         assert content is not None, "a pinned version keeps its values"
         return content
+
+    def _page(self) -> Page:
+        return Page(
+            summary=f"{self.type}.{self.property} of {self.id!r}, {self.size:,} bytes",
+            facts=[
+                ("type", self.type),
+                ("id", self.id),
+                ("property", self.property),
+                ("bytes", f"{self.size:,}"),
+            ],
+        )
 
     def __repr__(self) -> str:
         return f"Blob({self.type}.{self.property} of {self.id!r}, {self.size:,} bytes)"
