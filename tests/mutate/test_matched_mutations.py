@@ -155,3 +155,31 @@ def test_a_plan_shows_how_a_match_is_read(graph: Graph) -> None:
 
     assert plan.splitlines()[0] == "delete node:Person for each row of"
     assert plan.splitlines()[-1].strip().startswith("scan $p: Person where $p.age > 3")
+
+
+def test_an_end_of_several_types_gets_the_type_of_its_variable(graph_root: str) -> None:
+    graph = omnigraph.init(
+        graph_root,
+        schema="node Doc { k: String @key } node Person { k: String @key } "
+        "node Company { k: String @key } edge Mentions: Doc -> Person | Company",
+    )
+    names = [{"k": "a"}, {"k": "b"}]
+    graph.write({"Doc": [{"k": "d"}], "Person": names, "Company": names})
+
+    run(
+        graph, 'match { $d: Doc  $c: Person|Company {k: "a"} } insert Mentions { from: $d, to: $c }'
+    )
+    run(graph, 'match { $d: Doc  $c: Company {k: "b"} } insert Mentions { from: $d, to: $c }')
+    edges = graph.scan("Mentions").read_all().to_pylist()
+    assert sorted((edge["dst_type"], edge["dst"]) for edge in edges) == [
+        ("Company", "a"),
+        ("Company", "b"),
+        ("Person", "a"),
+    ]
+
+    run(graph, 'match { $c: Company {k: "a"} } delete $c')
+    edges = graph.scan("Mentions").read_all().to_pylist()
+    assert sorted((edge["dst_type"], edge["dst"]) for edge in edges) == [
+        ("Company", "b"),
+        ("Person", "a"),
+    ]

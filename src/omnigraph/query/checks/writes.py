@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
 from omnigraph.names import (
+    END_TYPE_COLUMNS,
     END_TYPE_WORDS,
     ID_COLUMN,
     SOURCE_COLUMN,
@@ -29,7 +30,7 @@ from omnigraph.query.checks.scope import ExpressionContext, Scope
 from omnigraph.query.diagnostics import Rule
 from omnigraph.query.expressions import Aggregate, Constant, Expression
 from omnigraph.query.types import BOOL, STRING, EdgeOf, NodeOf, NullType, PathOf
-from omnigraph.schema.arrow import end_type_columns
+from omnigraph.schema.arrow import end_type_columns, polymorphic_ends
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, PropertyType
 
 FROM: Final = "from"
@@ -275,6 +276,30 @@ def _id_of_end(value: ast.Expression, slot: _Slot, scope: Scope) -> ast.Expressi
     )
 
 
+def _with_end_types(statement: ast.Insert, own: NodeType | EdgeType, scope: Scope) -> ast.Insert:
+    """An insert of edges that says the type of every end that is given as a variable."""
+    assigned_names = {assignment.name.text for assignment in statement.assignments}
+    words = {FROM: SOURCE_COLUMN, TO: TARGET_COLUMN}
+    added: list[ast.Assignment] = []
+    for assignment in statement.assignments:
+        column, value = words.get(assignment.name.text), assignment.value
+        if column not in polymorphic_ends(own) or not isinstance(value, ast.VariableUse):
+            continue
+        bound = scope.variables.get(value.name.text)
+        word = END_TYPE_WORDS[END_TYPE_COLUMNS[column]]
+        if bound is None or not isinstance(bound.type, NodeOf) or word in assigned_names:
+            continue
+        type_of = ast.Call(
+            function=replace(value.name, text="type"),
+            arguments=(value,),
+            distinct=False,
+            star=False,
+            span=value.span,
+        )
+        added.append(ast.Assignment(name=replace(assignment.name, text=word), value=type_of))
+    return replace(statement, assignments=(*statement.assignments, *added))
+
+
 def check_matched_write(body: ast.MatchedWriteBody, scope: Scope) -> tq.TypedWrite | None:
     """The statements for every row of a match, or None after a finding.
 
@@ -378,7 +403,7 @@ def _check_insert(
 ) -> tq.MatchedStatement | None:
     sub_patterns = SubPatternChecks(numbers)
     scope = replace(checked.scope, sub_patterns=sub_patterns)
-    typed = _insert(statement, own, replace(scope, own=own))
+    typed = _insert(_with_end_types(statement, own, scope), own, replace(scope, own=own))
     if typed is None:
         return None
     verb = tq.MatchedVerb.UPSERT if statement.replacing else tq.MatchedVerb.INSERT
