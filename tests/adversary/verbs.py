@@ -295,7 +295,7 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Arguments by command: `ROOT` is the graph, `FILE:` and `OUT:` are files of the desk."""
 WORDS_OF_GROUPS: Final = frozenset(
-    {"schema", "commit", "recovery", "branch", "tag", "hold", "demo"}
+    {"schema", "commit", "recovery", "branch", "tag", "hold", "demo", "blob"}
 )
 PROMPT: Final = "$ "
 """What entries of `COMMANDS` begin with in a plan."""

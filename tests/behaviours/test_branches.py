@@ -252,7 +252,7 @@ def test_the_list_has_main_first_and_no_branch_of_the_system(graph: Graph) -> No
 
 
 GOOD_NAMES = (
-    *("dev", "a/b", "a/b/c", "Dev.2-x_y", "-x", "_x", "HEAD", "MAIN", "x/main", "1a", "v"),
+    *("dev", "a/b", "a/b/c", "Dev.2-x_y", "-x", "_x", "HEADS", "MAIN", "x/main", "1a", "v"),
     *("ä", "日本", "x.json", "a.lock/b", "v1.0", "2026-13-45", "nul", "x" * 160),
 )
 BAD_NAMES: tuple[Any, ...] = (
