@@ -36,7 +36,7 @@ from omnigraph.merge.conflicts import Side
 from omnigraph.schema import catalog as ct
 from omnigraph.schema.build import build_catalog
 from omnigraph.schema.compile import checked_schema
-from omnigraph.schema.model import shape_hash
+from omnigraph.schema.model import model_hash, shape_hash
 from omnigraph.schema.printing import print_schema
 from omnigraph.schema.show import show_bounds, show_cardinality, show_type
 
@@ -118,6 +118,8 @@ def merge_catalogs(
     resolution: Mapping[str, Side] | None = None,
 ) -> MergedSchema:
     """Both changes as one schema; `resolution` says which side counts for an element."""
+    if model_hash(ours.catalog) == model_hash(theirs.catalog) and _is_filled_alike(ours, theirs):
+        return MergedSchema(catalog=ours.catalog, fills=ours.fills, mappings=ours.mappings)
     merger = _Merger(base, ours, theirs, resolution or {})
     catalog = merger.merge()
     if not merger.conflicts:
@@ -130,6 +132,10 @@ def merge_catalogs(
         fills=merger.fills,
         mappings=merger.mappings,
     )
+
+
+def _is_filled_alike(ours: SchemaSide, theirs: SchemaSide) -> bool:
+    return (ours.fills, ours.mappings) == (theirs.fills, theirs.mappings)
 
 
 class _Facet(enum.Enum):
