@@ -16,6 +16,7 @@ from omnigraph.query.binding import BoundParameters
 from omnigraph.query.expressions import (
     Aggregate,
     AggregateFunction,
+    Constant,
     Entity,
     Expression,
     PropertyOf,
@@ -36,6 +37,7 @@ from tests.engine.typed_expressions import (
 )
 from tests.query.evaluator import EPOCH
 from tests.query.expression_values import (
+    Approximate,
     EvaluationError,
     Held,
     Row,
@@ -182,18 +184,55 @@ def test_a_vector_literal_has_its_size() -> None:
 # Aggregates
 
 
-def _aggregate(function: AggregateFunction, kind: Scalar, *, distinct: bool) -> Aggregate:
+OF_NUMBERS = (
+    AggregateFunction.SUM,
+    AggregateFunction.AVERAGE,
+    AggregateFunction.DEVIATION,
+    AggregateFunction.PERCENTILE,
+)
+OF_EVERY_ROW = (
+    AggregateFunction.COLLECT,
+    AggregateFunction.DEVIATION,
+    AggregateFunction.PERCENTILE,
+)
+ORDERED = (AggregateFunction.FIRST, AggregateFunction.LAST)
+TIE = "tie"
+TIE_FIELD = pa.field(TIE, pa.string())
+
+
+def _property(column_name: str, kind: Scalar) -> PropertyOf:
+    declared = ScalarType(scalar=kind)
+    return PropertyOf(variable=VARIABLE, name=column_name, type=declared, nullable=True)
+
+
+def _aggregate(
+    function: AggregateFunction,
+    kind: Scalar,
+    *,
+    distinct: bool,
+    key: Scalar = Scalar.I64,
+    fraction: float = 0.5,
+) -> Aggregate:
     declared = ScalarType(scalar=kind)
     unsigned = kind in (Scalar.U32, Scalar.U64)
     result: Any = {
         AggregateFunction.COUNT: I64,
         AggregateFunction.SUM: U64 if unsigned else I64 if is_integer(declared) else F64,
         AggregateFunction.AVERAGE: F64,
+        AggregateFunction.DEVIATION: F64,
+        AggregateFunction.PERCENTILE: F64,
         AggregateFunction.COLLECT: ListType(item=kind),
     }.get(function, declared)
-    argument = PropertyOf(variable=VARIABLE, name=f"one_{kind.value}", type=declared, nullable=True)
+    order = (_property(f"two_{key.value}", key), _property(TIE, Scalar.STRING))
+    percentile = function is AggregateFunction.PERCENTILE
     return Aggregate(
-        function=function, argument=argument, distinct=distinct, type=result, nullable=True
+        function=function,
+        argument=_property(f"one_{kind.value}", kind),
+        distinct=distinct,
+        type=result,
+        nullable=True,
+        by=order if function in ORDERED else (),
+        fraction=Constant(value=fraction, type=F64) if percentile else None,
     )
 
 
@@ -204,15 +243,22 @@ def no_identity(_: Entity) -> tuple[str, str]:
 @st.composite
 def aggregates(draw: st.DrawFn) -> Aggregate:
     function = draw(st.sampled_from(list(AggregateFunction)))
-    sums = function in (AggregateFunction.SUM, AggregateFunction.AVERAGE)
-    kind = draw(st.sampled_from(NUMBERS if sums else SCALARS))
+    kind = draw(st.sampled_from(NUMBERS if function in OF_NUMBERS else SCALARS))
     can_be_distinct = function in (AggregateFunction.COUNT, AggregateFunction.COLLECT)
-    return _aggregate(function, kind, distinct=can_be_distinct and draw(st.booleans()))
+    return _aggregate(
+        function,
+        kind,
+        distinct=can_be_distinct and draw(st.booleans()),
+        key=draw(st.sampled_from(SCALARS)),
+        fraction=draw(st.sampled_from([0.0, 0.5, 1.0]) | st.floats(0, 1)),
+    )
 
 
 def _same(one: Any, other: Any, *, approximately: bool) -> bool:
     if approximately and isinstance(one, float) and isinstance(other, float):
-        return bool(one == pytest.approx(other, rel=1e-9, abs=1e-300, nan_ok=True))
+        # The squares of tiny deviations are zero.
+        slack = max(other.slack, 1e-150) if isinstance(other, Approximate) else 1e-300
+        return bool(one == pytest.approx(float(other), rel=1e-9, abs=slack, nan_ok=True))
     return bool(order_key(one) == order_key(other))
 
 
@@ -232,23 +278,25 @@ def test_an_aggregate_has_the_value_that_the_language_defines(
         # The order of a sum is free, so only numbers that do not cancel can be compared.
         one = st.floats(0, 2.0**90, width=32)
     values = data.draw(st.lists(st.none() | one, max_size=8))
-    collects = each.function is AggregateFunction.COLLECT
-    weights = None if collects else data.draw(st.none() | st.just(values).flatmap(_weights))
+    columns = {column_name: values}
+    if each.function in ORDERED:
+        columns |= data.draw(_orders(len(values), each))
+    sees_every_row = each.function in OF_EVERY_ROW
+    weights = None if sees_every_row else data.draw(st.none() | _weights(len(values)))
+    times = weights or [1] * len(values)
     repeated = [
-        value for value, times in zip(values, weights or [1] * len(values), strict=True)
-        for _ in range(times)
-    ]  # fmt: skip
+        held({each_name: cells[at] for each_name, cells in columns.items()})
+        for at, count in enumerate(times)
+        for _ in range(count)
+    ]
     try:
-        wanted = aggregate(each, [held({column_name: v}) for v in repeated], run_of({}))
+        wanted = aggregate(each, repeated, run_of({}))
     except EvaluationError:
         wanted = REFUSED
 
-    table = pa.table(
-        {
-            column_name: pa.array(values, SCHEMA.field(column_name).type),
-            "w": pa.array(weights or [1] * len(values), pa.int64()),
-        }
-    )
+    fields = [TIE_FIELD if each_name == TIE else SCHEMA.field(each_name) for each_name in columns]
+    schema = pa.schema([*fields, pa.field("w", pa.int64())])
+    table = pa.table({**columns, "w": times}, schema=schema)
     text = aggregate_sql(
         each,
         column=column,
@@ -262,19 +310,33 @@ def test_an_aggregate_has_the_value_that_the_language_defines(
         assert found == REFUSED
     else:
         assert isinstance(found, list)
-        assert _same(found[0], wanted, approximately=is_float(kind))
+        computed = each.function in (AggregateFunction.DEVIATION, AggregateFunction.PERCENTILE)
+        assert _same(found[0], wanted, approximately=computed or is_float(kind))
 
 
-def _weights(values: list[Any]) -> st.SearchStrategy[list[int]]:
-    return st.lists(st.integers(1, 4), min_size=len(values), max_size=len(values))
+@st.composite
+def _orders(draw: st.DrawFn, count: int, each: Aggregate) -> dict[str, list[Any]]:
+    """The key of each row, often an equal one, and what breaks ties; one of them is null."""
+    key, tie = each.by
+    assert isinstance(key, PropertyOf)
+    assert isinstance(tie, PropertyOf)
+    assert isinstance(key.type, ScalarType)
+    some = draw(st.lists(st.none() | VALUES[key.type.scalar], min_size=1, max_size=3))
+    keys = draw(st.lists(st.sampled_from(some), min_size=count, max_size=count))
+    ties = draw(st.permutations([None, *"abcdefg"][:count]))
+    return {key.name: keys, tie.name: ties}
+
+
+def _weights(count: int) -> st.SearchStrategy[list[int]]:
+    return st.lists(st.integers(1, 4), min_size=count, max_size=count)
 
 
 @pytest.mark.parametrize("weight", [None, "t.w"])
 def test_aggregates_have_their_declared_type(weight: str | None) -> None:
     found = {}
-    table = SCHEMA.empty_table().append_column("w", pa.array([], pa.int64()))
+    table = SCHEMA.append(TIE_FIELD).append(pa.field("w", pa.int64())).empty_table()
     for function in AggregateFunction:
-        if function is AggregateFunction.COLLECT and weight is not None:
+        if function in OF_EVERY_ROW and weight is not None:
             continue
         for kind in NUMBERS:
             each = _aggregate(function, kind, distinct=False)

@@ -26,8 +26,9 @@ from omnigraph.display.pages import Page
 from omnigraph.display.tables import TableView
 from omnigraph.errors import InvalidInputError, NotFoundError
 from omnigraph.language.diagnostics import did_you_mean, shown
-from omnigraph.schema.arrow import end_type_columns, with_end_names
+from omnigraph.schema.arrow import with_end_names
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
+from omnigraph.schema.ends import end_type_columns
 from omnigraph.storage.lance.tables import find_entry, known_columns, open_pinned, streamed
 from omnigraph.storage.lance.tables import scan as storage_scan
 from omnigraph.storage.lance.value_lookups import OneOf

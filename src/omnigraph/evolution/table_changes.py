@@ -22,12 +22,8 @@ from omnigraph.evolution.plan import columns as ec
 from omnigraph.evolution.plan.plan import AddProperty, MakeRequired, MapValues, Step
 from omnigraph.names import END_TYPE_COLUMNS, SYSTEM_COLUMNS
 from omnigraph.schema import catalog as ct
-from omnigraph.schema.arrow import (
-    arrow_type,
-    end_type_columns,
-    literal_scalar,
-    table_schema,
-)
+from omnigraph.schema.arrow import arrow_type, literal_scalar, table_schema
+from omnigraph.schema.ends import end_type_columns
 from omnigraph.storage.staging import column_layout
 
 if TYPE_CHECKING:

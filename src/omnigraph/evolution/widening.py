@@ -29,7 +29,7 @@ from omnigraph.evolution.plan.planning import evolve
 from omnigraph.language.diagnostics import shown
 from omnigraph.language.grammars import Lexeme
 from omnigraph.schema import catalog as ct
-from omnigraph.schema.arrow import end_type_columns
+from omnigraph.schema.ends import end_type_columns
 from omnigraph.schema.parser import lexemes
 from omnigraph.schema.show import show_type
 from omnigraph.validation.schema_contract import SchemaContract, Widening, contract_for

@@ -63,7 +63,8 @@ from omnigraph.merge.stage import StagedRows, TableToWrite, stage_columns
 from omnigraph.merge.three_way import TableToMerge
 from omnigraph.notes import NO_NOTE, CommitNote
 from omnigraph.runner.shuffle import read_files
-from omnigraph.schema.arrow import polymorphic_ends, table_schema
+from omnigraph.schema.arrow import table_schema
+from omnigraph.schema.ends import polymorphic_ends
 from omnigraph.schema.model import model_hash
 from omnigraph.storage.lance.tables import adopt_or_create_table
 from omnigraph.storage.lance.value_lookups import OneOf

@@ -22,6 +22,7 @@ from omnigraph.names import (
     TARGET_COLUMN,
 )
 from omnigraph.schema import catalog as ct
+from omnigraph.schema.ends import end_type_columns, polymorphic_ends
 from omnigraph.schema.values import as_stored
 
 _SCALARS: Final = {
@@ -95,19 +96,6 @@ def edge_schema(edge: ct.EdgeType) -> pa.Schema:
             *map(property_field, edge.properties.values()),
         ]
     )
-
-
-def end_type_columns(declared: ct.NodeType | ct.EdgeType) -> tuple[str, ...]:
-    """The columns with the type numbers of ends; null there means the implicit type."""
-    return tuple(END_TYPE_COLUMNS[column] for column in polymorphic_ends(declared))
-
-
-def polymorphic_ends(declared: ct.NodeType | ct.EdgeType) -> dict[str, ct.EdgeEnd]:
-    """The ends whose rows store a type, by the column of their ids."""
-    if isinstance(declared, ct.NodeType):
-        return {}
-    ends = {SOURCE_COLUMN: declared.source, TARGET_COLUMN: declared.target}
-    return {column: end for column, end in ends.items() if end.is_polymorphic}
 
 
 def end_names(end: ct.EdgeEnd, numbers: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:

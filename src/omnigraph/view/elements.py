@@ -22,8 +22,8 @@ from omnigraph import names
 from omnigraph.display.cells import counted, cut, short_ids
 from omnigraph.errors import NotFoundError
 from omnigraph.language.diagnostics import shown as quoted
-from omnigraph.schema.arrow import end_type_columns
 from omnigraph.schema.catalog import EdgeEnd, Scalar, ScalarType
+from omnigraph.schema.ends import end_type_columns
 from omnigraph.storage.lance.tables import open_pinned, streamed
 from omnigraph.storage.refs.kept import gone_if_removed
 from omnigraph.view.scene import (

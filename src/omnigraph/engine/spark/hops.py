@@ -34,7 +34,7 @@ from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph.query import plan as lp
 from omnigraph.query.columns import TYPE_FIELD
 from omnigraph.query.typed import EdgeDirection
-from omnigraph.schema.arrow import end_type_columns
+from omnigraph.schema.ends import end_type_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -47,8 +47,8 @@ from omnigraph.query.typed import EdgeDirection, EdgeStep
 from omnigraph.query.types import BLOB
 from omnigraph.runner.scan import ROWS_PER_TASK
 from omnigraph.runner.session import without_noise
-from omnigraph.schema.arrow import polymorphic_ends
 from omnigraph.schema.catalog import EdgeType, Property
+from omnigraph.schema.ends import polymorphic_ends
 from omnigraph.storage.lance.tables import find_entry
 
 if TYPE_CHECKING:

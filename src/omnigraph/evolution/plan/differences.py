@@ -22,7 +22,7 @@ from omnigraph.evolution.plan.fills import NewValues
 from omnigraph.evolution.plan.matching import differ, sameness
 from omnigraph.names import END_TYPE_COLUMNS, SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph.schema import catalog as ct
-from omnigraph.schema.arrow import polymorphic_ends
+from omnigraph.schema.ends import polymorphic_ends
 from omnigraph.schema.show import show_type
 from omnigraph.schema.values import as_stored
 

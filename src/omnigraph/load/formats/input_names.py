@@ -22,8 +22,8 @@ from omnigraph.names import (
     edge_table_key,
     node_table_key,
 )
-from omnigraph.schema.arrow import end_type_columns
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
+from omnigraph.schema.ends import end_type_columns
 from omnigraph.validation.violations import shown
 
 

@@ -59,7 +59,7 @@ from omnigraph.names import (
     node_table_key,
 )
 from omnigraph.schema import catalog as ct
-from omnigraph.schema.arrow import end_type_columns
+from omnigraph.schema.ends import end_type_columns
 from omnigraph.validation.constraints import rules_of
 from omnigraph.validation.input.intake import NewIds
 from omnigraph.validation.violations import Reason, shown

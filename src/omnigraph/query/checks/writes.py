@@ -30,8 +30,8 @@ from omnigraph.query.checks.scope import ExpressionContext, Scope
 from omnigraph.query.diagnostics import Rule
 from omnigraph.query.expressions import Aggregate, Constant, Expression
 from omnigraph.query.types import BOOL, STRING, EdgeOf, NodeOf, NullType, PathOf
-from omnigraph.schema.arrow import end_type_columns, polymorphic_ends
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, PropertyType
+from omnigraph.schema.ends import end_type_columns, polymorphic_ends
 
 FROM: Final = "from"
 TO: Final = "to"

@@ -39,13 +39,8 @@ from omnigraph.names import (
 )
 from omnigraph.runner.memory import require_room
 from omnigraph.schema import catalog as ct
-from omnigraph.schema.arrow import (
-    edge_schema,
-    end_type_columns,
-    find_true,
-    literal_scalar,
-    node_schema,
-)
+from omnigraph.schema.arrow import edge_schema, find_true, literal_scalar, node_schema
+from omnigraph.schema.ends import end_type_columns
 from omnigraph.validation.constraints import type_text
 from omnigraph.validation.input.casts import Fault
 from omnigraph.validation.input.columns import RawColumn, RawRows, cast_column, read_source
