@@ -162,7 +162,10 @@ def test_a_commit_is_found_by_any_unique_prefix(graph: Graph) -> None:
     assert graph.commit(newest.commit_id[:-1].lower()) == newest
     with pytest.raises(InvalidInputError, match="the start of 2 commits"):
         graph.commit(newest.commit_id[:1])
-    with pytest.raises(NotFoundError, match="no commit 'ZZ'"):
+    with pytest.raises(NotFoundError, match=r"no commit 01J0{23}"):
+        graph.commit("01J" + "0" * 23)
+    # What cannot be an id is taken for the name of a branch.
+    with pytest.raises(NotFoundError, match="no branch 'ZZ'"):
         graph.commit("ZZ")
 
 

@@ -74,7 +74,7 @@ REGEXES: Final = (
 SEPARATORS: Final = ("a", " ", "ab", "é", ".", "|", "\t", "日", "\\")
 CAST_SOURCES: Final[Mapping[Scalar, tuple[Scalar, ...]]] = {
     Scalar.STRING: tuple(each for each in Scalar if each is not Scalar.BLOB),
-    **{each: tuple(NUMBERS) for each in NUMBERS},
+    **{each: tuple(sorted(NUMBERS)) for each in NUMBERS},
     Scalar.DATE: (Scalar.DATETIME,),
     Scalar.DATETIME: (Scalar.DATE,),
 }
