@@ -136,7 +136,7 @@ class _Change:
 
     def _is_filled(self, column: Column) -> bool:
         old = self.olds[column.name]
-        if not (column.literal or column.source):
+        if not (column.literal or column.source or column.default):
             return False
         return old is None or (self.source.properties[old].nullable and not column.nullable)
 
@@ -202,8 +202,9 @@ class _Change:
         if old is not None and isinstance(value, str):
             value = self.mapping(name).get(value, value)
         if value is None and name in self.fills:
-            if column.literal:
-                return LITERALS[column.type][column.literal]
+            # A hint comes before the default.
+            if column.literal or not column.source:
+                return LITERALS[column.type][column.literal or column.default]
             value = row[source_of(column, self.declared, self.source)]
         return float(value) if value is not None and column.type in ("F32", "F64") else value
 

@@ -93,6 +93,7 @@ class Column:
     words: set[str] = field(default_factory=set)
     description: str = ""
     embed: str = ""
+    default: str = ""
     was: str = ""
     literal: str = ""
     source: str = ""
@@ -104,7 +105,9 @@ class Column:
 
     @property
     def text(self) -> str:
-        parts = [f"{self.name}: {self.type}{'?' if self.nullable else ''}", *sorted(self.words)]
+        parts = [f"{self.name}: {self.type}{'?' if self.nullable else ''}"]
+        parts += [f"= {self.default}"] if self.default else []
+        parts += sorted(self.words)
         parts += [f'@description("{self.description}")'] if self.description else []
         parts += [f"@embed({self.embed})"] if self.embed else []
         parts += [f'@rename_from("{self.was}")'] if self.was else []
@@ -217,9 +220,15 @@ def _compiles(schema: Schema) -> bool:
 def _column(rng: random.Random, name: str) -> Column:
     column = Column(name=name, type=rng.choice(TYPES), nullable=rng.random() < 0.6)
     column.description = rng.choice(["", "", "d"])
+    if rng.random() < 0.15:
+        column.default = _default(rng, column)
     if column.comparable:
         column.words = {each for each in ("@unique", "@index") if rng.random() < 0.15}
     return column
+
+
+def _default(rng: random.Random, column: Column) -> str:
+    return rng.choice(["", *LITERALS.get(column.type, {})])
 
 
 def _interface(rng: random.Random, name: str) -> Declared:
@@ -307,9 +316,11 @@ def _respell(rng: random.Random, schema: Schema, owner: Declared, accepted: Cata
 
 
 def _change_embed(rng: random.Random, schema: Schema, owner: Declared, accepted: Catalog) -> None:
-    for column in owner.columns:
-        others = (each.name for each in owner.columns if each.type == "String")
-        column.embed = rng.choice(["", *others])
+    # Few types have a vector and a text, so that all are changed.
+    for declared in schema:
+        texts = [each.name for each in declared.columns if each.type == "String"]
+        for column in declared.columns:
+            column.embed = rng.choice(["", *texts])
 
 
 def _edit_some_column(
@@ -427,7 +438,7 @@ def _ask_for_too_much(
 def _edit_column(
     rng: random.Random, schema: Schema, owner: Declared, column: Column, accepted: Catalog
 ) -> None:
-    action = rng.randrange(9)
+    action = rng.randrange(10)
     if action == 0 and column.name not in owner.key:
         owner.columns.remove(column)
     elif action in (1, 2):
@@ -440,6 +451,8 @@ def _edit_column(
     elif action == 8:
         column.description = rng.choice(["", "e", "f"])
         column.words ^= {rng.choice(["@unique", "@index", "@index"])}
+    elif action == 9:
+        column.default = _default(rng, column)
 
 
 def _rename_column(
@@ -468,13 +481,13 @@ _EDITS = (
     _rename_type,
     _drop_type,
     _add_type,
-    _change_interfaces,
+    *(_change_interfaces,) * 2,
     *(_change_card,) * 3,
     _add_group,
     _remove_group,
     _describe,
     _respell,
-    _change_embed,
+    *(_change_embed,) * 3,
     *(_add_column,) * 2,
     _ask_for_too_much,
     *(_edit_some_column,) * 14,
@@ -520,6 +533,10 @@ def _tidy(schema: Schema, accepted: Catalog) -> None:
             texts = [each.name for each in owner.columns if each.type == "String"]
             if column.type != "Vector(2)" or column.embed not in texts or owner.kind != "node":
                 column.embed = ""
+            # Members of a key have no default; those of interfaces are not drawn.
+            is_free = owner.kind != "interface" and column.name not in owner.key
+            if not is_free or column.default not in LITERALS.get(column.type, {}):
+                column.default = ""
             _tidy_hints(column, owner, types(accepted, owner.kind).get(owner.was or owner.name))
         owner.groups = _fitting(owner, [*owner.columns, *inherited])
 
