@@ -9,7 +9,6 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from omnigraph.query.ast import BinaryOperator
-from omnigraph.query.checks.literals import as_f32
 from omnigraph.query.expressions import (
     And,
     Arithmetic,
@@ -26,7 +25,7 @@ from omnigraph.query.expressions import (
     PropertyOf,
     StringTest,
 )
-from omnigraph.query.types import BOOL, F64, I64, is_integer
+from omnigraph.query.types import BOOL, F64, I64, as_f32, is_integer
 from omnigraph.schema.arrow import arrow_type
 from omnigraph.schema.catalog import INTEGERS, ListType, Scalar, ScalarType
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-from omnigraph.query.checks.literals import as_f32
+from omnigraph.query.types import as_f32
 
 PARAMETERS: Final = (
     "$none: String?, $no_number: I64?, $minus: I64, $large: I64, $word: String, $regex: String, "

@@ -5,9 +5,9 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from omnigraph.query.checks.literals import as_f32
 from omnigraph.query.compile import compile_queries, diagnose_queries
 from omnigraph.query.typed import TypedQuery
+from omnigraph.query.types import as_f32
 from omnigraph.schema.catalog import Catalog
 from tests.query.evaluator import Answer, evaluate
 from tests.query.expression_values import Graph

@@ -11,7 +11,7 @@ import pytest
 
 from omnigraph.errors import InvalidInputError
 from omnigraph.query.binding import bind
-from omnigraph.query.checks.literals import as_f32
+from omnigraph.query.types import as_f32
 from tests.query.evaluator import EPOCH
 from tests.query.people import query
 

@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 
 from omnigraph.engine.spark.rows import is_refusal, query_errors
 from omnigraph.errors import QueryFailedError
-from omnigraph.query.checks.literals import as_f32
 from omnigraph.query.typed import TypedQuery
+from omnigraph.query.types import as_f32
 from tests.gate.selection import for_gate
 from tests.query import function_rules
 from tests.query.evaluator import evaluate

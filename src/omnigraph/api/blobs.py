@@ -10,7 +10,7 @@ import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
 import pyarrow as pa
 
@@ -26,8 +26,6 @@ from omnigraph.storage.refs.kept import gone_if_removed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from lance import BlobFile
 
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.snapshot import TableEntry
@@ -59,7 +57,8 @@ class Blob(Displayed):
         if not wanted:
             return b""
         with gone_if_removed(self._root, self._entry):
-            return self._open().read_range(start, wanted)
+            content: bytes = self._open().read_range(start, wanted)
+            return content
 
     def open(self) -> BinaryIO:
         """A file object that reads and seeks; close it after use."""
@@ -86,7 +85,7 @@ class Blob(Displayed):
             unfinished.unlink(missing_ok=True)
         return target
 
-    def _open(self) -> BlobFile:
+    def _open(self) -> Any:
         content = open_blob(self._root, self._entry, self._where, self.property)[1]
         assert content is not None, "a pinned version keeps its values"
         return content

@@ -12,17 +12,16 @@ import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NoReturn, TypeAlias, TypeGuard, assert_never
+from typing import Final, NoReturn, TypeAlias, assert_never
 
 from omnigraph.derived import remember_derived
 from omnigraph.errors import InvalidInputError
 from omnigraph.language.diagnostics import did_you_mean, shown
 from omnigraph.query import expressions as ex
 from omnigraph.query import typed as tq
-from omnigraph.query.checks.literals import as_f32
 from omnigraph.query.functions import KNOWN, Accepts, signature_of
 from omnigraph.query.text_patterns import refuse_known
-from omnigraph.query.types import INTEGER_LIMITS, show_with_null
+from omnigraph.query.types import INTEGER_LIMITS, as_f32, show_with_null
 from omnigraph.schema import catalog as ct
 
 BoundValue: TypeAlias = (
@@ -39,11 +38,6 @@ class BoundParameters:
 
     values: Mapping[str, BoundValue]
     now: dt.datetime
-
-
-def is_known(expression: ex.Expression) -> TypeGuard[ex.Constant | ex.Parameter | ex.Now]:
-    """Whether an expression has its value before anything is read."""
-    return isinstance(expression, ex.Constant | ex.Parameter | ex.Now)
 
 
 def known_value(expression: ex.Expression, parameters: BoundParameters) -> BoundValue:

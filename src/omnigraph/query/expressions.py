@@ -11,7 +11,7 @@ import enum
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, TypeAlias, assert_never
+from typing import Final, TypeAlias, TypeGuard, assert_never
 
 from omnigraph.query.ast import BinaryOperator, SubPatternKind
 from omnigraph.query.functions import ScalarFunction
@@ -424,6 +424,11 @@ def walk(expression: Expression) -> Iterator[Expression]:
     yield expression
     for inner in operands(expression):
         yield from walk(inner)
+
+
+def is_known(expression: Expression) -> TypeGuard[Constant | Parameter | Now]:
+    """Whether an expression has its value before anything is read."""
+    return isinstance(expression, Constant | Parameter | Now)
 
 
 def variables_of(expression: Expression) -> frozenset[str]:

@@ -5,6 +5,8 @@ Invariant: types are compared by value. Compatibility of two types is decided he
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, assert_never
@@ -150,3 +152,13 @@ def show_with_null(expression_type: ExpressionType, *, nullable: bool) -> str:
     return show(expression_type) + (
         "?" if nullable and not isinstance(expression_type, NullType) else ""
     )
+
+
+def as_f32(value: float) -> float:
+    """The nearest 32-bit float; infinite when there is none."""
+    try:
+        narrowed: float = struct.unpack("<f", struct.pack("<f", value))[0]
+    except (OverflowError, struct.error):
+        # An integer of many digits has no float of any size, so its sign is asked for itself.
+        return -math.inf if value < 0 else math.inf
+    return narrowed

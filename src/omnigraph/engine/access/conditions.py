@@ -27,7 +27,8 @@ from omnigraph.ids import canonical_tuple
 from omnigraph.names import ID_COLUMN
 from omnigraph.query import expressions as ex
 from omnigraph.query.ast import BinaryOperator
-from omnigraph.query.binding import BoundParameters, BoundValue, is_known, known_value
+from omnigraph.query.binding import BoundParameters, BoundValue, known_value
+from omnigraph.query.expressions import is_known
 from omnigraph.query.types import INTEGER_LIMITS, STRING, is_text, scalar_of
 from omnigraph.schema.catalog import ListType, Property, Scalar
 from omnigraph.validation.lookups import LITERAL_MAX, PROBE_VALUES_MAX

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-import struct
 from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
@@ -136,21 +135,11 @@ def _number(constant: Constant) -> int | float:
     return constant.value
 
 
-def as_f32(value: float) -> float:
-    """The nearest 32-bit float; infinite when there is none."""
-    try:
-        narrowed: float = struct.unpack("<f", struct.pack("<f", value))[0]
-    except (OverflowError, struct.error):
-        # An integer of many digits has no float of any size, so its sign is asked for itself.
-        return -math.inf if value < 0 else math.inf
-    return narrowed
-
-
 def beside(constant: Expression, other: qt.ExpressionType) -> Expression:
     """A constant converted for a comparison with another operand."""
     if isinstance(constant, Constant) and constant.type == qt.F64 and other == qt.F32:
         assert isinstance(constant.value, float)
-        return replace(constant, value=as_f32(constant.value), type=qt.F32)
+        return replace(constant, value=qt.as_f32(constant.value), type=qt.F32)
     return constant
 
 
@@ -260,7 +249,7 @@ def _fit_number(
             )
             return None
         return Constant(value=number, type=target)
-    double = as_f32(number) if scalar is ct.Scalar.F32 else float(number)
+    double = qt.as_f32(number) if scalar is ct.Scalar.F32 else float(number)
     if math.isinf(double):
         findings.error(Rule.VALUE_RANGE, span, f"{number} does not fit into `{name}`, F32")
         return None
@@ -283,7 +272,7 @@ def fit_vector(
         )
         return None
     narrowed_numbers = tuple(
-        as_f32(number) for number in numbers if isinstance(number, int | float)
+        qt.as_f32(number) for number in numbers if isinstance(number, int | float)
     )
     if any(math.isinf(number) for number in narrowed_numbers):
         findings.error(Rule.VALUE_RANGE, span, f"a number does not fit into `{name}`, F32")

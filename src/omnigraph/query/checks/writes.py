@@ -22,13 +22,12 @@ from omnigraph.names import (
 )
 from omnigraph.query import ast
 from omnigraph.query import typed as tq
-from omnigraph.query.binding import is_known
 from omnigraph.query.checks.infer import infer_condition, infer_value, look_up, unknown_property
 from omnigraph.query.checks.literals import fit
 from omnigraph.query.checks.pattern import CheckedBlock, SubPatternChecks, check_block
 from omnigraph.query.checks.scope import ExpressionContext, Scope
 from omnigraph.query.diagnostics import Rule
-from omnigraph.query.expressions import Aggregate, Constant, Expression
+from omnigraph.query.expressions import Aggregate, Constant, Expression, is_known
 from omnigraph.query.types import BOOL, STRING, EdgeOf, NodeOf, NullType, PathOf
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, PropertyType
 from omnigraph.schema.ends import end_type_columns, polymorphic_ends
