@@ -98,7 +98,7 @@ STEPS: Final[tuple[tuple[str, int], ...]] = (
     ("blame G Person nope", 0),
     ("recovery list G", 0),
     ("recovery run G", 0),
-    ("blob get G Person p1", 5),
+    ("blob get G Person p1 photo", 3),
     ("hold list G", 0),
     ("hold release G 01ARZ3NDEKTSV4RRFFQ69G5FAV", 3),
     ("backup G copy", 0),
