@@ -68,6 +68,6 @@ class Branches(Generic[_Graph]):
     def diverged(self) -> tuple[DivergedBranch, ...]:
         """List the other branches, and the number of their unmerged commits.
 
-        Once the schema of this branch changes, they can no longer be merged with it.
+        Once the schema of this branch changes, merging them merges two schemas, which may conflict.
         """
         return diverged_branches(self._handle.objects, self._handle.manifest())

@@ -83,8 +83,8 @@ class Schema(SchemaView):
             text: The new schema, with hints such as `@rename_from` and `@backfill`.
             filename: The file name to show in diagnostics.
             hard: Also remove dropped data from history (irreversible).
-            allow_diverged: Change main although branches have commits that can then no longer be
-                merged.
+            allow_diverged: Change main although branches have unmerged commits; merging them later
+                may conflict.
             spark: A Spark session or target that computes and checks rows. Without one, threads of
                 this process do, whatever the number of rows. The result is the same.
             actor: Author of the commit; the user of this process by default.
@@ -95,7 +95,7 @@ class Schema(SchemaView):
         Raises:
             SchemaInvalidError: the text, or a hint in it, is invalid.
             SchemaRefusedError: a step is not supported, or rows violate it.
-            ConflictError: another change is running, or branches could no longer be merged.
+            ConflictError: another change is running, or branches have unmerged commits.
         """
         from omnigraph.evolution.apply_schema import SchemaRequest, apply_schema  # the compiler
 

@@ -71,9 +71,7 @@ def schema_apply(  # noqa: PLR0913 - one parameter per option
     hard: HardFlag = False,
     allow_diverged: Annotated[
         bool,
-        typer.Option(
-            "--allow-diverged", help="Apply although branches can then no longer be merged."
-        ),
+        typer.Option("--allow-diverged", help="Apply although branches have unmerged commits."),
     ] = False,
     branch: options.BranchOption = "main",
     spark: options.SparkFlag = False,

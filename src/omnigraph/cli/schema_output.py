@@ -65,7 +65,7 @@ def catalog(accepted: Catalog, *, as_json: bool) -> None:
 def plan(
     planned: Evolution, snapshot: Snapshot, diverged: Sequence[DivergedBranch], *, as_json: bool
 ) -> None:
-    """Print a schema change, its rows, and the branches that could no longer be merged."""
+    """Print a schema change, its rows, and the branches that stay on the old schema."""
     rows = {
         table: snapshot.tables[table].row_count
         for step in planned.plan.steps
@@ -120,7 +120,7 @@ def _document(plan: Plan, diverged: Sequence[DivergedBranch]) -> dict[str, objec
 def _note_diverged(diverged: Sequence[DivergedBranch]) -> None:
     for diverged_branch in diverged:
         output.note(
-            f"branch {diverged_branch.branch} stays on the old schema and can no longer be merged: "
+            f"branch {diverged_branch.branch} stays on the old schema until they are merged: "
             f"{diverged_branch.words}"
         )
 

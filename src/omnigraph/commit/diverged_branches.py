@@ -1,6 +1,6 @@
 """Which branches have commits of their own while the schema of another one changes.
 
-Invariant: reads only. A branch that changes its schema in another way can no longer be merged.
+Invariant: reads only. Merging such a branch afterwards merges two schemas, which may conflict.
 """
 
 from __future__ import annotations
@@ -71,12 +71,13 @@ def refuse_diverged(
     """Refuse to change the schema of main while branches have unmerged commits.
 
     Raises:
-        ConflictError: with the branches that could no longer be merged.
+        ConflictError: with the branches that have unmerged commits.
     """
     unmerged_branches = [branch for branch in diverged if branch.commits]
     if unmerged_branches and state.ref is None:
         raise ConflictError(
-            "these branches could no longer be merged into main: "
+            "these branches have commits that are not merged into main, and merging them after the "
+            "change may conflict: "
             + ", ".join(f"{branch.branch} ({branch.words})" for branch in unmerged_branches),
             next_step=next_step,
         )

@@ -131,7 +131,7 @@ class SchemaRequest:
     filename: str
     hard: bool
     allow_diverged: bool
-    """Whether branches may diverge that can then no longer be merged."""
+    """Whether branches may have unmerged commits."""
     branch: BranchRef | None
     actor: str
     operation_id: str
@@ -154,7 +154,7 @@ class SchemaResult(Displayed):
     schema_hash: str
     rows_written: Mapping[str, int]
     diverged: tuple[DivergedBranch, ...]
-    """Branches that can no longer be merged with this one."""
+    """Branches that stay on the schema before the change."""
     emptied: frozenset[str] = frozenset()
     """The paths of tables that lost columns or were dropped."""
     bytes_removed: int | None = None
@@ -180,7 +180,7 @@ def apply_schema(
     Raises:
         SchemaInvalidError: the text, or a hint in it, is invalid.
         SchemaRefusedError: a step is not supported, or rows violate it.
-        ConflictError: another change is running, or branches could no longer be merged.
+        ConflictError: another change is running, or branches have unmerged commits.
     """
     with ExitStack() as engines:
         work = SchemaWork(objects, spark=request.spark, engines=engines)
