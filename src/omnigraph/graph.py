@@ -8,27 +8,25 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from omnigraph.api.handle import Handle, newest_kept
 from omnigraph.api.options import Key, LoadOptions, Mode, Resolve, Rows, Source, Spark
 from omnigraph.api.reads import Reads, table_key_of
 from omnigraph.api.schema import Schema, SchemaView
-from omnigraph.api.system_clock import SYSTEM_CLOCK, new_id
+from omnigraph.api.system_clock import SYSTEM_CLOCK
 from omnigraph.arguments import (
     acting,
     count_from,
     flag,
     one_of,
     parse_operation_id,
-    text_or_none,
 )
 from omnigraph.errors import InvalidInputError, NotFoundError
 from omnigraph.language.diagnostics import shown
 from omnigraph.notes import commit_note
-from omnigraph.storage.manifest.time_travel import find_commit, list_commits
 from omnigraph.storage.objects.processes import use_storage
-from omnigraph.storage.refs.references import Reference, ambiguous_commit, branch_ref
+from omnigraph.storage.refs.references import Reference, branch_ref
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -40,6 +38,7 @@ if TYPE_CHECKING:
 
     from omnigraph.api.algorithms import Algorithms
     from omnigraph.api.blame import RowHistory
+    from omnigraph.api.branch_history import BranchHistory
     from omnigraph.api.branches import Branches
     from omnigraph.api.commit_log import CommitLog
     from omnigraph.api.holds import Holds
@@ -56,20 +55,17 @@ if TYPE_CHECKING:
     from omnigraph.load.load import LoadRequest, MappedInput, Widen
     from omnigraph.load.report import LoadReport
     from omnigraph.load.write import WriteResult
-    from omnigraph.merge.merge import MergeRequest, MergeResult
+    from omnigraph.merge.merge import MergeResult
     from omnigraph.merge.undo import UndoResult
     from omnigraph.mutate.mutate import MutationRequest, MutationResult
     from omnigraph.notes import CommitNote
-    from omnigraph.storage.manifest.state import BranchRef
     from omnigraph.storage.manifest_rows import GraphCommit, GraphHead
     from omnigraph.storage.objects.store import Objects
     from omnigraph.storage.refs.holds import Holding, LiveHold
-    from omnigraph.storage.refs.references import Resolved
     from omnigraph.storage.snapshot import Snapshot, TableEntry
     from omnigraph.validation.constraints import WriteMode
     from omnigraph.validation.schema_contract import SchemaContract
     from omnigraph.view.drawing import View
-    from omnigraph.view.elements import SnapshotElements
 
 
 class Graph(Reads):
@@ -127,6 +123,12 @@ class Graph(Reads):
         from omnigraph.api.holds import Holds  # as above
 
         return Holds(self._handle)
+
+    @cached_property
+    def _history(self) -> BranchHistory:
+        from omnigraph.api.branch_history import BranchHistory  # as above
+
+        return BranchHistory(self._handle)
 
     @property
     def is_read_only(self) -> bool:
@@ -441,63 +443,19 @@ class Graph(Reads):
         Raises:
             MergeConflictError: `conflicts` has all conflicts and violations; nothing was written.
         """
-        from omnigraph.merge.conflicts import parse_resolution
-        from omnigraph.merge.merge import MergeRequest  # DuckDB
-        from omnigraph.runner.choose import chosen_runner
+        from omnigraph.api.merging import MergeCall, merge  # DuckDB
 
-        self._require_writable("merge", dry_run=dry_run)
-        note = commit_note(message, metadata)
-        resolved = self._handle.resolve(source)
-        target = branch_ref(self._objects, self._handle.branch if into is None else into)
-        operation = self._handle.operation(operation_id, branch=target)
-
-        def request(contract: SchemaContract) -> MergeRequest:
-            return MergeRequest(
-                source=resolved,
-                target=target,
-                resolution=parse_resolution(resolve, contract.catalog),
-                column_level=column_level,
-                actor=acting(actor),
-                note=note,
-                operation_id=operation,
-                runner=lambda: chosen_runner(self._objects.root, spark),
-            )
-
-        if dry_run:
-            return self._preview_merge(request, target)
-        held_snapshots = () if spark is None else (resolved.snapshot,)
-        with self._handle.held_while(*held_snapshots, purpose="merge"):
-            return self._merge(request)
-
-    def _merge(self, request: Callable[[SchemaContract], MergeRequest]) -> MergeResult:
-        from omnigraph.merge.merge import merge_graph  # DuckDB
-
-        return self._handle.under_schema(
-            lambda contract: merge_graph(
-                self._objects,
-                self._handle.contracts,
-                contract.catalog,
-                request(contract),
-                SYSTEM_CLOCK,
-            )
+        call = MergeCall(
+            resolve=resolve,
+            column_level=column_level,
+            spark=spark,
+            dry_run=dry_run,
+            actor=actor,
+            message=message,
+            metadata=metadata,
+            operation_id=operation_id,
         )
-
-    def _preview_merge(
-        self, request: Callable[[SchemaContract], MergeRequest], target: BranchRef | None
-    ) -> MergeResult:
-        from omnigraph.merge.merge import preview_merge  # DuckDB
-
-        onto = self._handle.on_branch(None if target is None else target.branch)
-        state = onto.manifest()
-        contract = onto.contract_of(state)
-        return preview_merge(
-            self._objects,
-            self._handle.contracts,
-            contract.catalog,
-            request(contract),
-            state,
-            SYSTEM_CLOCK,
-        )
+        return merge(self._handle, source, into, call)
 
     def revert(  # noqa: PLR0913 - every word of a merge is one
         self,
@@ -532,15 +490,19 @@ class Graph(Reads):
             MergeConflictError: later commits changed the same rows; nothing was written.
             ConflictError: the schema has changed since.
         """
-        reverted = self.commit(commit)
-        if reverted.parent_id is None:
-            raise InvalidInputError(
-                f"commit {reverted.commit_id} created the graph and cannot be reverted",
-                next_step="Delete the rows instead.",
-            )
-        text = f"Revert commit {reverted.commit_id}" if message is None else message
-        call = _Undo(resolve, column_level, spark, dry_run, actor, text, metadata, operation_id)
-        return self._undo(call, "revert", reverted.commit_id, reverted.parent_id)
+        from omnigraph.api.merging import MergeCall, revert  # DuckDB
+
+        call = MergeCall(
+            resolve=resolve,
+            column_level=column_level,
+            spark=spark,
+            dry_run=dry_run,
+            actor=actor,
+            message=message,
+            metadata=metadata,
+            operation_id=operation_id,
+        )
+        return revert(self._handle, self.commit(commit), call)
 
     def restore(  # noqa: PLR0913 - every word of a write is one
         self,
@@ -567,55 +529,17 @@ class Graph(Reads):
         Raises:
             ConflictError: the schema has changed since.
         """
-        restored = self._handle.resolve(reference).commit_id
-        text = f"Restore the state of commit {restored}" if message is None else message
-        call = _Undo(
-            resolve=None,
-            column_level=True,
+        from omnigraph.api.merging import MergeCall, restore  # DuckDB
+
+        call = MergeCall(
             spark=spark,
             dry_run=dry_run,
             actor=actor,
-            message=text,
+            message=message,
             metadata=metadata,
             operation_id=operation_id,
         )
-        return self._undo(call, "restore", None, restored)
-
-    def _undo(self, call: _Undo, verb: str, undone: str | None, earlier: str) -> UndoResult:
-        from omnigraph.merge.conflicts import parse_resolution
-        from omnigraph.merge.undo import UndoRequest, preview_undo, undo  # DuckDB
-        from omnigraph.runner.choose import chosen_runner
-
-        self._require_writable(verb, dry_run=call.dry_run)
-        ref = self._handle.ref()
-        operation = self._handle.operation(call.operation_id, branch=ref)
-        resolved_earlier = self._handle.resolve(earlier)
-        resolved_undone = None if undone is None else self._handle.resolve(undone)
-
-        def request(contract: SchemaContract) -> UndoRequest:
-            return UndoRequest(
-                undone=resolved_undone,
-                earlier=resolved_earlier,
-                branch=ref,
-                resolution=parse_resolution(call.resolve, contract.catalog),
-                column_level=flag(call.column_level, argument="column_level"),
-                actor=acting(call.actor),
-                note=commit_note(call.message, call.metadata),
-                operation_id=operation,
-                runner=lambda: chosen_runner(self._objects.root, call.spark),
-            )
-
-        if call.dry_run:
-            state = self._handle.manifest()
-            contract = self._handle.contract_of(state)
-            return preview_undo(self._objects, contract.catalog, request(contract), state)
-        states = [state for state in (resolved_undone, resolved_earlier) if state is not None]
-        with self._handle.held_while(*(state.snapshot for state in states), purpose=verb):
-            return self._handle.under_schema(
-                lambda contract: undo(
-                    self._objects, contract.catalog, request(contract), SYSTEM_CLOCK
-                )
-            )
+        return restore(self._handle, reference, call)
 
     def diff(
         self,
@@ -631,35 +555,7 @@ class Graph(Reads):
         demand. With a Spark session or target its tasks compare, and write the files of
         `to_parquet`; without one, threads of this process. The result is the same.
         """
-        from omnigraph.diff.diff import Comparison, diff_snapshots  # DuckDB
-        from omnigraph.runner.choose import chosen_runner
-
-        resolved = [self._handle.resolve(before), self._handle.resolve_or_head(after)]
-        sides = [state.snapshot for state in resolved]
-        root = self._objects.root
-        comparison = Comparison(runner=lambda: chosen_runner(root, spark), new_id=new_id)
-        held_sides = () if spark is None else sides
-        with self._handle.held_while(*held_sides, purpose="diff"):
-            return diff_snapshots(
-                root,
-                *sides,
-                comparison=comparison,
-                types=types,
-                elements=partial(self._elements_of, *resolved),
-            )
-
-    def _elements_of(
-        self, before: Resolved, after: Resolved
-    ) -> tuple[SnapshotElements, SnapshotElements]:
-        """Readers of two states, for pictures."""
-        from omnigraph.view.elements import SnapshotElements  # most differences are never drawn
-
-        def elements(state: Resolved) -> SnapshotElements:
-            schema = state.snapshot.schema_hash or state.state.head.first_schema
-            catalog = self._handle.contracts.of(schema).catalog
-            return SnapshotElements(self._objects.root, state.snapshot, catalog)
-
-        return elements(before), elements(after)
+        return self._history.diff(before, after, types=types, spark=spark)
 
     def changes(
         self,
@@ -676,60 +572,26 @@ class Graph(Reads):
         was opened for writing, what the feed still has to read is held while it is in use, until
         its end or `close()`.
         """
-        from omnigraph.diff.change_feed import changes  # DuckDB
-
-        return changes(
-            self._objects,
-            self._handle.view()[1].catalog,
-            self._handle.branch,
-            start=self._start(start),
-            cursor=cursor,
-            types=types,
-            limit_commits=limit_commits,
-            holding=self._handle.holding(),
+        return self._history.changes(
+            start=start, cursor=cursor, types=types, limit_commits=limit_commits
         )
-
-    def _start(self, start: str) -> str:
-        """Where a feed starts: a short id or another reference as the commit that it names."""
-        from omnigraph.diff.branch_line import BEGINNING, NOW  # DuckDB
-
-        position: object = start
-        if not isinstance(position, str) or position in {NOW, BEGINNING}:
-            return start
-        return self._handle.resolve_commit(position)
 
     def baseline(self, *, types: Sequence[str] | None = None) -> Baseline:
         """Read all rows of this branch as inserts, table by table; the last element has the cursor.
 
         They are held until then, as for a feed.
         """
-        from omnigraph.diff.change_feed import baseline  # DuckDB
-
-        catalog, holding = self._handle.view()[1].catalog, self._handle.holding()
-        branch = self._handle.branch
-        return newest_kept(
-            lambda: baseline(self._objects, catalog, branch, types=types, holding=holding)
-        )
+        return self._history.baseline(types=types)
 
     def commits(
         self, *, actor: str | None = None, limit: int | None = None
     ) -> Listing[GraphCommit]:
         """List the commits of this branch, newest first."""
-        text_or_none(actor, argument="actor")
-        return list_commits(self._objects, self._handle.manifest(), actor=actor, limit=limit)
+        return self._history.commits(actor=actor, limit=limit)
 
     def commit(self, reference: Reference) -> GraphCommit:
         """One commit: by its id or any unique prefix of it, or by a reference such as `HEAD~2`."""
-        commits = self.commits()
-        text = reference.strip().upper() if isinstance(reference, str) else ""
-        matching = [commit for commit in commits if text and commit.commit_id.startswith(text)]
-        if len(matching) > 1:
-            raise ambiguous_commit(text, [commit.commit_id for commit in matching])
-        if matching:
-            return matching[0]
-        commit_id = self._handle.resolve(reference).commit_id
-        known = next((commit for commit in commits if commit.commit_id == commit_id), None)
-        return known or find_commit(self._objects.root, self._handle.manifest(), commit_id)
+        return self._history.commit(reference)
 
     def log(self, *, all_branches: bool = False, limit: int = 20) -> CommitLog:
         """The newest commits with the branches and tags on them; printed, it draws the history.
@@ -776,15 +638,7 @@ class Graph(Reads):
         Args:
             limit: The maximum number of commits, the newest first.
         """
-        # Most histories are never drawn.
-        from omnigraph.api.commit_log import read_history
-        from omnigraph.view.drawing import View, node_limit
-        from omnigraph.view.elements import commit_scene
-
-        shown_commits = node_limit(limit)
-        history, labels = read_history(self._objects)
-        facts = [("graph", self.root), ("branches", str(len(self.branches.list())))]
-        return View(commit_scene(history, labels=labels, facts=facts, limit=shown_commits))
+        return self._history.view_commits(limit=limit)
 
     def outcome(self, operation_id: str) -> OperationStatus:
         """The outcome of an operation: published, rolled back, pending, or unknown.
@@ -1008,19 +862,6 @@ class GraphView(Reads):
     def __repr__(self) -> str:
         expiry = f" until {self._hold.expires_at:%Y-%m-%d %H:%M:%S}" if self._hold else ""
         return f"<GraphView {self.root} at {self._name!r}{expiry}>"
-
-
-class _Undo(NamedTuple):
-    """The arguments of a revert or a restore."""
-
-    resolve: Resolve | None
-    column_level: bool
-    spark: Spark | None
-    dry_run: bool
-    actor: str | None
-    message: str
-    metadata: Mapping[str, str] | None
-    operation_id: str | None
 
 
 def _load_options(options: LoadOptions | None) -> tuple[LoadOptions, partial[LoadRequest]]:

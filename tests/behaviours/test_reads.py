@@ -165,7 +165,7 @@ def test_a_commit_is_found_by_any_unique_prefix(graph: Graph) -> None:
     with pytest.raises(NotFoundError, match=r"no commit 01J0{23}"):
         graph.commit("01J" + "0" * 23)
     # What cannot be an id is taken for the name of a branch.
-    with pytest.raises(NotFoundError, match="no branch 'ZZ'"):
+    with pytest.raises(NotFoundError, match="no branch, tag or commit 'ZZ'"):
         graph.commit("ZZ")
 
 

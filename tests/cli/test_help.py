@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import typer
 
-from omnigraph.cli.main import EXAMPLES, GROUPS, app
+from omnigraph.cli.command_help import EXAMPLES, GROUPS
+from omnigraph.cli.main import app
 
 pytestmark = pytest.mark.unit
 

@@ -220,7 +220,7 @@ def test_export_of_one_type_goes_to_a_file(graph: str, tmp_path: Path) -> None:
         (["--json"], 2, "not available: the rows are written to stdout"),
         (["--format", "parquet"], 5, "directory of files"),
         (["--branch", "dev"], 3, "no branch 'dev'"),
-        (["--at", "nowhere"], 3, "no branch 'nowhere'"),
+        (["--at", "nowhere"], 3, "no branch, tag or commit 'nowhere'"),
         (["--type", "Parson"], 5, "did you mean"),
     ],
 )

@@ -60,6 +60,8 @@ def test_going_back_is_all_or_nothing(
     assert is_done == death.startswith("publish.")
     assert content_of(graph) == (earlier if is_done else changed)
     assert [commit.message == verb for commit in graph.commits(limit=1)] == [is_done]
+    kinds = {recovery.writer_kind for recovery in graph.maintenance.recoveries()}
+    assert kinds <= {verb}
     assert_sound(graph)
     assert_heads_are_published(graph)
     assert_sweeping_again_changes_nothing(root)

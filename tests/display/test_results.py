@@ -123,7 +123,7 @@ def test_a_commit_is_named_by_any_unique_prefix(graph: omnigraph.Graph) -> None:
 
     assert graph.at(first.commit_id[:14].lower()).commit_id == first.commit_id
     assert graph.diff(last.commit_id[:14], first.commit_id[:14]).tables
-    with pytest.raises(omnigraph.NotFoundError, match="no branch '01ABCDEFGH'"):
+    with pytest.raises(omnigraph.NotFoundError, match="no branch, tag or commit '01ABCDEFGH'"):
         graph.at("01ABCDEFGH")
 
 

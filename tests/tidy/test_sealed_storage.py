@@ -67,7 +67,10 @@ ALLOWED = {
         "commit",
     ): "a staged change right above its base; where Lance may rebase, numbers are compared",
     ("storage/manifest/history.py", "add_columns"): "gives older history tables today's columns",
-    ("cli/branch_commands.py", "restore"): "an ordinary commit with earlier rows, not a Lance call",
+    (
+        "cli/history_commands.py",
+        "restore",
+    ): "an ordinary commit with earlier rows, not a Lance call",
     ("graph.py", "commit"): "finds a commit of the graph",
     ("api/commit_log.py", "commit"): "finds a commit of the graph",
     ("validation/lookups.py", "execute"): "a DuckDB query, not a Lance call",

@@ -128,10 +128,9 @@ def _merge(
     objects: Objects, catalog: Catalog, request: LoadRequest, branch: str, into: str, clock: Clock
 ) -> str | None:
     from omnigraph.merge.conflicts import Resolution  # few loads merge, which needs DuckDB
-    from omnigraph.merge.merge import MergeRequest, merge_graph
+    from omnigraph.merge.merge import MergeRequest, MergeTerms, merge_graph
 
-    merge = MergeRequest(
-        source=resolve(objects, branch),
+    terms = MergeTerms(
         target=branch_ref(objects, into),
         resolution=Resolution(),
         column_level=True,
@@ -140,5 +139,6 @@ def _merge(
         operation_id=clock.new_id(),
         runner=lambda: chosen_runner(objects.root, request.spark),
     )
+    merge = MergeRequest(source=resolve(objects, branch), terms=terms)
     contracts = Contracts(objects, read_contract(objects))
     return merge_graph(objects, contracts, catalog, merge, clock).commit_id

@@ -1,4 +1,4 @@
-"""Defines the commands that move data: import, load, export, backup, restore, clone and verify.
+"""Defines the commands that move data: init, import, load, export, and those of copies.
 
 Invariant: one JSON object, or the exported rows, on stdout; progress and everything else on stderr.
 """
@@ -20,6 +20,7 @@ from omnigraph.display.cells import counted
 from omnigraph.errors import DamagedGraphError
 
 if TYPE_CHECKING:
+    from omnigraph.api.options import Durability
     from omnigraph.creation.copying import CopyReport
     from omnigraph.load.export import ExportReport
     from omnigraph.load.report import LoadReport
@@ -128,6 +129,42 @@ InferOnly = Annotated[
 ImportFault = Annotated[
     str, typer.Option("--on-error", help="quarantine rejected records, or fail.")
 ]
+
+
+def init(  # noqa: PLR0913 - one parameter per option
+    graph: options.GraphArgument,
+    schema: Annotated[Path, typer.Option("--schema", help="Schema file (.pg).")],
+    *,
+    actor: Annotated[
+        str | None, typer.Option("--actor", help="Author of the first commit.")
+    ] = None,
+    message: options.MessageOption = None,
+    metadata: options.MetadataOption = None,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Take over a root where an earlier init failed."),
+    ] = False,
+    durability: Annotated[
+        str | None,
+        typer.Option(
+            "--durability",
+            metavar="commit|os",
+            help="Writes survive a power failure (commit, default) or only a crash (os).",
+        ),
+    ] = None,
+    as_json: options.JsonFlag = False,
+) -> None:
+    """Create a graph with a schema."""
+    created = omnigraph.init(
+        graph,
+        schema=options.text_of(schema) if str(schema) == options.STDIN else schema,
+        actor=actor,
+        message=message,
+        metadata=options.metadata_of(metadata),
+        force=force,
+        durability=cast("Durability | None", durability),  # `init` refuses other words
+    )
+    output.created(created, as_json=as_json)
 
 
 def import_(  # noqa: PLR0913 - one parameter per option

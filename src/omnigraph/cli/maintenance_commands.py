@@ -1,4 +1,4 @@
-"""Defines the commands for maintenance: optimize, cleanup, scrub, maintain, repair and doctor.
+"""Defines the commands for maintenance: status, check, optimize, cleanup, repair and the like.
 
 `repair` handles foreign versions of tables. With `--rebuild-manifest` it recovers what can be
 recovered of a lost manifest.
@@ -30,6 +30,46 @@ if TYPE_CHECKING:
     from omnigraph.maintenance.rebuild.rebuild import RebuildReport
     from omnigraph.maintenance.rebuild.tables import RebuiltTable
     from omnigraph.maintenance.repair import RepairReport, TableRepair
+
+
+def status(
+    graph: options.GraphArgument,
+    *,
+    branch: options.BranchOption = MAIN,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Also write a page of plots, with history."),
+    ] = None,
+    as_json: options.JsonFlag = False,
+) -> None:
+    """Show tables, rows, index coverage and pending writes."""
+    maintenance = omnigraph.open(graph, read_only=True).checkout(branch).maintenance
+    if html is None:
+        output.status(maintenance.status(), as_json=as_json)
+        return
+    report = maintenance.report()
+    written = report.save(html)
+    output.status(report.status, as_json=as_json)
+    output.note(f"wrote {written}")
+
+
+def check(
+    graph: options.GraphArgument,
+    *,
+    branch: options.BranchOption = MAIN,
+    deep: Annotated[
+        bool,
+        typer.Option("--deep", help="Also verify the files of every branch and version."),
+    ] = False,
+    as_json: options.JsonFlag = False,
+) -> None:
+    """Verify the integrity of a graph. Reads everything, writes nothing."""
+    report = omnigraph.open(graph, read_only=True).checkout(branch).maintenance.check(deep=deep)
+    output.check(report, as_json=as_json)
+    if not report.ok:
+        raise output.unsuccessful(
+            errors.DamagedGraphError, counted(len(report.findings), "integrity violation")
+        )
 
 
 def optimize(  # noqa: PLR0913 - each is an option
@@ -486,3 +526,48 @@ def doctor(
             )
         )
         raise typer.Exit(1)
+
+
+recovery_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+
+@recovery_app.command("list")
+def recovery_list(graph: options.GraphArgument, *, as_json: options.JsonFlag = False) -> None:
+    """List writes that were recovered after their writer died, oldest first."""
+    recoveries = omnigraph.open(graph, read_only=True).maintenance.recoveries()
+    if as_json:
+        output.json_object({"recoveries": [asdict(recovery) for recovery in recoveries]})
+    else:
+        output.show(recoveries)
+
+
+@recovery_app.command("run")
+def recovery_run(
+    graph: options.GraphArgument,
+    *,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Also settle writers that still seem alive."),
+    ] = False,
+    as_json: options.JsonFlag = False,
+) -> None:
+    """Settle unfinished writes now: each is finished or rolled back.
+
+    Opening a graph for writing also does this for writers that died.
+    """
+    # Commands that do not need it start without it.
+    from omnigraph.opening import recover
+
+    swept = recover(graph, force=force)
+    if as_json:
+        settled = [asdict(recovery) for recovery in swept.settled]
+        output.json_object(
+            {"recoveries": settled, "ended": swept.ended, "left_alone": swept.left_alone}
+        )
+        return
+    output.show(swept)
+    if swept.left_alone:
+        output.note(
+            f"left {counted(len(swept.left_alone), 'write')} to writers that are alive: "
+            f"{', '.join(swept.left_alone)}; --force settles these as well"
+        )

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 SIDECAR_FORMAT: Final = 6
 _FORMAT_OF_OFFERS: Final = 5
-"""Of a sidecar without a note."""
+"""Of a sidecar without a note, of a kind that older programs know."""
 _FORMAT_OF_ONE: Final = 4
 """Of a sidecar that has also nothing in it for other living writers."""
 _STALE_AFTER_SECONDS: Final = 60.0
@@ -60,6 +60,8 @@ class WriterKind(StrEnum):
     DELETE = "delete"
     LOAD = "load"
     MERGE = "merge"
+    REVERT = "revert"
+    RESTORE = "restore"
     OPTIMIZE = "optimize"
     INDEX = "index"
     REPAIR = "repair"
@@ -74,6 +76,10 @@ class WriterKind(StrEnum):
     def is_long(self) -> bool:
         """Whether staging may take minutes, and other hosts need a sign of life meanwhile."""
         return self not in {WriterKind.WRITE, WriterKind.DELETE}
+
+
+_NEW_KINDS: Final = frozenset({WriterKind.REVERT, WriterKind.RESTORE})
+"""Kinds that programs of earlier formats do not know."""
 
 
 class SidecarState(StrEnum):
@@ -361,15 +367,15 @@ def _running(pid: int) -> str:
 def _encode(sidecar: Sidecar) -> bytes:
     """The document; one without a note or an offer is of a format that older programs read."""
     values = {name.name: getattr(sidecar, name.name) for name in fields(sidecar)}
-    version = SIDECAR_FORMAT
+    version = _FORMAT_OF_OFFERS
     note = values.pop("note")
     if note:
         values["note"] = {"message": note.message, "metadata": note.metadata}
-    else:
-        version = _FORMAT_OF_OFFERS
     if sidecar.offer is None and not sidecar.made:
-        version = version if note else _FORMAT_OF_ONE
+        version = _FORMAT_OF_ONE
         del values["offer"], values["made"]
+    if note or sidecar.kind in _NEW_KINDS:
+        version = SIDECAR_FORMAT
     # A sidecar names every table of the graph, twice per write: encoded without a copy of it.
     content = msgspec.json.encode({"format": version, **values}, order="sorted")
     return msgspec.json.format(content, indent=1)

@@ -398,10 +398,9 @@ def _edge_ends(conflicts: pa.Table, sides: Iterable[SnapshotTables]) -> dict[tup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MergeRequest:
-    """Source and target of a merge, and how to resolve conflicts."""
+class MergeTerms:
+    """The branch that rows are merged into, by whom, and how to resolve conflicts."""
 
-    source: Resolved
     target: BranchRef | None
     resolution: Resolution
     column_level: bool
@@ -412,8 +411,39 @@ class MergeRequest:
     note: CommitNote = NO_NOTE
 
     @property
-    def target_name(self) -> str | None:
-        return None if self.target is None else self.target.branch
+    def author(self) -> Author:
+        return Author(
+            operation_id=self.operation_id, actor=self.actor, branch=self.target, note=self.note
+        )
+
+    def way(self, source_name: str) -> MergeWay:
+        """How the rows of a source, which messages name like that, come to the target."""
+        return MergeWay(
+            source_name=source_name,
+            target=self.target,
+            operation_id=self.operation_id,
+            runner=self.runner,
+        )
+
+    def policy(self, *, source_is_newer: bool) -> MergePolicy:
+        return MergePolicy(
+            resolution=self.resolution,
+            column_level=self.column_level,
+            source_is_newer=source_is_newer,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeRequest:
+    """The source of a merge, and its terms."""
+
+    source: Resolved
+    terms: MergeTerms
+
+    @property
+    def target_name(self) -> str:
+        target = self.terms.target
+        return names.MAIN if target is None else target.branch
 
     @property
     def source_commit(self) -> str:
@@ -464,20 +494,13 @@ def merge_graph(
             them, and nothing was written.
     """
     _require_two(request)
-    with RowMerge(objects, catalog, _way(request)) as rows:
+    with RowMerge(objects, catalog, request.terms.way(request.source.name)) as rows:
         merging = _Merging(objects, contracts, request, rows, clock)
-        author = Author(
-            operation_id=request.operation_id,
-            actor=request.actor,
-            branch=request.target,
-            note=request.note,
+        write = WriteRequest.of(
+            objects, clock, WriterKind.MERGE, request.terms.author, schema_hash=model_hash(catalog)
         )
-        schema_hash = model_hash(catalog)
         try:
-            finished = commit_write(
-                WriteRequest.of(objects, clock, WriterKind.MERGE, author, schema_hash=schema_hash),
-                Verb(prepare=merging.prepare),
-            )
+            finished = commit_write(write, Verb(prepare=merging.prepare))
         finally:
             merging.free_lock()
     if isinstance(finished, Unchanged):
@@ -499,25 +522,16 @@ def preview_merge(
         MergeConflictError: as a merge would.
     """
     _require_two(request)
-    with RowMerge(objects, catalog, _way(request)) as rows:
+    with RowMerge(objects, catalog, request.terms.way(request.source.name)) as rows:
         return _Merging(objects, contracts, request, rows, clock).preview(target)
 
 
 def _require_two(request: MergeRequest) -> None:
-    if request.source.name == (request.target_name or names.MAIN):
+    if request.source.name == request.target_name:
         raise errors.InvalidInputError(
             f"{request.source.name} cannot be merged into itself",
             next_step="Name two different branches.",
         )
-
-
-def _way(request: MergeRequest) -> MergeWay:
-    return MergeWay(
-        source_name=request.source.name,
-        target=request.target,
-        operation_id=request.operation_id,
-        runner=request.runner,
-    )
 
 
 class _Merging:
@@ -628,13 +642,13 @@ class _Merging:
         if self._has_lock:
             with suppress(errors.OmnigraphError):
                 # A lock whose operation has no sidecar blocks nothing.
-                free_schema_lock(self._objects, self._request.operation_id)
+                free_schema_lock(self._objects, self._request.terms.operation_id)
 
     def _take_lock(self, plan: MergePlan) -> None:
         if plan.moves_schema:
             take_schema_lock(
                 self._objects,
-                self._request.operation_id,
+                self._request.terms.operation_id,
                 now=self._clock.now(),
                 impatient=self._has_lock,
             )
@@ -681,7 +695,7 @@ class _Merging:
             created=tuple(
                 CreatedTable(
                     table_key=key,
-                    location=names.table_location(key, self._request.operation_id),
+                    location=names.table_location(key, self._request.terms.operation_id),
                     type_number=declared[key].number,
                     row_count=rows.get(key, 0),
                 )
@@ -715,7 +729,7 @@ class _Merging:
         plan = self._plan
         return MergeResult(
             outcome=MergeOutcome.MERGED if plan is None else plan.outcome,
-            operation_id=self._request.operation_id,
+            operation_id=self._request.terms.operation_id,
             commit_id=commit_id,
             source_commit_id=self._request.source_commit,
             base_commit_id=None if plan is None else plan.base_commit,
@@ -726,19 +740,21 @@ class _Merging:
     def _can_point(self, plan: MergePlan, key: str) -> bool:
         """Whether the target may read the source's version in place."""
         sides = plan.tables[key]
-        ours, theirs = sides.ours, sides.theirs
-        if ours is None or theirs is None or self._request.target is None:
+        ours, theirs, target = sides.ours, sides.theirs, self._request.terms.target
+        if ours is None or theirs is None or target is None:
             return False
         if sides.theirs_lift is not None or theirs.location != ours.location:
             return False
-        return sides.unmoved and (theirs.fork is None or belongs_to(theirs, self._request.target))
+        return sides.unmoved and (
+            theirs.fork is None or belongs_to(theirs, self._request.terms.target)
+        )
 
     def _can_adopt(self, plan: MergePlan, key: str) -> bool:
         """Whether the target, a branch, may read the table of a new type of main in place."""
         sides = plan.tables[key]
         is_from_main = self._request.source.state.ref is None and sides.theirs is not None
         return (
-            self._request.target is not None
+            self._request.terms.target is not None
             and is_from_main
             and sides.ours is None
             and sides.theirs is not None
@@ -758,14 +774,10 @@ class _Merging:
         )
 
     def _policy(self, plan: MergePlan) -> MergePolicy:
-        return MergePolicy(
-            resolution=self._request.resolution,
-            column_level=self._request.column_level,
-            source_is_newer=plan.source_is_newer,
-        )
+        return self._request.terms.policy(source_is_newer=plan.source_is_newer)
 
     def _merged_from(self) -> MergedFrom:
-        resolution = self._request.resolution.to_json()
+        resolution = self._request.terms.resolution.to_json()
         return MergedFrom(
             commit_id=self._request.source_commit,
             resolution=json.dumps(resolution, sort_keys=True) if resolution else None,

@@ -16,33 +16,30 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from omnigraph import errors, names
-from omnigraph.commit.phases import Author, Prepared, Unchanged, Verb, WriteRequest
+from omnigraph.commit.phases import Prepared, Unchanged, Verb, WriteRequest
 from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.display.cells import counted, short_id
 from omnigraph.display.pages import Displayed, Page, change_table, change_words
 from omnigraph.failpoints import reach
 from omnigraph.load.write import TableCounts
-from omnigraph.merge.conflicts import CONFLICT_SCHEMA, MergePolicy, Resolution
-from omnigraph.merge.merge import MergeWay, Routes, RowMerge
+from omnigraph.merge.conflicts import CONFLICT_SCHEMA
+from omnigraph.merge.merge import MergeTerms, Routes, RowMerge
 from omnigraph.merge.plan import MergeOutcome, MergePlan
 from omnigraph.merge.schemas import TableSides
-from omnigraph.notes import NO_NOTE, CommitNote
 from omnigraph.schema.model import model_hash
 
 if TYPE_CHECKING:
     from omnigraph.clock import Clock
-    from omnigraph.runner.protocol import Runner
     from omnigraph.schema.catalog import Catalog
-    from omnigraph.storage.manifest.state import BranchRef, ManifestState
+    from omnigraph.storage.manifest.state import ManifestState
     from omnigraph.storage.objects.store import Objects
     from omnigraph.storage.refs.references import Resolved
     from omnigraph.storage.snapshot import Snapshot
@@ -57,13 +54,11 @@ class UndoRequest:
 
     undone: Resolved | None
     earlier: Resolved
-    branch: BranchRef | None
-    resolution: Resolution
-    column_level: bool
-    actor: str
-    operation_id: str
-    runner: Callable[[], AbstractContextManager[Runner]]
-    note: CommitNote = NO_NOTE
+    terms: MergeTerms
+
+    @property
+    def kind(self) -> WriterKind:
+        return WriterKind.RESTORE if self.undone is None else WriterKind.REVERT
 
     @property
     def title(self) -> str:
@@ -111,19 +106,12 @@ def undo(objects: Objects, catalog: Catalog, request: UndoRequest, clock: Clock)
             conflicts, and nothing was written.
         ConflictError: the schema of one of the states is another one.
     """
-    with RowMerge(objects, catalog, _way(request)) as rows:
+    with RowMerge(objects, catalog, request.terms.way(request.title)) as rows:
         undoing = _Undoing(request, rows)
-        author = Author(
-            operation_id=request.operation_id,
-            actor=request.actor,
-            branch=request.branch,
-            note=request.note,
+        write = WriteRequest.of(
+            objects, clock, request.kind, request.terms.author, schema_hash=model_hash(catalog)
         )
-        schema_hash = model_hash(catalog)
-        finished = commit_write(
-            WriteRequest.of(objects, clock, WriterKind.MERGE, author, schema_hash=schema_hash),
-            Verb(prepare=undoing.prepare),
-        )
+        finished = commit_write(write, Verb(prepare=undoing.prepare))
         commit_id = None if isinstance(finished, Unchanged) else finished.commit_id
         return undoing.result(commit_id)
 
@@ -132,17 +120,8 @@ def preview_undo(
     objects: Objects, catalog: Catalog, request: UndoRequest, state: ManifestState
 ) -> UndoResult:
     """What going back would change; nothing is written."""
-    with RowMerge(objects, catalog, _way(request)) as rows:
+    with RowMerge(objects, catalog, request.terms.way(request.title)) as rows:
         return _Undoing(request, rows).preview(state)
-
-
-def _way(request: UndoRequest) -> MergeWay:
-    return MergeWay(
-        source_name=request.title,
-        target=request.branch,
-        operation_id=request.operation_id,
-        runner=request.runner,
-    )
 
 
 class _Undoing:
@@ -157,7 +136,7 @@ class _Undoing:
     def prepare(self, state: ManifestState) -> Prepared:
         plan = plan_undo(self._request, state)
         routes = Routes(pointed=[], adopted=[], written=list(plan.keys))
-        merged = self._rows.merge(plan, routes, self._policy())
+        merged = self._rows.merge(plan, routes, self._request.terms.policy(source_is_newer=False))
         self._resolved = merged.resolved
         self._counts = {
             change.table_key: TableCounts(
@@ -172,7 +151,7 @@ class _Undoing:
 
     def preview(self, state: ManifestState) -> UndoResult:
         plan = plan_undo(self._request, state)
-        previewed = self._rows.preview(plan, self._policy())
+        previewed = self._rows.preview(plan, self._request.terms.policy(source_is_newer=False))
         self._resolved = previewed.resolved
         self._counts = {
             table.table_key: TableCounts(
@@ -187,18 +166,11 @@ class _Undoing:
 
     def result(self, commit_id: str | None) -> UndoResult:
         return UndoResult(
-            operation_id=self._request.operation_id,
+            operation_id=self._request.terms.operation_id,
             commit_id=commit_id,
             earlier_commit_id=self._request.earlier.commit_id,
             tables=self._counts,
             resolved=self._resolved,
-        )
-
-    def _policy(self) -> MergePolicy:
-        return MergePolicy(
-            resolution=self._request.resolution,
-            column_level=self._request.column_level,
-            source_is_newer=False,
         )
 
 

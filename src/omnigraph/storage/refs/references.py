@@ -43,7 +43,7 @@ from omnigraph.storage.refs.branches import (
     require_living,
 )
 from omnigraph.storage.refs.kept import require_retained
-from omnigraph.storage.refs.tags import Tag, read_tag
+from omnigraph.storage.refs.tags import Tag, all_tags, read_tag
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -271,13 +271,25 @@ def _named(objects: Objects, text: str, branch: str | None) -> Resolved:
     if tag is not None:
         state = _home(objects, tag.branch, tag.commit_id)
         return Resolved(name=text, state=state, snapshot=tag.snapshot(), tag=tag)
-    try:
-        return _head(objects, branch_ref(objects, text))
-    except NotFoundError:
-        commit_id = _commit_of_prefix(objects, text.upper()) if is_commit_prefix(text) else None
-        if commit_id is None:
-            raise
+    public = could_be_name(text) and not names.is_system_name(text)
+    ref = find_branch(objects, text) if public else None
+    if ref is not None:
+        return _head(objects, ref)
+    commit_id = _commit_of_prefix(objects, text.upper()) if is_commit_prefix(text) else None
+    if commit_id is None:
+        raise _nothing_named(objects, text)
     return _commit(objects, commit_id, branch)
+
+
+def _nothing_named(objects: Objects, text: str) -> NotFoundError:
+    root = objects.root
+    tags = [tag.tag for tag in all_tags(objects)]
+    hint = did_you_mean(text, [names.MAIN, *living_branches(objects), *tags])
+    return NotFoundError(
+        f"{root} has no branch, tag or commit {shown(text)}" + (f" ({hint})" if hint else ""),
+        next_step=f"Run `omnigraph log {root} --graph`, which lists commits with the branches and "
+        "tags on them; a commit can be given by the first four characters of its id or more.",
+    )
 
 
 def _commit_of_prefix(objects: Objects, prefix: str) -> str | None:
