@@ -37,7 +37,7 @@ from tests.gate.selection import is_nightly
 from tests.surface import verbs_of_graph
 
 pytestmark = [
-    pytest.mark.sampled(2),
+    pytest.mark.sampled(3),
     pytest.mark.crash,
     pytest.mark.local_disk("damages files, and takes permissions away from folders"),
 ]

@@ -29,7 +29,7 @@ from tests.crash.branch_verdict import (
 from tests.crash.branch_world import SWEEP, Errand, done, look_at, run_errand
 from tests.crash.branch_worlds import BranchWorld, BranchWorlds, Stage, named, run_victim
 
-pytestmark = [pytest.mark.crash, pytest.mark.sampled(2)]
+pytestmark = [pytest.mark.crash, pytest.mark.sampled(3)]
 
 DONE_BEFORE = frozenset(
     {

@@ -40,7 +40,7 @@ from tests.crash.branch_zombies import (
 )
 from tests.crash.worlds import earlier_id
 
-pytestmark = [pytest.mark.crash, pytest.mark.sampled(2)]
+pytestmark = [pytest.mark.crash, pytest.mark.sampled(3)]
 
 LAST = "append_everywhere-last"
 

@@ -48,7 +48,7 @@ from tests.crash.worlds import Stage, World, Worlds, earlier_id
 from tests.gate.selection import is_nightly
 from tests.stores import folder_of, root_at
 
-pytestmark = [pytest.mark.crash, pytest.mark.sampled(2)]
+pytestmark = [pytest.mark.crash, pytest.mark.sampled(3)]
 
 BEFORE_A_FOLD = World.MANY_COMMITS if is_nightly() else World.PLAIN
 WRITE_AND_FOLD = "write" if is_nightly() else "write_and_fold"

@@ -25,7 +25,7 @@ from tests.crash.processes import run
 from tests.gate.selection import for_gate, is_nightly
 from tests.stores import folder_of
 
-pytestmark = pytest.mark.crash
+pytestmark = [pytest.mark.crash, pytest.mark.sampled(2)]
 
 _BEFORE: Final = ("rebuild.begun", "rebuild.planned", "rebuild.pre_manifest")
 _DECIDED: Final = (

@@ -35,7 +35,7 @@ from tests.crash.schema_verdict import (
 from tests.crash.schema_world import Apply, Change, apply, changed, look
 from tests.crash.schema_worlds import FORWARD, SchemaWorlds, Stage
 
-pytestmark = [pytest.mark.crash, pytest.mark.sampled(2)]
+pytestmark = [pytest.mark.crash, pytest.mark.sampled(3)]
 
 DONE_BEFORE = frozenset(
     {

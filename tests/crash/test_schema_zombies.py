@@ -58,7 +58,7 @@ from tests.crash.verdict import NOT_DONE
 from tests.crash.worlds import earlier_id
 from tests.gate.selection import for_gate
 
-pytestmark = [pytest.mark.crash, pytest.mark.sampled(2)]
+pytestmark = [pytest.mark.crash, pytest.mark.sampled(3)]
 
 
 @pytest.mark.parametrize("case", APPLIERS.selected, ids=str)

@@ -43,7 +43,7 @@ from tests.crash.zombies import (
 from tests.gate.selection import for_gate, is_nightly
 from tests.stores import root_at
 
-pytestmark = [pytest.mark.crash, pytest.mark.sampled(2)]
+pytestmark = [pytest.mark.crash, pytest.mark.sampled(3)]
 
 DONE_BEFORE_IT_SLEPT = frozenset(
     {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 from typing import Any
 
 import duckdb
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from omnigraph.engine.expressions.function_sql import add_kernels
 from omnigraph.engine.expressions.sql import aggregate_sql, literal, name, refusal, sql_of, sql_type
 from omnigraph.query.binding import BoundParameters
 from omnigraph.query.expressions import (
@@ -22,7 +24,7 @@ from omnigraph.query.expressions import (
     PropertyOf,
 )
 from omnigraph.query.types import F64, I64, U64, NodeOf, is_float, is_integer
-from omnigraph.runner.databases import shared_database
+from omnigraph.runner.databases import open_database, shared_database
 from omnigraph.schema.catalog import ListType, Scalar, ScalarType, VectorType
 from tests.drawing import drawn
 from tests.engine.typed_expressions import (
@@ -70,9 +72,14 @@ def held(row: dict[str, Any]) -> Row:
     return {VARIABLE: Held(type="Person", id="x", properties=row)}
 
 
+@functools.cache
+def database() -> duckdb.DuckDBPyConnection:
+    return add_kernels(open_database())
+
+
 def answers(text: str, table: pa.Table, tail: str = "") -> list[Any] | str:
     """The column that a text gives, or that it is refused."""
-    connection = shared_database()
+    connection = database().cursor()
     connection.register("t", table)
     try:
         question = f"SELECT {text} AS a FROM t {tail}"  # noqa: S608 - it is what is tested

@@ -9,12 +9,18 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from omnigraph.query.ast import BinaryOperator
+from omnigraph.query.checks.choices import chain_casts
+from omnigraph.query.conversion_steps import cast_steps
 from omnigraph.query.expressions import (
     And,
     Arithmetic,
+    Case,
+    CaseBranch,
+    Coalesce,
     Comparison,
     Constant,
     Expression,
+    FunctionCall,
     IsNull,
     Membership,
     Negation,
@@ -25,9 +31,11 @@ from omnigraph.query.expressions import (
     PropertyOf,
     StringTest,
 )
+from omnigraph.query.functions import DECLARATIONS, Accepts, ScalarFunction, Signature
 from omnigraph.query.types import BOOL, F64, I64, as_f32, is_integer
 from omnigraph.schema.arrow import arrow_type
 from omnigraph.schema.catalog import INTEGERS, ListType, Scalar, ScalarType
+from tests.query.random_expressions import LIKE_PATTERNS, REGEXES, SEPARATORS
 
 VARIABLE: Final = "v"
 SCALARS: Final = tuple(each for each in Scalar if each is not Scalar.BLOB)
@@ -90,10 +98,12 @@ class Parameters:
 def value(  # noqa: PLR0911 - one per kind
     draw: st.DrawFn, kind: Scalar, depth: int, given: Parameters
 ) -> Expression:
-    """An expression of a base type; numbers may be computed."""
+    """An expression of a base type."""
+    declared = ScalarType(scalar=kind)
+    if depth > 0 and draw(st.integers(0, 3)) == 0:
+        return draw(st.sampled_from(_COMPUTED))(draw, kind, depth - 1, given)
     computed = depth > 0 and kind in (Scalar.I64, Scalar.F64)
     choice = draw(st.integers(0, 5 if computed else 3))
-    declared = ScalarType(scalar=kind)
     if kind is Scalar.BOOL and depth > 0 and choice >= 2:
         return condition(draw, depth - 1, given)
     match choice:
@@ -137,6 +147,81 @@ def _arithmetic(draw: st.DrawFn, kind: Scalar, depth: int, given: Parameters) ->
     both_whole = is_integer(left.type) and is_integer(right.type)
     result = I64 if both_whole and operator is not BinaryOperator.DIVIDE else F64
     return Arithmetic(operator=operator, left=left, right=right, type=result, nullable=True)
+
+
+def _choice(draw: st.DrawFn, kind: Scalar, depth: int, given: Parameters) -> Expression:
+    """One of several values, of which not all are computed."""
+    count, declared = draw(st.integers(1, 3)), ScalarType(scalar=kind)
+    operands = tuple(value(draw, kind, depth, given) for _ in range(count))
+    if draw(st.booleans()):
+        return Coalesce(operands=operands, type=declared, nullable=True)
+    return Case(
+        branches=tuple(
+            CaseBranch(condition=condition(draw, depth, given), value=operand)
+            for operand in operands
+        ),
+        otherwise=value(draw, kind, depth, given),
+        type=declared,
+        nullable=True,
+    )
+
+
+def _cast(draw: st.DrawFn, kind: Scalar, depth: int, given: Parameters) -> Expression:
+    """A conversion from any type that has one."""
+    sources = [source for source in SCALARS if cast_steps(source, kind) is not None]
+    source = draw(st.sampled_from(sources))
+    operand = value(draw, source, depth, given)
+    return chain_casts(operand, source, kind, lenient=draw(st.booleans()))
+
+
+def _call(draw: st.DrawFn, kind: Scalar, depth: int, given: Parameters) -> Expression:
+    """A function that gives this type; any other expression if there is none."""
+    calls = [
+        (function, signature)
+        for function, declaration in DECLARATIONS.items()
+        for signature in declaration.signatures
+        if signature.result == ScalarType(scalar=kind)
+    ]
+    if not calls:
+        return _choice(draw, kind, depth, given)
+    function, signature = draw(st.sampled_from(calls))
+    return call(draw, function, signature, depth, given)
+
+
+def call(
+    draw: st.DrawFn, function: ScalarFunction, signature: Signature, depth: int, given: Parameters
+) -> FunctionCall:
+    """A function with arguments in the types that a compiled call has."""
+    assert signature.result is not None
+    count = draw(st.integers(signature.fewest, min(signature.most, 3)))
+    arguments = [_argument(draw, signature, position, depth, given) for position in range(count)]
+    if function is ScalarFunction.ROUND and count == 1:
+        arguments.append(Constant(value=0, type=I64))
+    return FunctionCall(
+        function=function, arguments=tuple(arguments), type=signature.result, nullable=True
+    )
+
+
+def _argument(
+    draw: st.DrawFn, signature: Signature, position: int, depth: int, given: Parameters
+) -> Expression:
+    text = ScalarType(scalar=Scalar.STRING)
+    match signature.parameter(position):
+        case Accepts.TEXT:
+            return value(draw, Scalar.STRING, depth, given)
+        case Accepts.INTEGER | Accepts.INDEX:
+            return value(draw, Scalar.I64, depth, given)
+        case Accepts.FLOAT | Accepts.NUMBER:
+            return value(draw, Scalar.F64, depth, given)
+        case Accepts.SEPARATOR:
+            return Constant(value=draw(st.sampled_from(SEPARATORS)), type=text)
+        case Accepts.LIKE_PATTERN:
+            return Constant(value=draw(st.sampled_from(LIKE_PATTERNS)), type=text)
+        case Accepts.REGEX:
+            return Constant(value=draw(st.sampled_from(REGEXES)), type=text)
+
+
+_COMPUTED: Final = (_choice, _cast, _call, _call)
 
 
 def condition(draw: st.DrawFn, depth: int, given: Parameters) -> Expression:

@@ -3,22 +3,61 @@
 A test that only the nightly runs says what it duplicates: `@pytest.mark.nightly("reason")`, or
 `for_gate(...)` in the parameters of a matrix. Of a test with many similar cases the gate runs some:
 `@pytest.mark.sampled(3)` is one case in three, and at least one of each test, chosen by the seed of
-the commit, so that the next commit runs others. OMNIGRAPH_NIGHTLY=1 runs everything.
+the commit, so that the next commit runs others. Of the folders in `ROTATED` the gate runs a share
+of every file in the same way, unless the commit changes what they are about; other runs than those
+with `--budgets` run them whole. OMNIGRAPH_NIGHTLY=1 runs everything.
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Final, TypeVar
 
 import pytest
 
-from tests.gate.seeds import run_seed
+from tests.gate.seeds import CHECKOUT, run_seed
 
 Case = TypeVar("Case")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rotation:
+    """One test in `one_in` of each file; all tests if the commit changed one of `subjects`."""
+
+    one_in: int
+    subjects: tuple[str, ...]
+
+
+def _package(name: str, one_in: int = 2) -> Rotation:
+    return Rotation(one_in=one_in, subjects=(f"src/omnigraph/{name}", f"tests/{name}"))
+
+
+ROTATED: Final[Mapping[str, Rotation]] = {
+    "tests/guards/": Rotation(
+        one_in=3, subjects=("constraints.txt", "pyproject.toml", "tests/guards/")
+    ),
+    "tests/gate/": Rotation(one_in=2, subjects=("tests/gate/", "tests/conftest.py")),
+    **{
+        f"tests/{name}/": _package(name)
+        for name in ("cli", "engine", "importer", "load", "maintenance", "storage", "view")
+    },
+    **{
+        f"tests/spark/test_{about}.py": Rotation(
+            one_in=2, subjects=("src/omnigraph/spark", "src/omnigraph/engine/spark", "tests/spark/")
+        )
+        for about in (
+            *("sink", "datasource", "views", "change_stream", "merge", "sql"),
+            *("query_match", "query_counts", "query_results"),
+        )
+    },
+}
+"""Parts of the suite by how their ids begin; tests of the tiers `unit` and `spark` rotate."""
 
 
 def is_nightly() -> bool:
@@ -38,7 +77,9 @@ def for_gate(cases: Iterable[Case], keep: Callable[[Case], bool]) -> list[Case]:
 def deselect(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave only this run's share in `items`."""
     shard = parse_shard(config.getoption("--shard"))
-    sampled_out = frozenset[str]() if is_nightly() else _sampled_out(items)
+    sampled_out = frozenset[str]()
+    if not is_nightly():
+        sampled_out = _sampled_out(items, rotates=config.getoption("--budgets"))
     selected: list[pytest.Item] = []
     left_out: list[pytest.Item] = []
     for item in items:
@@ -53,19 +94,51 @@ def deselect(config: pytest.Config, items: list[pytest.Item]) -> None:
         items[:] = selected
 
 
-def _sampled_out(items: Iterable[pytest.Item]) -> frozenset[str]:
-    """The cases of sampled tests that another commit runs."""
+def _sampled_out(items: Iterable[pytest.Item], *, rotates: bool) -> frozenset[str]:
+    """The cases of sampled tests, and the tests of rotated files, that another commit runs."""
     cases: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
     for item in items:
         marker = item.get_closest_marker("sampled")
         if marker is not None:
             test, _, _ = item.nodeid.partition("[")
             cases[test, marker.args[0]].append(item.nodeid)
+        elif rotates and _can_rotate(item):
+            file, _, _ = item.nodeid.partition("::")
+            cases[file, share_of(item.nodeid, changed_paths())].append(item.nodeid)
     return frozenset(
         nodeid
         for (_, one_in), nodeids in cases.items()
         for nodeid in set(nodeids) - set(sample(nodeids, one_in, run_seed()))
     )
+
+
+def _can_rotate(item: pytest.Item) -> bool:
+    """Random cases and those of the nightly have sizes of their own."""
+    return any(map(item.get_closest_marker, ("unit", "spark"))) and not any(
+        map(item.get_closest_marker, ("random", "nightly"))
+    )
+
+
+def share_of(nodeid: str, changed: Iterable[str]) -> int:
+    """One test in so many runs beside this one, if a commit changes these files."""
+    for prefix, rotation in ROTATED.items():
+        if nodeid.startswith(prefix):
+            is_subject = any(path.startswith(rotation.subjects) for path in changed)
+            return 1 if is_subject else rotation.one_in
+    return 1
+
+
+@cache
+def changed_paths() -> tuple[str, ...]:
+    """The files that the commit changed, and those that were changed on top of it."""
+    names = subprocess.run(
+        ["git", "diff", "--name-only", "HEAD~1"],
+        cwd=CHECKOUT,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    return tuple(names.stdout.split())
 
 
 def sample(nodeids: Iterable[str], one_in: int, seed: int) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.gate import nightly
 from tests.gate.nightly import Line, Result, newest_green, read_record, stalest_first
-from tests.gate.selection import for_gate, in_shard, parse_shard, sample
+from tests.gate.selection import ROTATED, for_gate, in_shard, parse_shard, sample, share_of
 from tests.gate.shards import SUITES, Shard, all_shards
 
 pytestmark = pytest.mark.unit
@@ -166,3 +166,19 @@ def test_a_sample_changes_with_the_commit_and_reaches_every_case() -> None:
     assert frozenset().union(*samples) == set(cases)
     assert sample(cases[:2], 3, 1) == sample(reversed(cases[:2]), 3, 1)
     assert len(sample(cases[:2], 3, 1)) == 1
+
+
+def test_a_folder_rotates_unless_the_commit_changes_what_it_is_about() -> None:
+    test = "tests/maintenance/test_optimize.py::test_it"
+
+    assert share_of(test, ["src/omnigraph/query/parser.py", "tests/query/test_parser.py"]) == 2
+    assert share_of(test, ["src/omnigraph/maintenance/optimize.py"]) == 1
+    assert share_of(test, ["tests/maintenance/test_optimize.py"]) == 1
+    assert share_of("tests/guards/test_search.py::test_it", ["constraints.txt"]) == 1
+    assert share_of("tests/query/test_parser.py::test_it", []) == 1
+
+
+def test_what_rotates_and_what_it_is_about_exists() -> None:
+    paths = [*ROTATED, *(path for each in ROTATED.values() for path in each.subjects)]
+
+    assert [path for path in paths if not (CHECKOUT / path).exists()] == []

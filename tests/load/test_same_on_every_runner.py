@@ -44,7 +44,7 @@ def test_random_loads_end_alike_on_every_runner(
 
         return prepare
 
-    @drawn(12)
+    @drawn(6)
     @given(case=loads(records=any_records()), seed=st.integers(0, 10_000))
     def check(case: Case, seed: int) -> None:
         ways = {

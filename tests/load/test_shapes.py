@@ -183,7 +183,7 @@ def test_literals_do_not_overlap(tmp_path: Path) -> None:
 
 @pytest.mark.random
 def test_lines_that_are_nearly_alike_mean_what_each_means_alone(tmp_path: Path) -> None:
-    @drawn(12)
+    @drawn(6)
     @given(st.randoms(use_true_random=False))
     def agree(chance: random.Random) -> None:
         shapes = [drawn_shape(chance) for _ in range(3)]

@@ -121,9 +121,13 @@ def random_schema(generator: random.Random) -> str:
         _declared(f"interface {name}", [f"    {line}" for line in lines])
         for name, lines in interfaces.items()
     ]
-    texts += [_node(generator, name, list(interfaces)) for name in nodes]
-    texts += [_edge(generator, name, nodes) for name in _EDGES[: generator.choice([1, 2, 3, 3, 4])]]
-    return "\n".join(texts)
+    declared = [_node(generator, name, list(interfaces)) for name in nodes]
+    implemented = [name for name in interfaces if any(f" {name}" in text for text in declared)]
+    edges = [
+        _edge(generator, name, nodes, implemented)
+        for name in _EDGES[: generator.choice([1, 2, 3, 3, 4])]
+    ]
+    return "\n".join([*texts, *declared, *edges])
 
 
 def _declared(head: str, lines: list[str]) -> str:
@@ -151,13 +155,23 @@ def _node(generator: random.Random, name: str, interfaces: list[str]) -> str:
     return _declared(head, [f"    {line}" for line in lines])
 
 
-def _edge(generator: random.Random, name: str, nodes: tuple[str, ...]) -> str:
+def _edge(
+    generator: random.Random, name: str, nodes: tuple[str, ...], interfaces: list[str]
+) -> str:
     source = generator.choice(nodes)
     target = source if generator.random() < 0.5 else generator.choice(nodes)
+    if generator.random() < 0.25:
+        target = _several(generator, [*nodes, *interfaces])
+        source = _several(generator, [*nodes, *interfaces]) if generator.random() < 0.4 else source
     lines = _fields(generator, "q", generator.randrange(4))
     if generator.random() < 0.15:
         lines.append("@unique(src, dst)")
     return _declared(f"edge {name}: {source} -> {target}", [f"    {line}" for line in lines])
+
+
+def _several(generator: random.Random, names: list[str]) -> str:
+    """An end of several node types, or of an interface."""
+    return " | ".join(generator.sample(names, k=min(len(names), generator.choice([1, 2, 2, 3]))))
 
 
 def _fields(generator: random.Random, prefix: str, count: int) -> list[str]:
@@ -270,11 +284,14 @@ def _pair(text: str, number: int) -> str:
 
 
 def _edge_rows(generator: random.Random, declared: EdgeType, nodes: Tables) -> list[dict[str, Any]]:
-    sources, targets = nodes[declared.source.only], nodes[declared.target.only]
+    sources, targets = (
+        [(name, row["_id"]) for name in end.names for row in nodes[name]]
+        for end in (declared.source, declared.target)
+    )
     if not sources or not targets:
         return []
     pairs = [
-        (generator.choice(sources)["_id"], generator.choice(targets)["_id"])
+        (generator.choice(sources), generator.choice(targets))
         for _ in range(generator.choice([0, 3, 5, 8, 10, 12]))
     ]
     if declared.uniques:
@@ -289,9 +306,11 @@ def _edge_rows(generator: random.Random, declared: EdgeType, nodes: Tables) -> l
             "id": names[at],
             "src": source,
             "dst": target,
+            **({"src_type": source_type} if declared.source.is_polymorphic else {}),
+            **({"dst_type": target_type} if declared.target.is_polymorphic else {}),
             **{name: values[at] for name, values in columns.items()},
         }
-        for at, (source, target) in enumerate(pairs)
+        for at, ((source_type, source), (target_type, target)) in enumerate(pairs)
     ]
 
 
@@ -374,7 +393,11 @@ def plain_graph(graph: Graph | GraphView) -> dict[str, dict[str, list[dict[str, 
 
 def _plain_rows(read: Callable[..., Any], declared: NodeType | EdgeType) -> list[dict[str, Any]]:
     blob = ScalarType(scalar=Scalar.BLOB)
-    ends = ("src", "dst") if isinstance(declared, EdgeType) else ()
+    ends: tuple[str, ...] = ()
+    if isinstance(declared, EdgeType):
+        ends = ("src", "dst")
+        ends += ("src_type",) if declared.source.is_polymorphic else ()
+        ends += ("dst_type",) if declared.target.is_polymorphic else ()
     columns = [each.name for each in declared.properties.values() if each.type != blob]
     rows = read(declared.name, columns=["id", *ends, *columns]).read_all().to_pylist()
     return [

@@ -244,14 +244,15 @@ class _Writer:
             edges = [
                 each
                 for each in self.catalog.edges.values()
-                if {each.source.only, each.target.only} & set(start.type.types)
+                if {*each.source.names, *each.target.names} & set(start.type.types)
             ]
-            if edges and self._chance(0.3):
+            if edges and self._chance(0.7 if any(map(_is_polymorphic, edges)) else 0.3):
                 several = self._steps_over_several(start, edges, scope, walkable)
                 if several is not None:
                     return [several]
-            if edges:
-                return [self._step(start, self.generator.choice(edges), scope, walkable)]
+            plain = [each for each in edges if not _is_polymorphic(each)]
+            if plain:
+                return [self._step(start, self.generator.choice(plain), scope, walkable)]
         return []
 
     def _steps_over_several(
@@ -266,7 +267,9 @@ class _Writer:
         chosen = edges if maximum == 1 else list(self.catalog.edges.values())
         chosen = self.generator.sample(chosen, k=min(len(chosen), self.generator.choice([2, 2, 3])))
         chosen = list(self.catalog.edges.values()) if is_any else chosen
-        if len(chosen) == 1 and not is_any:
+        if any(map(_is_polymorphic, edges)) and self._chance(0.5):
+            is_any, chosen = False, [self.generator.choice(edges)]
+        if len(chosen) == 1 and not is_any and not _is_polymorphic(chosen[0]):
             return None
         others = [each for each in walkable.values() if isinstance(each.type, NodeOf)]
         end = self.generator.choice(others) if self._chance(0.25) else None
@@ -572,6 +575,10 @@ class _Writer:
 def _returned(distinct: str, columns: list[str], *tail: str) -> list[str]:
     lines = [f"return {distinct}{{", *(f"{each}," for each in columns), "}"]
     return [*lines, *(each for each in tail if each)]
+
+
+def _is_polymorphic(edge: EdgeType) -> bool:
+    return edge.source.is_polymorphic or edge.target.is_polymorphic
 
 
 def _implementers(catalog: Catalog, interface: str) -> NodeOf:

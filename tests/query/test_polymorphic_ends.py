@@ -123,7 +123,7 @@ def problem(graph: Graph, rows: Any, text: str, access: str) -> str | None:
 
 
 @pytest.mark.random
-@pytest.mark.parametrize("seed", seeds("queries over ends", 2))
+@pytest.mark.parametrize("seed", seeds("queries over ends", 1))
 def test_queries_end_as_the_evaluator_says(seed: str, tmp_path: Path) -> None:
     rows = random_rows(random.Random(seed))
     graph = stored(str(tmp_path / "graph"), rows)

@@ -211,6 +211,7 @@ def mode(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[None]:
         spark.conf.set(name, value)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.usefixtures("mode")
 def test_every_expression_has_the_value_that_it_means(things: World) -> None:
     assert len(things.same(all_values(things), GIVEN)) == len(THINGS)

@@ -118,9 +118,9 @@ def test_graphs_that_merge_their_tails_are_equal_to_those_that_do_not(
     for graph, kept in zip(graphs, (2, 10**9), strict=True):
         rng = random.Random(seed)
         with _merging_from(kept):
-            for number in range(36):
+            for number in range(24):
                 _step(graph, rng, number)
-                if number == 15:
+                if number == 10:
                     middle.append(graph.commits()[0].commit_id)
                     graph.maintenance.optimize()
     merged, plain = graphs
