@@ -266,7 +266,7 @@ REFUSED: Final[tuple[str, ...]] = (
     "coalesce($no_number, cast($word as I64))",
     "case when $minus < 0 then cast($word as I32) else 1 end",
 )
-"""Expressions that fail while they run."""
+"""Expressions that fail while they run, in every engine."""
 
 RULES: Final = (*TEXT, *CHOICES, *CASTS, *NUMBERS)
 OF_RE2_ALONE: Final = frozenset({'matches("é", "[[:alpha:]]")', 'matches("ä", "\\\\pL")'})

@@ -15,6 +15,7 @@ from typing import Any
 
 from omnigraph.language.diagnostics import Span, render
 from omnigraph.query.compile import compile_queries
+from omnigraph.query.functions import DECLARATIONS
 from omnigraph.query.lint import lint_queries
 from omnigraph.query.parser import parse_queries
 from omnigraph.query.plan_text import explain
@@ -59,6 +60,33 @@ query counted() {
     having n > 1 and not (d is null) or eldest starts_with "A" and count(*) % 2 = 0
     order { n desc } limit 3
 }
+query computed($s: String?, $n: I64) {
+    match {
+        $p: Person   $p knows|worksAt $any   $any: Person|Company   $any _{0,2} $far as $way
+        $all: _   $all <_> $_   $p <knows|wrote>{2,} $deep   $all.id != "x"
+        like($p.name, "a\\\\%_") or matches($p.name, "^[a-z]+$") and split($p.name, ",") contains $s
+        length(trim($p.name)) > 2 or coalesce($p.age, $n, 3) = div($p.age, 2)
+    }
+    return {
+        $p.* , types($way) edge_types($way), case when $p.age > 3 then "old" when $p.age is null
+        then null else lower($p.name) end as kind, if($p.admin, upper($s), concat($p.name, "-", $s))
+        cast($p.age as String) as text, try_cast($p.name as DateTime), round($p.height, 1)
+        abs(-$p.age) + floor($p.height) - ceil(1.5) * sqrt($n), substring($p.name, 0, 2)
+        replace($p.name, "a", $s), round(1250, -2), count { $p wrote $_ } as many
+    }
+    order { if($p.age > 1, $p.name, $s) desc, many, length($way) }
+}
+query raise_all($n: I32) {
+    match { $p: Person  $p $e: knows $q  exists { $q wrote $_ }  $p.age < $n }
+    update $p set { age: count($q), name: max($q.name), tags: split($p.name, " ") }
+    update $e set { weight: $n }
+    delete $q
+}
+query derive() {
+    match { $p: Person  $p worksAt $c }
+    insert Note { id: concat($p.id, "-", $c.id), title: lower($p.name) }
+    upsert Knows { id: $p.id, from: $p.id, to: $p.id }
+}
 query fused($v: Vector(2)) {
     match { $n: Note }
     return { $n.title, rrf(nearest($n.vector, $v), bm25($n.title, "x"), 10) as s }
@@ -102,6 +130,11 @@ WORDS = [
     *("now()", "date(", "type($x)", "length(", "name", "age", "email", "status", "@description("),
     *('"text"', '""', '"', "\\", "//", "/*", "*/", "\n", "\r\n", "\t", " ", "0", "1", "-1", "1.5"),
     *("\x00", "\x1b", "\ufeff", "\ud800", "\u202e", "é", "😀", "\u2028", "Å", "\uff10"),
+    *(f"{function.value}(" for function in DECLARATIONS),
+    *("case", "when", "then", "else", "end", "if(", "coalesce(", "cast(", "try_cast(", "as I64)"),
+    *("exists {", "count {", "|", "_", "$p.*", "$x: _", "Person|Company", "knows|worksAt", "<_>"),
+    *("types(", "edge_types(", "percentile(", "stddev(", "last(", "{0,}", "update $p set {"),
+    *("delete $p", "{0,2}", "$way", "date_", "%%"),
 ]
 
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from omnigraph.query.columns import struct_properties
-from omnigraph.query.types import EdgeOf, NodeOf
+from omnigraph.query.functions import DECLARATIONS, Accepts, ScalarFunction, Signature
+from omnigraph.query.types import EdgeOf, ExpressionType, NodeOf, is_number, scalar_of
 from omnigraph.schema.catalog import (
     FLOATS,
     INTEGERS,
@@ -185,6 +186,8 @@ class Expressions:
         self, scalar: Scalar, scope: Sequence[Seen], *, depth: int
     ) -> str | None:
         """An operation or a function that gives this type, if there is one."""
+        if depth < 4 and self.generator.random() < 0.25 and (called := self.call(scalar, scope)):
+            return called
         if depth < 4 and self.generator.random() < 0.15:
             return self._choice(scalar, scope, depth=depth)
         if depth < 4 and self.generator.random() < 0.15:
@@ -198,6 +201,74 @@ class Expressions:
         if scalar in INTEGERS and depth < 4:
             return f"length({self.value(Scalar.STRING, scope, depth=depth)})"
         return None
+
+    def call(self, scalar: Scalar, scope: Sequence[Seen]) -> str | None:
+        """Any function that gives this type; of numbers, any number."""
+        fitting = [
+            (function, signature)
+            for function, declaration in DECLARATIONS.items()
+            for signature in declaration.signatures
+            if _gives(signature, scalar)
+        ]
+        return self.call_of(*self.generator.choice(fitting), scope) if fitting else None
+
+    def call_of(self, function: ScalarFunction, signature: Signature, scope: Sequence[Seen]) -> str:
+        count = self.generator.randrange(signature.fewest, min(signature.most, 3) + 1)
+        arguments = [
+            self._argument(signature.parameter(position), scope) for position in range(count)
+        ]
+        return f"{function.value}({', '.join(arguments)})"
+
+    def _argument(  # noqa: PLR0911 - one per kind
+        self, accepts: Accepts, scope: Sequence[Seen]
+    ) -> str:
+        match accepts:
+            case Accepts.TEXT:
+                return self.value(Scalar.STRING, scope, depth=2)
+            case Accepts.INTEGER:
+                return self._field_or_literal(INTEGERS, scope)
+            case Accepts.FLOAT:
+                return self._field_or_literal(FLOATS, scope)
+            case Accepts.NUMBER:
+                return self.value(self.generator.choice(_NUMBERS), scope, depth=2)
+            case Accepts.INDEX:
+                return self._index(scope)
+            case Accepts.SEPARATOR:
+                return self._known_text(SEPARATORS)
+            case Accepts.LIKE_PATTERN:
+                return self._known_text(LIKE_PATTERNS)
+            case Accepts.REGEX:
+                return self._known_text(REGEXES)
+
+    def _field_or_literal(self, scalars: frozenset[Scalar], scope: Sequence[Seen]) -> str:
+        fields = self.scalars(scope, scalars)
+        if fields and self.generator.random() < 0.6:
+            return self.generator.choice(fields).text
+        return self.literal(self.generator.choice(sorted(scalars)))
+
+    def _index(self, scope: Sequence[Seen]) -> str:
+        small = self.scalars(scope, INTEGERS)
+        if small and self.generator.random() < 0.5:
+            return self.generator.choice(small).text
+        return str(self.generator.choice([0, 0, 1, 2, 5, 2**63 - 1]))
+
+    def texts_in_a_list(self, scope: Sequence[Seen]) -> str:
+        """A list of texts: stored, split, or one of several."""
+        lists = [
+            each.text for each in self.fields(scope) if each.type == ListType(item=Scalar.STRING)
+        ]
+        text = self.value(Scalar.STRING, scope, depth=2)
+        made = f"split({text}, {self._known_text(SEPARATORS)})"
+        if not lists:
+            return made
+        stored = self.generator.choice(lists)
+        return self.generator.choice(
+            [
+                *(stored, made, f"coalesce({stored}, {made})"),
+                f"if({self.condition(scope, depth=2)}, {stored}, {made})",
+                f"case when {self.condition(scope, depth=2)} then {made} else {stored} end",
+            ]
+        )
 
     def _number_call(self, scope: Sequence[Seen], *, depth: int) -> str:
         one = self.generator.choice
@@ -251,12 +322,6 @@ class Expressions:
         def text() -> str:
             return self.value(Scalar.STRING, scope, depth=depth + 1)
 
-        def index() -> str:
-            small = self.scalars(scope, INTEGERS)
-            if small and self.generator.random() < 0.5:
-                return self.generator.choice(small).text
-            return str(self.generator.choice([0, 0, 1, 2, 5, 2**63 - 1]))
-
         match self.generator.choice(["one", "one", "concat", "part", "part", "replace"]):
             case "one":
                 return f"{self.generator.choice(['lower', 'upper', 'trim'])}({text()})"
@@ -264,8 +329,8 @@ class Expressions:
                 space = self.generator.choice(["", '" ", '])
                 return f"concat({space}{text()}, {text()})"
             case "part":
-                count = self.generator.choice(["", f", {index()}"])
-                return f"substring({text()}, {index()}{count})"
+                count = self.generator.choice(["", f", {self._index(scope)}"])
+                return f"substring({text()}, {self._index(scope)}{count})"
             case _:
                 return f"replace({text()}, {text()}, {text()})"
 
@@ -276,7 +341,7 @@ class Expressions:
             return f"like({text}, {self._known_text(LIKE_PATTERNS)})"
         if choice < 0.8:
             return f"matches({text}, {self._known_text(REGEXES)})"
-        return f"split({text}, {self._known_text(SEPARATORS)}) contains {self.text_query()}"
+        return f"{self.texts_in_a_list(scope)} contains {self.text_query()}"
 
     def _known_text(self, pool: Sequence[str]) -> str:
         text = self.generator.choice(pool)
@@ -462,6 +527,16 @@ class Expressions:
                 k = self.generator.choice(["", ", 1", ", 10"])
                 return f"rrf({arms[0]}, {arms[1]}{k})"
         return None
+
+
+def _gives(signature: Signature, scalar: Scalar) -> bool:
+    if scalar in NUMBERS:
+        return signature.identity or _is_number(signature.result)
+    return signature.result is not None and scalar_of(signature.result) is scalar
+
+
+def _is_number(result: ExpressionType | None) -> bool:
+    return result is not None and is_number(result)
 
 
 def spelt(value: Any) -> str:

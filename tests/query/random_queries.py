@@ -65,6 +65,16 @@ CONDITIONS = {
         ),
         *('tags contains "x"', 'status != "away"', 'id = "b"', "height <= 1.5", 'email = "a"'),
         *("age + 1 > 2", 'name starts_with "a"', "1 = 2", "age % 2 = 1", "age = 1.0"),
+        *('like($v.name, "a%")', 'matches($v.name, "^[ab]$")', 'upper($v.name) = "A"'),
+        *('split($v.name, "a") contains ""', "length($v.name) = div(3, $v.age)"),
+        *("coalesce($v.age, 2) = 2", "case when $v.admin then $v.age = 1 else $v.age > 1 end"),
+        *("try_cast($v.name as I64) is null", "if($v.admin, $v.height, cast($v.age as F64)) > 1.5"),
+        *(
+            "round($v.height) + abs(-$v.age) > 3",
+            'concat($v.id, "b") = replace($v.name, "a", "bb")',
+        ),
+        *("sqrt($v.age) > 1 or floor($v.height) = ceil($v.height)", 'substring($v.id, 0, 1) = "a"'),
+        *('trim(lower($v.name)) = "a"', "$v.age = 1"),
     ],
     "Company": ["size > 1", "city is null", 'city = "o"', 'code = "a"', 'name contains "b"'],
     "Note": ['search($n.title, "a")', "vector is not null", 'title ends_with "c"'],
@@ -125,8 +135,8 @@ def random_graph(generator: random.Random) -> dict[str, dict[str, list[dict[str,
 def _condition(generator: random.Random, variable: str) -> str:
     kind = "_" if variable == "z" else TYPES.get(variable, "Named")
     text = generator.choice(CONDITIONS[kind])
-    if "(" in text and "$" in text:
-        return text.replace("$v", f"${variable}")
+    if "$v" in text or "$n." in text:
+        return text.replace("$v.", f"${variable}.").replace("$v)", f"${variable})")
     condition = f"${variable}.{text}" if text[0].isalpha() else text
     return condition.replace("null_age", "$none")
 
@@ -199,6 +209,10 @@ def random_query(generator: random.Random) -> str:
     tail = ""
     if style == 0 and names:
         columns = [f"${names[0]}.id", "count(*) as n", f"count(distinct ${names[-1]}.id)"]
+        by = f"${names[-1]}.id by type(${names[-1]})"
+        columns += [f"first({by}) as one", f"last({by})"] if generator.random() < 0.3 else []
+        ages = [f"${each}.age" for each in names if TYPES.get(each) == "Person"]
+        columns += [f"stddev({ages[0]}), percentile({ages[0]}, 0.5)"] if ages else []
         tail = generator.choice(["", "", "having n > 1 ", "having not (n = 2) and n < 9 "])
         tail += "order { n desc }"
     elif style == 1 and names:

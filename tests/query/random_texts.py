@@ -422,6 +422,9 @@ class _Writer:
         if choice < 0.9:
             entities = [f"${each.name}" for each in scope if not each.is_path]
             return self.generator.choice(entities)
+        return self._computed_value(scope)
+
+    def _computed_value(self, scope: list[Seen]) -> str:
         scalar = self.generator.choice([each for each in Scalar if each is not Scalar.BLOB])
         return self.expressions.value(scalar, scope)
 
@@ -431,13 +434,16 @@ class _Writer:
             seen = {each.name: each for each in scope}
             word = self.generator.choice(["exists", "count"])
             return f"{word} {self._sub_pattern(seen, depth=1)}"
-        if choice < 0.6:
+        if choice < 0.5:
             return f"({self.expressions.condition(scope, depth=1)})"
+        if choice < 0.6:
+            return self.expressions.texts_in_a_list(scope)
         return self.expressions.arithmetic(scope, depth=1)
 
     def _has_order(self, text: str) -> bool:
         """Whether a column can be ordered by: no whole entity, no list."""
-        if text.startswith(tuple(f"{part}(" for part in PathPart if part is not PathPart.LENGTH)):
+        lists = [*(part for part in PathPart if part is not PathPart.LENGTH), "split"]
+        if text.startswith(tuple(f"{function}(" for function in lists)):
             return False
         return not text.startswith("$") or any(
             each.text == text and is_orderable(each.type)
@@ -472,6 +478,7 @@ class _Writer:
         parts = [f"{each} {one(['>', '<=', '='])} {one([0, 1, 2])}" for each in numbers]
         parts += [f"{each} % 2 = 1" for each in numbers[:1]]
         parts += [f"{each} is {one(['', 'not '])}null" for each in columns]
+        parts += [f"count(*) {one(['>', '<='])} {one([1, 2])}"] if numbers else []
         if not parts:
             return ""
         first, second = one(parts), one(parts)
@@ -504,7 +511,8 @@ class _Writer:
                 if is_orderable(each.type) and not isinstance(each.type, ListType | VectorType)
             ]
             word = "" if function != "collect" else distinct
-            return f"{function}({word}{one(kinds).text})", function != "collect"
+            text = self._computed_value(scope) if self._chance(0.2) else one(kinds).text
+            return f"{function}({word}{text})", function != "collect"
         if self._chance(0.3):
             return "count(*)", True
         entities = [f"${each.name}" for each in scope if not each.is_path]
@@ -514,6 +522,8 @@ class _Writer:
         """`first` or `last` of a value, often by a key that many rows share."""
         values = [each for each in self.expressions.fields(scope) if is_orderable(each.type)]
         value, key = self.generator.choice(values).text, self.generator.choice(values).text
+        value = self._computed_value(scope) if self._chance(0.2) else value
+        key = self._computed_value(scope) if self._chance(0.2) else key
         return f"{function}({value} by {self.generator.choice([key, key, '1', f'{key} = {key}'])})"
 
     def _ranked(self, scope: list[Seen]) -> list[str] | None:
@@ -547,6 +557,8 @@ class _Writer:
         text = self.generator.choice(fields).text
         if self._chance(0.15):
             text = self.expressions.arithmetic(scope, depth=1)
+        elif self._chance(0.15):
+            text = self._computed_value(scope)
         return text + self.generator.choice(["", " asc", " desc"])
 
     def _order(self, scope: list[Seen]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -234,11 +234,20 @@ def test_it_fails_too_where_spark_would_let_it_pass(
     require_failure(things, match, result)
 
 
-def require_failure(things: World, match: str, result: str) -> None:
-    typed = things.query(match, result)
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize("text", function_rules.REFUSED)
+def test_a_value_that_a_function_refuses_fails_the_query(things: World, text: str) -> None:
+    require_failure(things, '$t: Thing { id: "a" }', f"{text} as c", function_rules.GIVEN)
+
+
+def require_failure(
+    things: World, match: str, result: str, given: Mapping[str, Any] | None = None
+) -> None:
+    parameters = "" if given is None else function_rules.PARAMETERS
+    typed = things.query(match, result, parameters=parameters)
     with pytest.raises(EvaluationError):
-        evaluate(typed, things.catalog, things.rows)
-    frame = things.frame(typed)
+        evaluate(typed, things.catalog, things.rows, given)
+    frame = things.frame(typed, given)
 
     with pytest.raises((PySparkException, Py4JError)) as failed:
         frame.collect()
