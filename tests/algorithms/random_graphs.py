@@ -13,7 +13,7 @@ import rustworkx as rx
 import omnigraph
 from omnigraph.algorithms.blocks import Sizes
 from omnigraph.algorithms.components import Components
-from omnigraph.algorithms.distances import Distances
+from omnigraph.algorithms.distances import Distances, Landmark
 from omnigraph.algorithms.labels import LabelPropagation
 from omnigraph.algorithms.page_rank import PageRank
 from omnigraph.algorithms.runs import Algorithm
@@ -30,6 +30,13 @@ edge Knows: Person -> Person { }
 edge Likes: Person -> Person { }
 edge LivesIn: Person -> City { }
 """
+SCHEMA_OF_TYPES = """
+node Person { name: String @key  rank: F64? }
+node Company { name: String @key  rank: F64? }
+edge Knows: Person | Company -> Person | Company { }
+edge Likes: Person -> Person | Company { }
+"""
+NODE_TYPES = ["Person", "Company"]
 EDGE_TYPES = ["Knows", "Likes"]
 Link = tuple[str, str, str]
 
@@ -40,7 +47,9 @@ class RandomGraph:
 
     graph: Graph
     people: list[str]
+    """Ids, or types and ids."""
     links: list[Link]
+    node_type: str | list[str] = "Person"
 
     @property
     def root(self) -> Root:
@@ -56,8 +65,9 @@ class RandomGraph:
         is_stored: bool = False,
     ) -> AlgorithmResult:
         snapshot = self.graph.snapshot().pinned
-        target = RunTarget(root=self.root, snapshot=snapshot, is_pinned=True)
-        tables = target.choose("Person", EDGE_TYPES)
+        catalog = self.graph.schema.catalog
+        target = RunTarget(root=self.root, snapshot=snapshot, catalog=catalog, is_pinned=True)
+        tables = target.choose(self.node_type, EDGE_TYPES)
         result, _ = target.run(
             algorithm,
             tables,
@@ -72,7 +82,9 @@ class RandomGraph:
         return tuple(dict.fromkeys([self.people[-1], self.people[0], self.people[-1]]))
 
     def all_algorithms(self) -> list[Algorithm]:
-        landmarks = self.landmarks()
+        landmarks: tuple[Landmark, ...] = self.landmarks()
+        if self.node_type == NODE_TYPES:
+            landmarks = tuple(typed_node(landmark) for landmark in self.landmarks())
         return [
             PageRank(tolerance=1e-10, rounds_max=1000),
             Components(),
@@ -102,7 +114,7 @@ class RandomGraph:
             case Distances():
                 hops = [
                     nx.single_source_shortest_path_length(self._model(), landmark)
-                    for landmark in algorithm.landmarks
+                    for landmark in self.landmarks()
                 ]
                 lists = {person: [near.get(person) for near in hops] for person in self.people}
                 if algorithm.per_landmark:
@@ -171,3 +183,33 @@ def made_graph(root: str, people: list[str], links: Sequence[Link]) -> RandomGra
     graph.write({"Person": [{"name": name, "note": name} for name in people[half:]]})
     graph.write({"Person": [{"name": name, "note": name} for name in people[:half]], **rows})
     return RandomGraph(graph=graph, people=people, links=list(links))
+
+
+def random_graph_of_types(root: str, seed: object, *, ids: int, edges: int) -> RandomGraph:
+    """Nodes of two types that share their ids; a node is called by both, as `Person p1`."""
+    chance = random.Random(str(seed))
+    people = sorted(f"{kind} p{number}" for kind in NODE_TYPES for number in range(ids))
+    named = people[ids:]
+    assert all(name.startswith("Person ") for name in named)
+    links = [
+        (kind, chance.choice(named if kind == "Likes" else people), chance.choice(people))
+        for kind in chance.choices(EDGE_TYPES, k=edges)
+    ]
+    graph = omnigraph.init(root, schema=SCHEMA_OF_TYPES)
+    rows: dict[str, list[dict[str, object]]] = {name: [] for name in (*NODE_TYPES, *EDGE_TYPES)}
+    for person in people:
+        kind, name = typed_node(person)
+        rows[kind].append({"name": name})
+    for edge_type, source, target in links:
+        (source_type, source_id), (target_type, target_id) = map(typed_node, (source, target))
+        typed = {"src_type": source_type} if edge_type == "Knows" else {}
+        rows[edge_type].append(
+            {"src": source_id, "dst": target_id, "dst_type": target_type, **typed}
+        )
+    graph.write({name: part for name, part in rows.items() if part})
+    return RandomGraph(graph=graph, people=people, links=links, node_type=NODE_TYPES)
+
+
+def typed_node(person: str) -> tuple[str, str]:
+    kind, _, node_id = person.partition(" ")
+    return kind, node_id

@@ -21,7 +21,14 @@ from omnigraph.errors import (
     ReadOnlyError,
 )
 from omnigraph.runner.threads import ThreadRunner
-from tests.algorithms.random_graphs import EDGE_TYPES, SCHEMA, made_graph, random_graph
+from tests.algorithms.random_graphs import (
+    EDGE_TYPES,
+    NODE_TYPES,
+    SCHEMA,
+    made_graph,
+    random_graph,
+    random_graph_of_types,
+)
 from tests.gate.seeds import case_seeds
 from tests.runner.random_runner import RandomRunner
 from tests.stores import folder_of
@@ -61,6 +68,62 @@ def test_random_graphs_have_the_results_of_other_libraries(
             assert result == pytest.approx(expected, abs=1e-7)
         else:
             assert result == expected, algorithm
+
+
+def by_typed_node(result: AlgorithmResult) -> dict[str, object]:
+    """Results by `Person p1`; values that are nodes are called like this, too."""
+    rows = [tuple(row.values()) for row in result.to_pylist()]
+    nodes = [f"{kind} {node_id}" for kind, node_id, *_ in rows]
+    assert nodes == sorted(nodes)
+    values = [" ".join(value) if len(value) > 1 else value[0] for _, _, *value in rows]
+    return dict(zip(nodes, values, strict=True))
+
+
+@pytest.mark.parametrize("sizes", [Sizes(), SMALL], ids=["one block", "many blocks"])
+def test_nodes_of_several_types_are_told_apart_by_type_and_id(
+    graph_root: str, sizes: Sizes
+) -> None:
+    made = random_graph_of_types(graph_root, "types", ids=9, edges=30)
+
+    for algorithm in made.all_algorithms():
+        result = by_typed_node(made.run(algorithm, ThreadRunner(), sizes=sizes))
+
+        expected = made.expected(algorithm)
+        if isinstance(algorithm, PageRank):
+            assert result == pytest.approx(expected, abs=1e-7)
+        else:
+            assert result == expected, algorithm
+
+
+def test_values_of_several_types_are_written_as_one_commit(graph_root: str) -> None:
+    made = random_graph_of_types(graph_root, "write types", ids=5, edges=20)
+    commits = len(made.graph.commits())
+
+    result = made.graph.algorithms.page_rank(NODE_TYPES, EDGE_TYPES, write_to="rank")
+
+    written = {
+        f"{kind} {row['id']}": row["rank"]
+        for kind in NODE_TYPES
+        for row in made.graph.scan(kind).read_all().to_pylist()
+    }
+    assert written == by_typed_node(result)
+    assert len(made.graph.commits()) == commits + 1
+
+
+def test_what_cannot_be_computed_of_several_types_is_refused(graph_root: str) -> None:
+    algorithms = random_graph_of_types(graph_root, "refused", ids=2, edges=4).graph.algorithms
+
+    with pytest.raises(InvalidInputError, match=r"Knows join nodes of Company, too") as refused:
+        algorithms.page_rank("Person", ["Knows"])
+    assert "['Company', 'Person']" in str(refused.value)
+    with pytest.raises(InvalidInputError, match="the landmark 'p1' needs a type"):
+        algorithms.distances(NODE_TYPES, EDGE_TYPES, ["p1"])
+    with pytest.raises(InvalidInputError, match=r"there is no node \('Person', 'p9'\)"):
+        algorithms.distances(NODE_TYPES, EDGE_TYPES, [("Person", "p9")])
+    with pytest.raises(InvalidInputError, match="a component is a node of one of several types"):
+        algorithms.components(NODE_TYPES, EDGE_TYPES, write_to="rank")
+    with pytest.raises(InvalidInputError, match="expected a node type or a list of node types"):
+        algorithms.components([], EDGE_TYPES)
 
 
 def test_results_have_the_same_bits_whatever_runs_them(graph_root: str) -> None:
@@ -167,7 +230,7 @@ def test_what_cannot_be_computed_is_refused_by_name(graph_root: str) -> None:
     graph.write({"City": [{"name": "c"}], "LivesIn": [{"src": "a", "dst": "c"}]})
     algorithms = graph.algorithms
 
-    with pytest.raises(InvalidInputError, match="LivesIn has the end 'c'"):
+    with pytest.raises(InvalidInputError, match="LivesIn join nodes of City, too"):
         algorithms.components("Person", ["LivesIn"], operation_id="01M7H0000000000000000000AA")
     assert not list(folder_of(graph.root, "_staging").rglob("*.*")), "nothing to resume is left"
     with pytest.raises(InvalidInputError, match="'nobody'"):

@@ -198,17 +198,17 @@ def test_hostile_stanzas_are_loaded_as_far_as_they_are_valid(
     assert (other["unmet"], other["essential"]) == (3, True)
     edges = graph.scan("DependsOn").read_all().to_pylist()
     assert sorted(
-        (edge["src"], edge["dst"], edge["group"], edge["position"])
+        (edge["src"], edge["dst_type"], edge["dst"], edge["group"], edge["position"])
         for edge in edges
         if edge["src"] in {"a", "b", ODD_NAME}
     ) == [
-        (ODD_NAME, "a", 1, 1),
-        ("a", "b", 1, 1),
-        ("a", "b", 4, 1),
-        ("a", "v", 2, 1),
-        ("a", "virtual-b", 1, 2),
-        ("b", "a-virtual", 1, 1),
-        ("b", "a-virtual", 2, 1),
+        (ODD_NAME, "Package", "a", 1, 1),
+        ("a", "Package", "b", 1, 1),
+        ("a", "Package", "b", 4, 1),
+        ("a", "VirtualPackage", "v", 2, 1),
+        ("a", "VirtualPackage", "virtual-b", 1, 2),
+        ("b", "VirtualPackage", "a-virtual", 1, 1),
+        ("b", "VirtualPackage", "a-virtual", 2, 1),
     ]
     assert graph.get("Section", "old") is None
 

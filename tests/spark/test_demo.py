@@ -31,8 +31,12 @@ def test_the_debian_demo_makes_the_same_graph_on_spark(spark: SparkSession, tmp_
             for graph in (local, distributed)
         ]
         assert rows[0] == rows[1]
-    ranks = local.algorithms.page_rank("Package", ["DependsOn"])
-    assert (
-        distributed.algorithms.page_rank("Package", ["DependsOn"], spark=spark).to_pylist()
-        == ranks.to_pylist()
-    )
+    types = ["Package", "VirtualPackage"]
+    ranks = local.algorithms.page_rank(types, ["DependsOn"])
+    written = distributed.algorithms.page_rank(types, ["DependsOn"], spark=spark, write_to="rank")
+    assert written.to_pylist() == ranks.to_pylist()
+    assert {
+        (node_type, row["id"], row["rank"])
+        for node_type in types
+        for row in distributed.scan(node_type).read_all().to_pylist()
+    } == {(row["type"], row["id"], row["rank"]) for row in ranks.to_pylist()}

@@ -1,7 +1,8 @@
 """Number the nodes of a snapshot, and divide its edges into blocks of files.
 
-A node's number is the rank of its id among all ids in the order of their bytes. Numbers are divided
-into blocks of equal size, and an edge is kept in the block of the node that it is read from: see
+A node's number is the rank of its id among all ids in the order of their bytes. Nodes of several
+types are known by a key, the type in front of the id: see `NodeKeys`. Numbers are divided into
+blocks of equal size, and an edge is kept in the block of the node that it is read from: see
 `EdgeForm`. Inside a block, edges are ordered by the block of their other end, then by the node,
 then by the other end, so that a task needs the state of one other block at a time.
 
@@ -9,18 +10,18 @@ Invariants:
 - Numbers, blocks and the order of edges depend on the rows of the snapshot only, not on the runner,
   on the fragments of its tables or on ranges of ids. Sums of floats in this order have the same
   bits everywhere.
-- The ids of nodes and edges are compared as texts, exactly, and once. All after that is integers.
+- The keys of nodes and ends are compared as texts, exactly, and once. All after that is integers.
 - A task holds the ids of one range, the edges of one piece, or those of one file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, Final, Generic, TypeVar, assert_never
 
 import msgspec
 import numpy as np
@@ -36,14 +37,16 @@ from omnigraph.algorithms.files import (
     read_texts,
 )
 from omnigraph.errors import InvalidInputError
-from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
+from omnigraph.names import END_TYPE_COLUMNS, ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph.runner.protocol import Hop, Sent, Stage, Task, require_answers
+from omnigraph.schema.arrow import end_names
 from omnigraph.storage.lance.tables import grouped, plan_scan, scan_fragments
 from omnigraph.storage.refs.kept import gone_if_removed, streamed_unless_removed
 
 if TYPE_CHECKING:
     from omnigraph.runner.protocol import Runner
     from omnigraph.runner.shuffle import Scratch
+    from omnigraph.schema.catalog import EdgeEnd
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.snapshot import TableEntry
 
@@ -79,17 +82,119 @@ class Sizes:
     piece_rows: int = 1 << 20
 
 
+class NodeKeys(msgspec.Struct, frozen=True):
+    """The texts that nodes are known by inside a run.
+
+    Nodes of one type are known by their ids. If there are several types, which may share ids, a
+    key is a character for the place of the type among `types`, and the id. So keys are in the order
+    of types, then ids.
+    """
+
+    types: list[str] = []
+    """Sorted; empty if there is one type, of which results do not speak."""
+
+    @property
+    def with_types(self) -> bool:
+        return bool(self.types)
+
+    def key(self, type_name: str, node_id: str) -> str:
+        return self._mark(type_name) + node_id
+
+    def keys(
+        self, type_names: str | pa.Array | pa.ChunkedArray, ids: pa.Array | pa.ChunkedArray
+    ) -> pa.Array | pa.ChunkedArray:
+        """The keys of nodes of one type, or of a type for each."""
+        if not self.with_types:
+            return ids
+        if isinstance(type_names, str):
+            marks: pa.Scalar | pa.Array = pa.scalar(self._mark(type_names))
+        else:
+            places = pc.index_in(type_names, value_set=pa.array(self.types, pa.string()))
+            marks = pa.array(map(self._mark, self.types), pa.string()).take(places)
+        return pc.binary_join_element_wise(marks, ids, "")
+
+    def split(self, keys: pa.Array) -> tuple[pa.Array, pa.Array]:
+        """The types and the ids of keys with types."""
+        marks = pc.utf8_slice_codeunits(keys, 0, 1)
+        places = pc.index_in(marks, value_set=pa.array(map(self._mark, self.types), pa.string()))
+        return pa.array(self.types, pa.string()).take(places), pc.utf8_slice_codeunits(keys, 1)
+
+    def id_of(self, key: str) -> str:
+        return key[1:] if self.with_types else key
+
+    def _mark(self, type_name: str) -> str:
+        return chr(1 + self.types.index(type_name)) if self.with_types else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTable:
+    """The nodes of a type, at their pin."""
+
+    type_name: str
+    entry: TableEntry = field(repr=False)
+
+    @property
+    def columns(self) -> list[str]:
+        return [ID_COLUMN]
+
+    def keys(self, rows: pa.RecordBatch, node_keys: NodeKeys) -> pa.Array:
+        return node_keys.keys(self.type_name, rows.column(ID_COLUMN))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgeTable:
+    """The edges of a type, at their pin, and the node types that they join."""
+
+    type_name: str
+    entry: TableEntry = field(repr=False)
+    ends: Mapping[str, EdgeEnd] = field(repr=False)
+    """By the column with the ids of an end."""
+
+    @property
+    def columns(self) -> list[str]:
+        typed = [END_TYPE_COLUMNS[column] for column in self.ends if self._has_types(column)]
+        return [*self.ends, *typed]
+
+    def _has_types(self, column: str) -> bool:
+        return self.ends[column].is_polymorphic
+
+    def keys(self, column: str, rows: pa.RecordBatch, node_keys: NodeKeys) -> pa.Array:
+        """The keys of the nodes at an end of some edges."""
+        end, ids = self.ends[column], rows.column(column)
+        if not self._has_types(column):
+            return node_keys.keys(end.only, ids)
+        types = end_names(end, rows.column(END_TYPE_COLUMNS[column]))
+        if types.null_count:
+            stray = ids.filter(types.is_null())[0].as_py()
+            raise InvalidInputError(
+                f"an edge of {self.type_name} has the end {stray!r:.80}, whose type is unknown",
+                next_step="Run `omnigraph check` to find all of them.",
+            )
+        return node_keys.keys(types, ids)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenTables:
-    """The tables of one node type and of edge types between its nodes, at their pins."""
+    """The tables of node types, in the order of their names, and of edge types between them."""
 
     root: Root
-    nodes: TableEntry = field(repr=False)
-    edges: tuple[TableEntry, ...] = field(repr=False)
+    nodes: tuple[NodeTable, ...]
+    edges: tuple[EdgeTable, ...]
+    with_types: bool
+    """Whether results say the type of a node; otherwise there is one."""
+
+    @property
+    def node_keys(self) -> NodeKeys:
+        return NodeKeys([table.type_name for table in self.nodes] if self.with_types else [])
+
+    @property
+    def entries(self) -> tuple[TableEntry, ...]:
+        nodes, edges = (table.entry for table in self.nodes), (table.entry for table in self.edges)
+        return (*nodes, *edges)
 
 
 class IdFile(msgspec.Struct, frozen=True, array_like=True):
-    """The sorted ids of some consecutive numbers, and the least of them."""
+    """The sorted keys of some consecutive numbers, and the least of them."""
 
     path: str
     first: int
@@ -117,6 +222,7 @@ class Layout(msgspec.Struct, frozen=True):
     block_nodes: int
     ids: list[IdFile]
     edges: list[EdgeFile]
+    node_keys: NodeKeys = NodeKeys()
 
     @property
     def blocks(self) -> int:
@@ -196,21 +302,25 @@ def lay_out(
     """Number the nodes and divide the edges.
 
     Raises:
-        InvalidInputError: an edge has an end that is no node of the type.
+        InvalidInputError: an edge has an end that is no node of the types.
     """
     ids = _number_nodes(runner, scratch, tables, verb=verb, sizes=sizes)
     nodes = ids[-1].end if ids else 0
-    edges = sum(entry.row_count for entry in tables.edges)
+    edges = sum(table.entry.row_count for table in tables.edges)
     block_nodes = sizes.block_nodes or _block_nodes(nodes, edges)
     assert block_nodes <= _BLOCK_NODES_MAX, "a block has at most 2^27 nodes"
-    layout = Layout(nodes=nodes, block_nodes=block_nodes, ids=ids, edges=[])
-    pieces = _pieces(tables.root, tables.edges, [SOURCE_COLUMN, TARGET_COLUMN], sizes)
+    layout = Layout(
+        nodes=nodes, block_nodes=block_nodes, ids=ids, edges=[], node_keys=tables.node_keys
+    )
+    pieces = _pieces(tables.root, tables.edges, sizes)
     if not nodes or not pieces:
         return layout
     groups = max(1, min(layout.blocks, -(-edges // (layout.blocks * _FILE_EDGES))))
     division = _Division(scratch=scratch, layout=layout, groups=groups, form=form)
     splitters = pa.array([file.least for file in ids[1:]], pa.string())
-    ends = _Ends(root=tables.root, pieces=tuple(pieces), splitters=splitters)
+    ends = _Ends(
+        root=tables.root, pieces=tuple(pieces), splitters=splitters, node_keys=tables.node_keys
+    )
     sent = runner.exchange(
         Stage(verb=verb, name="number the ends of edges", size=edges),
         pieces,
@@ -229,49 +339,52 @@ def _block_nodes(nodes: int, edges: int) -> int:
     return max(1, -(-nodes // min(blocks, _BLOCKS_MAX)))
 
 
+_Table = TypeVar("_Table", NodeTable, EdgeTable)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Piece:
+class _Piece(Generic[_Table]):
     """Fragments of one table that one task reads."""
 
     number: int
-    entry: TableEntry = field(repr=False)
+    table: _Table
     fragments: tuple[int, ...]
 
-    def read(self, root: Root, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        rows = scan_fragments(root, self.entry, self.fragments, columns=columns, where=None)
-        return streamed_unless_removed(rows, root, self.entry)
+    def read(self, root: Root) -> Iterator[pa.RecordBatch]:
+        entry, columns = self.table.entry, self.table.columns
+        rows = scan_fragments(root, entry, self.fragments, columns=columns, where=None)
+        return streamed_unless_removed(rows, root, entry)
 
 
-def _pieces(
-    root: Root, entries: Sequence[TableEntry], columns: Sequence[str], sizes: Sizes
-) -> list[_Piece]:
-    pieces: list[_Piece] = []
-    for entry in entries:
-        with gone_if_removed(root, entry):
-            planned = plan_scan(root, entry, columns=columns, where=None)
+def _pieces(root: Root, tables: Sequence[_Table], sizes: Sizes) -> list[_Piece[_Table]]:
+    pieces: list[_Piece[_Table]] = []
+    for table in tables:
+        with gone_if_removed(root, table.entry):
+            planned = plan_scan(root, table.entry, columns=table.columns, where=None)
         for fragments in grouped(planned.fragments, rows_max=sizes.piece_rows):
-            pieces.append(_Piece(number=len(pieces), entry=entry, fragments=fragments))
+            pieces.append(_Piece(number=len(pieces), table=table, fragments=fragments))
     return pieces
 
 
 def _number_nodes(
     runner: Runner, scratch: Scratch, tables: ChosenTables, *, verb: str, sizes: Sizes
 ) -> list[IdFile]:
-    pieces = _pieces(tables.root, [tables.nodes], [ID_COLUMN], sizes)
-    rows = tables.nodes.row_count
+    pieces = _pieces(tables.root, tables.nodes, sizes)
+    rows = sum(table.entry.row_count for table in tables.nodes)
+    nodes = _Nodes(root=tables.root, node_keys=tables.node_keys)
     ranges = max(1, -(-rows // sizes.range_nodes))
     splitters = pa.array([], pa.string())
     if ranges > 1:
         step = max(1, rows // (ranges * _SAMPLES_PER_RANGE))
         stage = Stage(verb=verb, name="sample ids", size=rows)
-        answers = runner.map(stage, pieces, partial(_sample, tables.root, step), list[str])
+        answers = runner.map(stage, pieces, partial(_sample, nodes, step), list[str])
         samples = sorted(chain.from_iterable(require_answers(answers)))
         chosen = {samples[number * len(samples) // ranges] for number in range(1, ranges)}
         splitters = pa.array(sorted(chosen), pa.string())
     sent = runner.exchange(
         Stage(verb=verb, name="sort ids", size=rows),
         pieces,
-        partial(_send_ids, tables.root, splitters),
+        partial(_send_keys, nodes, splitters),
         Hop(partitions=len(splitters) + 1, receive=partial(_sort_ids, scratch)),
     )
     files: list[IdFile] = []
@@ -282,20 +395,32 @@ def _number_nodes(
     return files
 
 
-def _sample(root: Root, step: int, piece: _Piece, task: Task) -> list[str]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Nodes:
+    """The nodes of all types, piece by piece."""
+
+    root: Root
+    node_keys: NodeKeys
+
+    def read(self, piece: _Piece[NodeTable], task: Task) -> Iterator[pa.Array]:
+        for batch in piece.read(self.root):
+            task.advance(rows=batch.num_rows)
+            yield piece.table.keys(batch, self.node_keys)
+
+
+def _sample(nodes: _Nodes, step: int, piece: _Piece[NodeTable], task: Task) -> list[str]:
     texts: list[str] = []
-    for batch in piece.read(root, [ID_COLUMN]):
-        task.advance(rows=batch.num_rows)
-        texts += batch.column(0).take(pa.array(np.arange(0, batch.num_rows, step))).to_pylist()
+    for keys in nodes.read(piece, task):
+        texts += keys.take(pa.array(np.arange(0, len(keys), step))).to_pylist()
     return texts
 
 
-def _send_ids(root: Root, splitters: pa.Array, piece: _Piece, task: Task) -> Iterator[Sent]:
-    for batch in piece.read(root, [ID_COLUMN]):
-        task.advance(rows=batch.num_rows)
-        texts = batch.column(0)
-        for number, places in _by_partition(_range_of(texts, splitters)):
-            yield number, encode_texts(texts.take(pa.array(places)))
+def _send_keys(
+    nodes: _Nodes, splitters: pa.Array, piece: _Piece[NodeTable], task: Task
+) -> Iterator[Sent]:
+    for keys in nodes.read(piece, task):
+        for number, places in _by_partition(_range_of(keys, splitters)):
+            yield number, encode_texts(keys.take(pa.array(places)))
 
 
 def _sort_ids(scratch: Scratch, contents: Iterator[bytes], task: Task) -> Iterator[Sent]:
@@ -344,17 +469,22 @@ class _Ends:
     """The ends of all edges, piece by piece."""
 
     root: Root
-    pieces: tuple[_Piece, ...] = field(repr=False)
+    pieces: tuple[_Piece[EdgeTable], ...] = field(repr=False)
     splitters: pa.Array = field(repr=False)
+    node_keys: NodeKeys
 
-    def read(self, piece: _Piece, task: Task) -> tuple[pa.Array, np.ndarray]:
-        """The distinct ids at ends of a piece, and for every source, then every target, its id."""
+    def read(self, piece: _Piece[EdgeTable], task: Task) -> tuple[pa.Array, np.ndarray]:
+        """The distinct keys at ends of a piece, and for every source, then every target, its key.
+
+        Raises:
+            InvalidInputError: an end has a type that is not in the schema.
+        """
         sources: list[pa.Array] = []
         targets: list[pa.Array] = []
-        for batch in piece.read(self.root, [SOURCE_COLUMN, TARGET_COLUMN]):
+        for batch in piece.read(self.root):
             task.advance(rows=batch.num_rows)
-            sources.append(batch.column(0))
-            targets.append(batch.column(1))
+            sources.append(piece.table.keys(SOURCE_COLUMN, batch, self.node_keys))
+            targets.append(piece.table.keys(TARGET_COLUMN, batch, self.node_keys))
         texts = pa.chunked_array([*sources, *targets], pa.string())
         encoded = texts.dictionary_encode().combine_chunks()
         if isinstance(encoded, pa.ChunkedArray):  # of an empty column
@@ -362,7 +492,7 @@ class _Ends:
         return encoded.dictionary, encoded.indices.to_numpy()
 
 
-def _ask(ends: _Ends, piece: _Piece, task: Task) -> Iterator[Sent]:
+def _ask(ends: _Ends, piece: _Piece[EdgeTable], task: Task) -> Iterator[Sent]:
     texts, _ = ends.read(piece, task)
     for number, places in _by_partition(_range_of(texts, ends.splitters)):
         asked = encode_texts(texts.take(pa.array(places)))
@@ -372,7 +502,7 @@ def _ask(ends: _Ends, piece: _Piece, task: Task) -> Iterator[Sent]:
 def _answer(
     scratch: Scratch, ids: tuple[IdFile, ...], contents: Iterator[bytes], task: Task
 ) -> Iterator[Sent]:
-    """The numbers of the ids that each piece asked for; -1 for an id that no node has."""
+    """The numbers of the keys that each piece asked for; -1 for a key that no node has."""
     file = ids[task.number]
     known = read_texts(scratch, file.path)
     # A lookup hashes all ids, so pieces are looked up together.
@@ -462,11 +592,10 @@ def _divide(
         numbers[ranges == message.sender] = np.frombuffer(message.content, np.int64)
     resolved = numbers[places]
     if len(resolved) and resolved.min() < 0:
-        _, _, edge_type = piece.entry.table_key.partition(":")
-        stray = texts[int(places[int(resolved.argmin())])].as_py()
+        stray = ends.node_keys.id_of(texts[int(places[int(resolved.argmin())])].as_py())
         raise InvalidInputError(
-            f"an edge of {edge_type} has the end {stray!r:.80}, which is no node of the type",
-            next_step="Name edge types whose both ends are of the node type.",
+            f"an edge of {piece.table.type_name} has the end {stray!r:.80}, which is no node",
+            next_step="Run `omnigraph check` to find all of them.",
         )
     near, far = division.orient(*np.split(resolved, 2))
     for number, chosen in _by_partition(division.partition(near, far)):

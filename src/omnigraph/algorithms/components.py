@@ -11,7 +11,7 @@ that is its smallest number: a root is its own parent.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,19 +20,18 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.algorithms.blocks import Block, EdgeForm, IdFile
+from omnigraph.algorithms.blocks import Block, EdgeForm
 from omnigraph.algorithms.files import put_arrays
 from omnigraph.algorithms.runs import (
     BlockAnswer,
     BlockFiles,
     ResultFile,
     State,
+    ValueColumn,
     Work,
     gather,
-    ids_of,
     remove_files,
 )
-from omnigraph.names import ID_COLUMN
 from omnigraph.runner.protocol import Sent, Task
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ class Components:
 
     name = "components"
     form = EdgeForm.NEIGHBOURS
-    schema = pa.schema([(ID_COLUMN, pa.string()), ("component", pa.string())])
+    value = ValueColumn(name="component", kind=pa.string(), is_node=True)
 
     def arguments(self) -> dict[str, object]:
         return {}
@@ -75,9 +74,8 @@ class Components:
         return not work.layout.edges or (state.round > 0 and not state.total("changed"))
 
     def result(self, work: Work, state: State) -> list[ResultFile]:
-        parents = work.blocks_of(state, "parent")
-        columns = partial(name_by_id, parents, tuple(work.layout.ids), "parent", "component")
-        return work.write_result(columns, self.schema)
+        parents = partial(numbers_of, work.blocks_of(state, "parent"), "parent")
+        return work.write_result(parents, self.value)
 
 
 def start_with_own_numbers(work: Work, role: str) -> State:
@@ -92,11 +90,9 @@ def _put_own_numbers(scratch: Scratch, role: str, block: Block, _: Task) -> Bloc
     return BlockAnswer(files={role: path}, numbers={"changed": float(block.nodes)})
 
 
-def name_by_id(
-    files: BlockFiles, ids: tuple[IdFile, ...], role: str, column: str, block: Block
-) -> Mapping[str, pa.Array]:
-    """A column of ids, from numbers of nodes."""
-    return {column: ids_of(files.scratch, ids, files.read(block.number, role))}
+def numbers_of(files: BlockFiles, role: str, block: Block) -> pa.Array:
+    """The numbers of the nodes that those of a block have as their values."""
+    return pa.array(files.read(block.number, role))
 
 
 def _put_grandparents(parents: BlockFiles, size: int, block: Block, task: Task) -> BlockAnswer:

@@ -5,26 +5,34 @@ A round follows one edge. Blocks whose distances did not change are not read in 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.algorithms.blocks import Block, EdgeForm, IdFile
+from omnigraph.algorithms.blocks import Block, EdgeForm, IdFile, NodeKeys
 from omnigraph.algorithms.files import put_arrays, read_arrays, read_texts
-from omnigraph.algorithms.runs import BlockAnswer, BlockFiles, ResultFile, State, Work
+from omnigraph.algorithms.runs import (
+    BlockAnswer,
+    BlockFiles,
+    ResultFile,
+    State,
+    ValueColumn,
+    Work,
+)
 from omnigraph.arguments import count_or_none, flag
 from omnigraph.errors import InvalidInputError
-from omnigraph.names import ID_COLUMN
 from omnigraph.runner.protocol import Stage, Task, require_answers
 
 if TYPE_CHECKING:
     from omnigraph.runner.shuffle import Scratch
 
+Landmark: TypeAlias = str | tuple[str, str]
+"""The id of a node, or its type and its id if a run has several types."""
 _UNREACHED: Final = np.iinfo(np.int32).max
 _ROLE: Final = "distance"
 
@@ -33,7 +41,7 @@ _ROLE: Final = "distance"
 class Distances:
     """Distances from the nearest of some landmarks, or from each of them."""
 
-    landmarks: tuple[str, ...]
+    landmarks: tuple[Landmark, ...]
     per_landmark: bool = False
     hops_max: int | None = None
 
@@ -47,13 +55,10 @@ class Distances:
             raise InvalidInputError("no landmarks were given", next_step="Name ids of nodes.")
 
     @property
-    def schema(self) -> pa.Schema:
-        value = (
-            pa.field("distances", pa.list_(pa.int32()))
-            if self.per_landmark
-            else pa.field("distance", pa.int32())
-        )
-        return pa.schema([(ID_COLUMN, pa.string()), value])
+    def value(self) -> ValueColumn:
+        if self.per_landmark:
+            return ValueColumn(name="distances", kind=pa.list_(pa.int32()))
+        return ValueColumn(name="distance", kind=pa.int32())
 
     def arguments(self) -> dict[str, object]:
         return {
@@ -69,7 +74,8 @@ class Distances:
         return work.map_blocks("start", starting, state=State(round=-1))
 
     def _numbers(self, work: Work) -> list[int]:
-        wanted = pa.array(self.landmarks, pa.string())
+        keys = [_key_of(landmark, work.layout.node_keys) for landmark in self.landmarks]
+        wanted = pa.array(keys, pa.string())
         stage = Stage(verb=work.verb, name="find landmarks")
         answers = work.runner.map(
             stage, work.layout.ids, partial(_find, work.scratch, wanted), list[int]
@@ -82,9 +88,8 @@ class Distances:
             landmark for landmark, number in zip(self.landmarks, numbers, strict=True) if number < 0
         ]
         if absent:
-            raise InvalidInputError(
-                f"there is no node {', '.join(map(repr, sorted(set(absent))[:3]))} to start from"
-            )
+            first = dict.fromkeys(map(repr, absent))
+            raise InvalidInputError(f"there is no node {', '.join([*first][:3])} to start from")
         return numbers
 
     def advance(self, work: Work, state: State) -> State:
@@ -97,8 +102,24 @@ class Distances:
         return is_last or not work.layout.edges or not state.total("changed")
 
     def result(self, work: Work, state: State) -> list[ResultFile]:
-        columns = partial(_columns_of, work.blocks_of(state, _ROLE), per_landmark=self.per_landmark)
-        return work.write_result(columns, self.schema)
+        values = partial(_values_of, work.blocks_of(state, _ROLE), per_landmark=self.per_landmark)
+        return work.write_result(values, self.value)
+
+
+def _key_of(landmark: Landmark, node_keys: NodeKeys) -> str:
+    if not node_keys.with_types:
+        if isinstance(landmark, str):
+            return landmark
+        raise InvalidInputError(
+            f"the landmark {landmark!r:.80} has a type, expected an id: one node type was named",
+            next_step="Name node types as a list to have types in the result.",
+        )
+    if isinstance(landmark, str) or landmark[0] not in node_keys.types:
+        raise InvalidInputError(
+            f"the landmark {landmark!r:.80} needs a type, one of {', '.join(node_keys.types)}",
+            next_step="Give landmarks as pairs of a type and an id.",
+        )
+    return node_keys.key(*landmark)
 
 
 def _find(scratch: Scratch, wanted: pa.Array, file: IdFile, _: Task) -> list[int]:
@@ -144,13 +165,11 @@ def _follow_edges(
     return BlockAnswer(files={_ROLE: path}, numbers={"changed": float(count)})
 
 
-def _columns_of(
-    distances: BlockFiles, block: Block, *, per_landmark: bool
-) -> Mapping[str, pa.Array]:
+def _values_of(distances: BlockFiles, block: Block, *, per_landmark: bool) -> pa.Array:
     arrays = read_arrays(distances.scratch, distances.paths[block.number])
     if not per_landmark:
-        return {"distance": pa.array(arrays["0"], mask=arrays["0"] == _UNREACHED)}
+        return pa.array(arrays["0"], mask=arrays["0"] == _UNREACHED)
     values = np.stack([arrays[str(number)] for number in range(len(arrays))], axis=1).ravel()
     offsets = np.arange(block.nodes + 1, dtype=np.int32) * len(arrays)
     items = pa.array(values, mask=values == _UNREACHED)
-    return {"distances": pa.ListArray.from_arrays(pa.array(offsets), items)}
+    return pa.ListArray.from_arrays(pa.array(offsets), items)

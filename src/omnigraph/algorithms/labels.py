@@ -14,11 +14,17 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.algorithms.blocks import Block, EdgeForm
-from omnigraph.algorithms.components import name_by_id, start_with_own_numbers
+from omnigraph.algorithms.components import numbers_of, start_with_own_numbers
 from omnigraph.algorithms.files import put_arrays
-from omnigraph.algorithms.runs import BlockAnswer, BlockFiles, ResultFile, State, Work
+from omnigraph.algorithms.runs import (
+    BlockAnswer,
+    BlockFiles,
+    ResultFile,
+    State,
+    ValueColumn,
+    Work,
+)
 from omnigraph.arguments import count_from
-from omnigraph.names import ID_COLUMN
 from omnigraph.runner.protocol import Task
 
 
@@ -30,7 +36,7 @@ class LabelPropagation:
 
     name = "label_propagation"
     form = EdgeForm.BOTH_ENDS
-    schema = pa.schema([(ID_COLUMN, pa.string()), ("label", pa.string())])
+    value = ValueColumn(name="label", kind=pa.string(), is_node=True)
 
     def __post_init__(self) -> None:
         count_from(1, self.rounds, argument="rounds")
@@ -50,9 +56,8 @@ class LabelPropagation:
         return is_stable or state.round >= self.rounds
 
     def result(self, work: Work, state: State) -> list[ResultFile]:
-        labels = work.blocks_of(state, "label")
-        columns = partial(name_by_id, labels, tuple(work.layout.ids), "label", "label")
-        return work.write_result(columns, self.schema)
+        labels = partial(numbers_of, work.blocks_of(state, "label"), "label")
+        return work.write_result(labels, self.value)
 
 
 def _choose_labels(labels: BlockFiles, nodes: int, block: Block, task: Task) -> BlockAnswer:

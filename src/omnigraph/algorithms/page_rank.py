@@ -6,7 +6,7 @@ without outgoing edges the walk continues at any node.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,11 +17,17 @@ import pyarrow as pa
 
 from omnigraph.algorithms.blocks import Block, EdgeForm
 from omnigraph.algorithms.files import put_arrays
-from omnigraph.algorithms.runs import BlockAnswer, BlockFiles, ResultFile, State, Work
+from omnigraph.algorithms.runs import (
+    BlockAnswer,
+    BlockFiles,
+    ResultFile,
+    State,
+    ValueColumn,
+    Work,
+)
 from omnigraph.arguments import count_from
 from omnigraph.errors import ConflictError, InvalidInputError
 from omnigraph.language.diagnostics import shown
-from omnigraph.names import ID_COLUMN
 from omnigraph.runner.protocol import Sent, Task
 
 if TYPE_CHECKING:
@@ -38,7 +44,7 @@ class PageRank:
 
     name = "page_rank"
     form = EdgeForm.AT_TARGET
-    schema = pa.schema([(ID_COLUMN, pa.string()), ("rank", pa.float64())])
+    value = ValueColumn(name="rank", kind=pa.float64())
 
     def __post_init__(self) -> None:
         count_from(1, self.rounds_max, argument="rounds_max")
@@ -86,10 +92,8 @@ class PageRank:
         return False
 
     def result(self, work: Work, state: State) -> list[ResultFile]:
-        columns = partial(
-            _ranks_of, work.blocks_of(state, "share"), work.blocks_of(state, "degree")
-        )
-        return work.write_result(columns, self.schema)
+        ranks = partial(_ranks_of, work.blocks_of(state, "share"), work.blocks_of(state, "degree"))
+        return work.write_result(ranks, self.value)
 
 
 def _is_number(value: object) -> bool:
@@ -148,6 +152,6 @@ def _idle(rank: np.ndarray, degree: np.ndarray) -> float:
     return float(rank[degree == 0].sum())
 
 
-def _ranks_of(shares: BlockFiles, degrees: BlockFiles, block: Block) -> Mapping[str, pa.Array]:
+def _ranks_of(shares: BlockFiles, degrees: BlockFiles, block: Block) -> pa.Array:
     degree = degrees.read(block.number, "degree")
-    return {"rank": pa.array(shares.read(block.number, "share") * np.maximum(degree, 1))}
+    return pa.array(shares.read(block.number, "share") * np.maximum(degree, 1))

@@ -14,7 +14,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -32,6 +32,7 @@ from omnigraph.algorithms.blocks import (
     EdgeForm,
     IdFile,
     Layout,
+    NodeKeys,
     Sizes,
     lay_out,
 )
@@ -101,6 +102,34 @@ class RunRecord(msgspec.Struct, frozen=True):
     result: list[ResultFile] | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueColumn:
+    """What a result says of each node: a value, or the id of another node."""
+
+    name: str
+    kind: pa.DataType
+    is_node: bool = False
+    """If so, an algorithm gives the number of that node."""
+
+
+NODE: Final = ValueColumn(name=names.ID_COLUMN, kind=pa.string(), is_node=True)
+TYPE_COLUMN: Final = "type"
+
+
+def result_schema(value: ValueColumn, *, with_types: bool) -> pa.Schema:
+    """The columns of a result: the node and its value; in front of a node its type if asked for."""
+    fields: list[pa.Field] = []
+    for column in (NODE, value):
+        if column.is_node and with_types:
+            fields.append(pa.field(_type_column(column), pa.string()))
+        fields.append(pa.field(column.name, column.kind))
+    return pa.schema(fields)
+
+
+def _type_column(column: ValueColumn) -> str:
+    return TYPE_COLUMN if column == NODE else f"{column.name}_{TYPE_COLUMN}"
+
+
 class Algorithm(Protocol):
     """What is computed, round by round; a value that tasks receive."""
 
@@ -111,8 +140,8 @@ class Algorithm(Protocol):
     def form(self) -> EdgeForm: ...
 
     @property
-    def schema(self) -> pa.Schema:
-        """The columns of a result; the first is the id."""
+    def value(self) -> ValueColumn:
+        """The column of a result beside the node."""
         ...
 
     def arguments(self) -> dict[str, object]:
@@ -165,11 +194,16 @@ class Work:
         return BlockFiles(scratch=self.scratch, paths=tuple(state.files.get(role, ())))
 
     def write_result(
-        self, columns: Callable[[Block], Mapping[str, pa.Array]], schema: pa.Schema
+        self, values: Callable[[Block], pa.Array], column: ValueColumn
     ) -> list[ResultFile]:
-        """Write the rows of a result, one file per block, in the order of ids."""
+        """Write the rows of a result, one file per block, in the order of types and ids."""
         stage = Stage(verb=self.verb, name="write the result")
-        work = partial(_write_rows, self.scratch, tuple(self.layout.ids), columns, schema)
+        texts = NodeTexts(
+            scratch=self.scratch,
+            files=tuple(self.layout.ids),
+            node_keys=self.layout.node_keys,
+        )
+        work = partial(_write_rows, texts, values, column)
         answers = self.runner.map(stage, self.layout.pieces(), work, ResultFile)
         return require_answers(answers)
 
@@ -195,31 +229,51 @@ def gather(files: BlockFiles, name: str, numbers: np.ndarray, block_nodes: int) 
     return values
 
 
-def ids_of(scratch: Scratch, ids: Sequence[IdFile], numbers: np.ndarray) -> pa.Array:
-    """The ids of any nodes; one file of them is in memory at a time."""
-    unique, inverse = np.unique(numbers, return_inverse=True)
-    parts: list[pa.Array] = []
-    for file in ids:
-        start, end = np.searchsorted(unique, [file.first, file.end])
-        if end > start:
-            places = pa.array(unique[start:end] - file.first)
-            parts.append(read_texts(scratch, file.path).take(places))
-    return pa.concat_arrays(parts or [pa.array([], pa.string())]).take(pa.array(inverse))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTexts:
+    """The types and ids of nodes by their numbers; tasks receive it."""
+
+    scratch: Scratch
+    files: tuple[IdFile, ...] = field(repr=False)
+    node_keys: NodeKeys
+
+    def columns(self, column: ValueColumn, numbers: np.ndarray) -> dict[str, pa.Array]:
+        """A column of nodes, and in front of it one of their types if results have these."""
+        keys = self._keys(numbers)
+        if not self.node_keys.with_types:
+            return {column.name: keys}
+        types, ids = self.node_keys.split(keys)
+        return {_type_column(column): types, column.name: ids}
+
+    def _keys(self, numbers: np.ndarray) -> pa.Array:
+        """The keys of any nodes; one file of them is in memory at a time."""
+        unique, inverse = np.unique(numbers, return_inverse=True)
+        parts: list[pa.Array] = []
+        for file in self.files:
+            start, end = np.searchsorted(unique, [file.first, file.end])
+            if end > start:
+                places = pa.array(unique[start:end] - file.first)
+                parts.append(read_texts(self.scratch, file.path).take(places))
+        return pa.concat_arrays(parts or [pa.array([], pa.string())]).take(pa.array(inverse))
 
 
 def _write_rows(
-    scratch: Scratch,
-    ids: tuple[IdFile, ...],
-    columns: Callable[[Block], Mapping[str, pa.Array]],
-    schema: pa.Schema,
+    texts: NodeTexts,
+    values: Callable[[Block], pa.Array],
+    column: ValueColumn,
     block: Block,
     task: Task,
 ) -> ResultFile:
-    own = ids_of(scratch, ids, np.arange(block.first, block.end))
-    arrays = {names.ID_COLUMN: own, **columns(block)}
+    arrays = texts.columns(NODE, np.arange(block.first, block.end))
+    computed = values(block)
+    if column.is_node:
+        arrays |= texts.columns(column, computed.to_numpy())
+    else:
+        arrays[column.name] = computed
+    schema = result_schema(column, with_types=texts.node_keys.with_types)
     rows = pa.RecordBatch.from_pydict(arrays, schema=schema)
     task.advance(rows=rows.num_rows)
-    path = put_checked(scratch, f"result-{block.number:05}", encode_rows(rows))
+    path = put_checked(texts.scratch, f"result-{block.number:05}", encode_rows(rows))
     return ResultFile(path=path, rows=rows.num_rows)
 
 
@@ -248,11 +302,15 @@ class Run:
 
     @property
     def pins(self) -> dict[str, str]:
-        entries = (self.tables.nodes, *self.tables.edges)
         return {
             entry.table_key: f"{entry.location} {entry.fork or ''} {entry.version}"
-            for entry in entries
+            for entry in self.tables.entries
         }
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the result."""
+        return result_schema(self.algorithm.value, with_types=self.tables.with_types)
 
     def finish(self, runner: Runner, scratch: Scratch) -> RunRecord:
         """Run it to its end, after the last round of its record if there is one.
@@ -329,8 +387,9 @@ class Run:
         return set(StoredObjects(scratch.root).list(names.staging(folder))) - needed
 
     def _arguments(self) -> dict[str, object]:
-        types = {"nodes": self.tables.nodes.table_key}
-        edges = sorted(entry.table_key for entry in self.tables.edges)
+        nodes = [table.entry.table_key for table in self.tables.nodes]
+        types = {"nodes": nodes if self.tables.with_types else nodes[0]}
+        edges = sorted(table.entry.table_key for table in self.tables.edges)
         return {**types, "edges": edges, **self.algorithm.arguments()}
 
     def _write_record(self, scratch: Scratch, record: RunRecord) -> None:

@@ -10,7 +10,7 @@ that is a successor, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -21,8 +21,14 @@ import pyarrow as pa
 
 from omnigraph.algorithms.blocks import Block, EdgeForm
 from omnigraph.algorithms.files import put_arrays, read_arrays
-from omnigraph.algorithms.runs import BlockAnswer, BlockFiles, ResultFile, State, Work
-from omnigraph.names import ID_COLUMN
+from omnigraph.algorithms.runs import (
+    BlockAnswer,
+    BlockFiles,
+    ResultFile,
+    State,
+    ValueColumn,
+    Work,
+)
 from omnigraph.runner.protocol import Sent, Task
 
 if TYPE_CHECKING:
@@ -38,7 +44,7 @@ class TriangleCount:
 
     name = "triangle_count"
     form = EdgeForm.NEIGHBOURS
-    schema = pa.schema([(ID_COLUMN, pa.string()), ("triangles", pa.int64())])
+    value = ValueColumn(name="triangles", kind=pa.int64())
 
     def arguments(self) -> dict[str, object]:
         return {}
@@ -64,8 +70,8 @@ class TriangleCount:
         return state.round == _STEPS
 
     def result(self, work: Work, state: State) -> list[ResultFile]:
-        columns = partial(_triangles_of, work.blocks_of(state, "triangles"))
-        return work.write_result(columns, self.schema)
+        triangles = partial(_triangles_of, work.blocks_of(state, "triangles"))
+        return work.write_result(triangles, self.value)
 
 
 def _put_degrees(scratch: Scratch, block: Block, task: Task) -> BlockAnswer:
@@ -193,5 +199,5 @@ def _add_up(
     yield block.number, msgspec.msgpack.encode(answer)
 
 
-def _triangles_of(triangles: BlockFiles, block: Block) -> Mapping[str, pa.Array]:
-    return {"triangles": pa.array(triangles.read(block.number, "triangles"))}
+def _triangles_of(triangles: BlockFiles, block: Block) -> pa.Array:
+    return pa.array(triangles.read(block.number, "triangles"))

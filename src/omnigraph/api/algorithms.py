@@ -9,18 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph import names
-from omnigraph.algorithms.blocks import ChosenTables, Sizes
+from omnigraph.algorithms.blocks import ChosenTables, EdgeTable, NodeTable, Sizes
 from omnigraph.algorithms.components import Components
-from omnigraph.algorithms.distances import Distances
+from omnigraph.algorithms.distances import Distances, Landmark
 from omnigraph.algorithms.files import decode_rows, read_checked
 from omnigraph.algorithms.labels import LabelPropagation
 from omnigraph.algorithms.page_rank import PageRank
-from omnigraph.algorithms.runs import Algorithm, Run, RunRecord
+from omnigraph.algorithms.runs import TYPE_COLUMN, Algorithm, Run, RunRecord
 from omnigraph.algorithms.triangles import TriangleCount
 from omnigraph.api.system_clock import SYSTEM_CLOCK, new_id
 from omnigraph.arguments import parse_operation_id, text_or_none
@@ -32,7 +33,7 @@ from omnigraph.notes import CommitNote, commit_note
 from omnigraph.runner.choose import chosen_runner
 from omnigraph.runner.session import given_spark
 from omnigraph.runner.shuffle import Scratch, StoredScratch
-from omnigraph.storage.lance.tables import find_entry, open_pinned
+from omnigraph.storage.lance.tables import find_entry
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,9 +48,14 @@ if TYPE_CHECKING:
     from omnigraph.validation.schema_contract import SchemaContract
 
 
+NodeTypes: TypeAlias = str | Sequence[str]
+"""A node type, or several: then results say which one a node has."""
+_PAIR: Final = 2
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlgorithmResult(Displayed):
-    """The result of a run: one row per node, in the order of ids.
+    """The result of a run: one row per node, in the order of types and ids.
 
     Attributes:
         algorithm: Its name, as that of the method.
@@ -130,42 +136,52 @@ class Parts:
         return decode_rows(read_checked(self.scratch, self.paths[number]))
 
 
-def _require_single_ends(entry: TableEntry, schema: pa.Schema) -> None:
-    """Refuse edges whose ends have several types of nodes: two of them may share an id."""
-    for column in names.END_TYPE_COLUMNS.values():
-        if column not in schema.names:
-            continue
-        # A property may have the name, if no end has several types.
-        if names.PROPERTY_ID_KEY.encode() not in (schema.field(column).metadata or {}):
-            raise InvalidInputError(
-                f"edges of {entry.table_key.partition(':')[2]} have several types of nodes at an "
-                "end; algorithms run on edges with one type of nodes at each end",
-                next_step="Name other edge types.",
-            )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTarget:
     """The state that a run reads; `is_pinned` if a resumed run must have begun with the same."""
 
     root: Root
     snapshot: Snapshot
+    catalog: Catalog
     is_pinned: bool
 
     def choose(self, node_type: object, edge_types: object) -> ChosenTables:
-        """The tables of the types that a caller named."""
+        """The tables of the types that a caller named.
+
+        Raises:
+            InvalidInputError: an edge type joins nodes of types that were not named.
+        """
+        node_types = parse_node_types(node_type)
         if isinstance(edge_types, str) or not isinstance(edge_types, Sequence) or not edge_types:
             raise InvalidInputError(
                 f"edge_types is {shown(edge_types)}, expected a list of edge types"
             )
-        if not isinstance(node_type, str):
-            raise InvalidInputError(f"node_type is {shown(node_type)}, expected a node type")
-        keys = sorted({names.edge_table_key(edge_type) for edge_type in edge_types})
-        nodes = find_entry(self.root, self.snapshot, names.node_table_key(node_type))
-        edges = tuple(find_entry(self.root, self.snapshot, key) for key in keys)
-        for entry in edges:
-            _require_single_ends(entry, open_pinned(self.root, entry).schema)
-        return ChosenTables(root=self.root, nodes=nodes, edges=edges)
+        nodes = tuple(
+            NodeTable(type_name=name, entry=self._entry(names.node_table_key(name)))
+            for name in node_types
+        )
+        edges = tuple(
+            self._edge_table(name, node_types) for name in sorted(set(map(str, edge_types)))
+        )
+        with_types = not isinstance(node_type, str)
+        return ChosenTables(root=self.root, nodes=nodes, edges=edges, with_types=with_types)
+
+    def _edge_table(self, edge_type: str, node_types: Sequence[str]) -> EdgeTable:
+        entry = self._entry(names.edge_table_key(edge_type))
+        declared = self.catalog.edges[edge_type]
+        ends = {names.SOURCE_COLUMN: declared.source, names.TARGET_COLUMN: declared.target}
+        joined = dict.fromkeys(name for end in ends.values() for name in end.names)
+        others = [name for name in joined if name not in node_types]
+        if others:
+            raise InvalidInputError(
+                f"edges of {edge_type} join nodes of {' and '.join(others)}, too, expected only "
+                f"those of {' and '.join(node_types)}",
+                next_step=f"Name all their node types: {sorted({*node_types, *others})}.",
+            )
+        return EdgeTable(type_name=edge_type, entry=entry, ends=ends)
+
+    def _entry(self, table_key: str) -> TableEntry:
+        return find_entry(self.root, self.snapshot, table_key)
 
     def run(
         self,
@@ -204,6 +220,18 @@ class RunTarget:
         return _result(run, record, Parts(batches=batches)), record
 
 
+def parse_node_types(node_type: object) -> tuple[str, ...]:
+    """The node types that a caller named, sorted: one as a text, or a list."""
+    if isinstance(node_type, str):
+        return (node_type,)
+    named = list(node_type) if isinstance(node_type, Sequence) else []
+    if not named or not all(isinstance(name, str) for name in named):
+        raise InvalidInputError(
+            f"node_type is {shown(node_type)}, expected a node type or a list of node types"
+        )
+    return tuple(sorted(set(named)))
+
+
 def _run_id(operation_id: str | None) -> str:
     """The id of a run; with a key of the caller always the same one, so that it is resumed."""
     if operation_id is None:
@@ -225,7 +253,7 @@ def _result(run: Run, record: RunRecord, parts: Parts) -> AlgorithmResult:
         commit_id=record.commit_id,
         rounds=record.state.round,
         rows=sum(file.rows for file in record.result),
-        schema=run.algorithm.schema,
+        schema=run.schema,
         _parts=parts,
     )
 
@@ -234,7 +262,7 @@ def _result(run: Run, record: RunRecord, parts: Parts) -> AlgorithmResult:
 class _Call:
     """The arguments that all methods share."""
 
-    node_type: str
+    node_type: NodeTypes
     edge_types: Sequence[str]
     spark: Spark | None
     operation_id: str | None
@@ -243,28 +271,67 @@ class _Call:
     note: CommitNote
 
 
-def _rows_to_load(
-    result: AlgorithmResult, name: str, spark: SparkSession | None
-) -> pa.Table | DataFrame:
-    """The values of a result under the name of a property."""
-    columns = [names.ID_COLUMN, name]
-    if spark is None:
-        return result.to_arrow().rename_columns(columns)
-    return result.to_spark(spark).toDF(*columns)
+def parse_landmarks(landmarks: Iterable[str | tuple[str, str]]) -> tuple[Landmark, ...]:
+    """Landmarks as a run takes them: ids, or pairs of a type and an id."""
+    taken: list[Landmark] = []
+    for landmark in landmarks:
+        if isinstance(landmark, tuple | list):
+            if len(landmark) != _PAIR:
+                raise InvalidInputError(
+                    f"the landmark {shown(landmark)} is no pair of a type and an id"
+                )
+            taken.append((str(landmark[0]), str(landmark[1])))
+        else:
+            taken.append(str(landmark))
+    return tuple(taken)
+
+
+def _rows_to_load(result: AlgorithmResult, node_type: NodeTypes, name: str) -> dict[str, pa.Table]:
+    """The values of a result under the name of a property, by node type."""
+    rows, columns = result.to_arrow(), [names.ID_COLUMN, result.schema.names[-1]]
+    parts = {node_type: rows} if isinstance(node_type, str) else _parts_by_type(rows, node_type)
+    return {
+        kind: part.select(columns).rename_columns([names.ID_COLUMN, name])
+        for kind, part in parts.items()
+    }
+
+
+def _parts_by_type(rows: pa.Table, node_types: Sequence[str]) -> dict[str, pa.Table]:
+    types = rows.column(TYPE_COLUMN)
+    return {kind: rows.filter(pc.equal(types, kind)) for kind in parse_node_types(node_types)}
+
+
+def _frames_to_load(
+    result: AlgorithmResult, node_type: NodeTypes, name: str, spark: SparkSession
+) -> dict[str, DataFrame]:
+    """The same as frames of a session."""
+    rows, value = result.to_spark(spark), result.schema.names[-1]
+    parts = (
+        {node_type: rows}
+        if isinstance(node_type, str)
+        else {kind: rows.where(rows[TYPE_COLUMN] == kind) for kind in parse_node_types(node_type)}
+    )
+    return {
+        kind: part.select(names.ID_COLUMN, value).toDF(names.ID_COLUMN, name)
+        for kind, part in parts.items()
+    }
 
 
 class Algorithms:
-    """Algorithms over the nodes of one type and edges between them, on one state of a graph.
+    """Algorithms over nodes and the edges between them, on one state of a graph.
 
     All methods share these arguments:
 
+    - `node_type`: the type of the nodes. With a list of types, the columns `type` and `id` name a
+      node, and a value that is a node has a column of its type, too: `component_type`,
+      `label_type`. Edges may join nodes of the named types only.
     - `spark`: a Spark session or target whose tasks compute it. Without one, threads of this
       process do. The result is the same, to the last bit.
     - `operation_id`: any text. A call with the id of one that was interrupted continues after its
       last complete round; one with the id of a complete run returns its result. Runs on Spark and
       those with an id keep their files in the graph, until a day after they were last continued.
-    - `write_to`: a property of the node type. The values are written there as one commit, as by
-      `load(..., mode="merge")`.
+    - `write_to`: a property of the node type, or of each of several. The values are written there
+      as one commit, as by `load(..., mode="merge")`.
     - `actor`, `message` and `metadata`: the author of that commit, and what is stored with it.
     """
 
@@ -282,7 +349,7 @@ class Algorithms:
 
     def page_rank(  # noqa: PLR0913 - every word of a run is one
         self,
-        node_type: str,
+        node_type: NodeTypes,
         edge_types: Sequence[str],
         *,
         damping: float = 0.85,
@@ -301,7 +368,7 @@ class Algorithms:
         continues at any node.
 
         Args:
-            node_type: The type of the nodes.
+            node_type: The type of the nodes, or a list of types.
             edge_types: Types of edges between them.
             damping: The probability of following an edge.
             tolerance: It ends when the ranks change by less than this per node.
@@ -324,7 +391,7 @@ class Algorithms:
 
     def components(  # noqa: PLR0913 - every word of a run is one
         self,
-        node_type: str,
+        node_type: NodeTypes,
         edge_types: Sequence[str],
         *,
         spark: Spark | None = None,
@@ -344,7 +411,7 @@ class Algorithms:
 
     def label_propagation(  # noqa: PLR0913 - every word of a run is one
         self,
-        node_type: str,
+        node_type: NodeTypes,
         edge_types: Sequence[str],
         *,
         rounds: int = 10,
@@ -368,7 +435,7 @@ class Algorithms:
 
     def triangle_count(  # noqa: PLR0913 - every word of a run is one
         self,
-        node_type: str,
+        node_type: NodeTypes,
         edge_types: Sequence[str],
         *,
         spark: Spark | None = None,
@@ -388,9 +455,9 @@ class Algorithms:
 
     def distances(  # noqa: PLR0913 - every word of a run is one
         self,
-        node_type: str,
+        node_type: NodeTypes,
         edge_types: Sequence[str],
-        landmarks: Iterable[str],
+        landmarks: Iterable[str | tuple[str, str]],
         *,
         per_landmark: bool = False,
         hops_max: int | None = None,
@@ -404,10 +471,11 @@ class Algorithms:
         """The smallest number of edges from the nearest landmark, along their direction.
 
         The columns are `id` and `distance`, which is null for nodes that cannot be reached. With
-        `per_landmark` they are `id` and `distances`, a list in the order of the landmarks.
+        `per_landmark` they are `id` and `distances`, a list in the order of the landmarks. With
+        several node types a landmark is a pair of a type and an id.
         """
         algorithm = Distances(
-            landmarks=tuple(str(landmark) for landmark in landmarks),
+            landmarks=parse_landmarks(landmarks),
             per_landmark=per_landmark,
             hops_max=hops_max,
         )
@@ -417,9 +485,14 @@ class Algorithms:
 
     def _run(self, algorithm: Algorithm, call: _Call) -> AlgorithmResult:
         snapshot, contract = self._view()
-        target = RunTarget(root=self._root, snapshot=snapshot, is_pinned=self._load is None)
+        target = RunTarget(
+            root=self._root,
+            snapshot=snapshot,
+            catalog=contract.catalog,
+            is_pinned=self._load is None,
+        )
         tables = target.choose(call.node_type, call.edge_types)
-        self._require_property(contract.catalog, call)
+        self._require_property(contract.catalog, algorithm, call)
         is_stored = call.spark is not None or call.operation_id is not None
         with ExitStack() as opened:
             if is_stored:
@@ -433,7 +506,9 @@ class Algorithms:
                 return result
             assert self._load is not None, "checked before the run"
             report = self._load(
-                {call.node_type: _rows_to_load(result, call.write_to, session)},
+                _rows_to_load(result, call.node_type, call.write_to)
+                if session is None
+                else _frames_to_load(result, call.node_type, call.write_to, session),
                 mode="merge",
                 spark=session,
                 actor=call.actor,
@@ -443,7 +518,7 @@ class Algorithms:
             )
         return replace(result, report=report)
 
-    def _require_property(self, catalog: Catalog, call: _Call) -> None:
+    def _require_property(self, catalog: Catalog, algorithm: Algorithm, call: _Call) -> None:
         """Refuse what could not be written before anything is computed."""
         name = text_or_none(call.write_to, argument="write_to")
         if name is None:
@@ -453,10 +528,17 @@ class Algorithms:
                 f"cannot write to {name}: this is a view of {self._root} at a commit",
                 next_step="Call the method of the graph, or load the result yourself.",
             )
-        known = catalog.nodes[call.node_type].properties
-        if name not in known:
-            hint = did_you_mean(name, known)
+        if algorithm.value.is_node and not isinstance(call.node_type, str):
             raise InvalidInputError(
-                f"{call.node_type} has no property {name!r}" + (f" ({hint})" if hint else ""),
-                next_step="Add it to the schema, as optional, and apply that.",
+                f"cannot write to {name}: a {algorithm.value.name} is a node of one of several "
+                "types, which one property does not hold",
+                next_step="Load the result yourself, with both of its columns.",
             )
+        for node_type in parse_node_types(call.node_type):
+            known = catalog.nodes[node_type].properties
+            if name not in known:
+                hint = did_you_mean(name, known)
+                raise InvalidInputError(
+                    f"{node_type} has no property {name!r}" + (f" ({hint})" if hint else ""),
+                    next_step="Add it to the schema, as optional, and apply that.",
+                )

@@ -613,7 +613,9 @@ class Reads:
             from omnigraph.api.spark_graph import held_frame
             from omnigraph.runner.scan import SparkTables
 
-            return held_frame(SparkTables(session, self._objects.root, view[0]), chosen, reading)
+            snapshot, contract = view
+            tables = SparkTables(session, self._objects.root, snapshot, contract.catalog)
+            return held_frame(tables, chosen, reading)
         except BaseException:
             reading.release()
             raise

@@ -49,7 +49,7 @@ class SparkGraph(SparkTables):
         reading: Reading,
         load: Callable[..., LoadReport] | None = None,
     ) -> None:
-        super().__init__(spark, root, snapshot)
+        super().__init__(spark, root, snapshot, contract.catalog)
         self._contract = contract
         self._reading = reading
         self._load = load

@@ -341,6 +341,7 @@ def _debian_steps(directory: Path, suites: tuple[str, ...]) -> tuple[str, ...]:
     return _next_steps(
         directory,
         "query GRAPH DIR/debian.gq --name needs --param package=bash",
+        "query GRAPH DIR/debian.gq --name around --param package=bash",
         "query GRAPH DIR/debian.gq --name needed_by --param package=libc6",
         "query GRAPH DIR/debian.gq --name about --param words='text editor'",
         *on_branches,

@@ -50,6 +50,8 @@ EDGE_TYPES: Final[Mapping[RelationField, str]] = {
     RelationField.REPLACES: "ConflictsWith",
     RelationField.PROVIDES: "Provides",
 }
+_PACKAGE: Final = "Package"
+_VIRTUAL_PACKAGE: Final = "VirtualPackage"
 _ADDRESS: Final = re.compile(r"<?[^\s<>@]+@[^\s<>@]+\.[^\s<>@]+>?")
 _SOURCE: Final = re.compile(r"(?P<name>\S+)(?:\s*\((?P<version>[^)]+)\))?")
 _HASH_BYTES: Final = 8
@@ -125,6 +127,11 @@ class _Offers:
         """Names that are provided and that no package has, sorted."""
         return sorted(self._versions_provided().keys() - self.newest.keys())
 
+    def type_of(self, name: str) -> str:
+        """The type of the node that a relation names; a name that the suite lacks is a package."""
+        is_virtual = name not in self.newest and name in self._versions_provided()
+        return _VIRTUAL_PACKAGE if is_virtual else _PACKAGE
+
     def satisfies(self, relation: Relation) -> bool:
         """Whether a package of the suite is what a relation asks for, as apt decides it."""
         offer = self.newest.get(relation.name)
@@ -199,7 +206,7 @@ class _Writer:
             kind: tuple(read_relations(stanza[kind])) for kind in RelationField if kind in stanza
         }
         records = [
-            _node("Package", self._package(stanza, relations)),
+            _node(_PACKAGE, self._package(stanza, relations)),
             *self._relation_edges(source, relations),
             *self._description_edges(source, stanza, is_newest=is_newest),
         ]
@@ -207,8 +214,7 @@ class _Writer:
 
     def write_virtual_packages(self) -> None:
         for name in self.offers.virtual_names():
-            record = _node("Package", {"name": name, "virtual": True, "unmet": 0})
-            self._put([record], is_newest=True)
+            self._put([_node(_VIRTUAL_PACKAGE, {"name": name})], is_newest=True)
 
     def _put(self, records: list[dict[str, Any]], *, is_newest: bool) -> None:
         lines = b"".join(_ENCODER.encode(record) + b"\n" for record in records)
@@ -224,7 +230,6 @@ class _Writer:
     ) -> dict[str, Any]:
         content = {
             "name": _name(stanza),
-            "virtual": False,
             "version": stanza.get("Version"),
             "architecture": stanza.get("Architecture"),
             "priority": stanza.get("Priority"),
@@ -260,7 +265,8 @@ class _Writer:
                 edge_id = f"{source} {kind} {relation.name}" + f" {count}" * (count > 1)
                 yield _edge(
                     edge_type,
-                    (source, relation.name),
+                    source,
+                    {"type": self.offers.type_of(relation.name), "id": relation.name},
                     id=edge_id,
                     kind=kind,
                     constraint=str(relation.constraint) if relation.constraint else None,
@@ -287,7 +293,7 @@ class _Writer:
             if is_newest and key not in self._known:
                 self._known.add(key)
                 yield _node(key.type_name, {key.property: key.value})
-            yield _edge(edge_type, (source, key.value), id=source, version=edge_version)
+            yield _edge(edge_type, source, key.value, id=source, version=edge_version)
 
 
 def hash_name(name: str, key: bytes) -> str:
@@ -299,9 +305,12 @@ def _node(type_name: str, content: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": type_name, "data": content}
 
 
-def _edge(type_name: str, ends: tuple[str, str], **content: object) -> dict[str, Any]:
+def _edge(
+    type_name: str, source: str, target: str | Mapping[str, str], **content: object
+) -> dict[str, Any]:
+    """An edge to a node by its id, or by its type and its id if the edge may end at several."""
     known = {name: value for name, value in content.items() if value is not None}
-    return {"edge": type_name, "from": ends[0], "to": ends[1], "data": known}
+    return {"edge": type_name, "from": source, "to": target, "data": known}
 
 
 def _integer(text: str | None) -> int | None:

@@ -68,6 +68,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from omnigraph.schema.catalog import Catalog
+
 
 _KIND_END: Final = ":"
 
@@ -301,8 +303,11 @@ def rows_on_spark(
 class SparkTables:
     """The tables of one snapshot on Spark. Commits that are published later are invisible."""
 
-    def __init__(self, spark: SparkSession, root: Root, snapshot: Snapshot) -> None:
+    def __init__(
+        self, spark: SparkSession, root: Root, snapshot: Snapshot, catalog: Catalog
+    ) -> None:
         self.root = root
+        self.catalog = catalog
         self.spark = spark
         self.snapshot = snapshot
 

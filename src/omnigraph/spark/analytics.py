@@ -18,7 +18,7 @@ from omnigraph.algorithms.distances import Distances
 from omnigraph.algorithms.labels import LabelPropagation
 from omnigraph.algorithms.page_rank import PageRank
 from omnigraph.algorithms.triangles import TriangleCount
-from omnigraph.api.algorithms import RunTarget
+from omnigraph.api.algorithms import RunTarget, parse_landmarks
 from omnigraph.errors import InvalidInputError
 from omnigraph.names import ID_COLUMN
 from omnigraph.runner.spark import SparkRunner
@@ -27,12 +27,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from omnigraph.algorithms.runs import Algorithm
+    from omnigraph.api.algorithms import NodeTypes
     from omnigraph.runner.scan import SparkTables
 
 
 def page_rank(  # noqa: PLR0913 - every word of a run is one
     graph: SparkTables,
-    node_type: str,
+    node_type: NodeTypes,
     edge_types: Sequence[str],
     *,
     damping: float = 0.85,
@@ -52,7 +53,7 @@ def page_rank(  # noqa: PLR0913 - every word of a run is one
 
 def components(
     graph: SparkTables,
-    node_type: str,
+    node_type: NodeTypes,
     edge_types: Sequence[str],
     *,
     operation_id: str | None = None,
@@ -63,7 +64,7 @@ def components(
 
 def label_propagation(
     graph: SparkTables,
-    node_type: str,
+    node_type: NodeTypes,
     edge_types: Sequence[str],
     *,
     rounds: int = 10,
@@ -75,7 +76,7 @@ def label_propagation(
 
 def triangle_count(
     graph: SparkTables,
-    node_type: str,
+    node_type: NodeTypes,
     edge_types: Sequence[str],
     *,
     operation_id: str | None = None,
@@ -86,9 +87,9 @@ def triangle_count(
 
 def distances(  # noqa: PLR0913 - every word of a run is one
     graph: SparkTables,
-    node_type: str,
+    node_type: NodeTypes,
     edge_types: Sequence[str],
-    sources: Iterable[str],
+    sources: Iterable[str | tuple[str, str]],
     *,
     per_landmark: bool = False,
     hops_max: int | None = None,
@@ -99,8 +100,9 @@ def distances(  # noqa: PLR0913 - every word of a run is one
     Nodes that cannot be reached have none. With `per_landmark` the columns are `id` and
     `distances`, a list in the order of the sources.
     """
-    landmarks = tuple(str(source) for source in sources)
-    algorithm = Distances(landmarks=landmarks, per_landmark=per_landmark, hops_max=hops_max)
+    algorithm = Distances(
+        landmarks=parse_landmarks(sources), per_landmark=per_landmark, hops_max=hops_max
+    )
     return _frame(graph, algorithm, node_type, edge_types, operation_id)
 
 
@@ -118,11 +120,13 @@ def with_property(
 def _frame(
     graph: SparkTables,
     algorithm: Algorithm,
-    node_type: str,
+    node_type: NodeTypes,
     edge_types: Sequence[str],
     operation_id: str | None,
 ) -> DataFrame:
-    target = RunTarget(root=graph.root, snapshot=graph.snapshot, is_pinned=True)
+    target = RunTarget(
+        root=graph.root, snapshot=graph.snapshot, catalog=graph.catalog, is_pinned=True
+    )
     tables = target.choose(node_type, edge_types)
     runner = SparkRunner(graph.spark, graph.root)
     result, _ = target.run(algorithm, tables, runner, operation_id=operation_id, is_stored=True)
