@@ -36,6 +36,10 @@ CONDITIONS = {
         *('tags contains "x"', "name in tags", "height <= 1.5", "admin", "admin = false"),
         *('name starts_with "a"', "points > 9223372036854775807", "points = 7", "true", "1 = 2"),
         *("born is not null", 'born >= date("2000-01-01")', 'search(name, "a")', "joined < now()"),
+        *('lower(name) = "a"', 'like(email, "_")', 'matches(name, "^[ab]")', "length(name) > 1"),
+        *("coalesce(age, 2) = 2", "case when admin then age > 1 else age is null end"),
+        *("try_cast(name as I64) is null", "if(admin, age, 1) = 1", "div(age, 2) = round(1.4)"),
+        *('split(name, "\'") contains "s"', "sqrt(age) > 1.2", "cast(age as F64) = abs(-2.0)"),
     ),
     "Company": (
         *('code = "a"', "code in $keys", "size > 1", "size = 2", "city is null", "city = $city"),
@@ -66,6 +70,11 @@ ASSIGNED = {
         *("points: 18446744073709551615", "points: age", "admin: age > 1", "height: 2.5"),
         *("height: height + 0.25", "height: age", "born: null", "admin: name = email"),
         *("tags: $keys", 'admin: search(name, "a b")'),
+        *("name: upper(name)", 'name: concat(name, "-", email)', "age: coalesce(age, $two)"),
+        *('tags: split(name, "t")', "age: if(admin, 1, age)", "height: sqrt(age)"),
+        *("age: case when age > 1 then length(name) else age end", "name: cast($two as String)"),
+        *('name: trim(replace(name, "a", " "))', "name: substring(email, 0, 1)"),
+        *("age: try_cast(name as I32)", "age: cast(name as I32)", "points: abs(age)"),
     ),
     "Company": (
         *('city: "o"', "city: $city", "city: code", "city: null", "size: size * 2", 'name: "b"'),
@@ -149,12 +158,30 @@ MATCHES = {
     "$p: Person  $p wrote $n  $p.email in $keys": ("Note", "n"),
     "$c: Company  $c contains{1,2} $d": ("Company", "d"),
     "$c: Company  $c.city = $city": ("Company", "c"),
+    "$p: Person  exists { $p wrote $_ }": ("Person", "p"),
+    "$p: Person  count { $p knows $_ } > 1": ("Person", "p"),
+    "$p: Person  $p knows{1,} $q  lower($q.name) != $p.name": ("Person", "q"),
+    "$p: Person  $p knows|worksAt $z  $z.id != $p.id": ("Person", "p"),
+    "$p: Person  $p <_>{0,2} $z  $z: Company": ("Company", "z"),
+    "$p: Person|Company  $p _ $n  $n: Note": ("Note", "n"),
 }
 """Patterns, and a variable of them with its type."""
 MATCHED_VALUES = {
-    "Person": ("age: count(*)", "age: 7", "name: $v.email", "age: $v.age + 1", "age: $none"),
-    "Company": ("size: count(*)", "size: 3", "city: $v.code", "size: $v.size + 1", "city: null"),
-    "Note": ("title: $v.id", "body: $word", "body: max($v.title)"),
+    "Person": (
+        *("age: count(*)", "age: 7", "name: $v.email", "age: $v.age + 1", "age: $none"),
+        *(
+            "name: upper($v.name)",
+            "age: coalesce($v.age, 3)",
+            "age: if($v.admin, 1, length($v.id))",
+        ),
+        *("name: first($v.email by $v.age)", "height: stddev($v.age)", "name: last($v.id by 1)"),
+        "height: percentile($v.age, 0.5)",
+    ),
+    "Company": (
+        *("size: count(*)", "size: 3", "city: $v.code", "size: $v.size + 1", "city: null"),
+        *('name: concat($v.name, "!")', "size: case when $v.size > 1 then 1 else null end"),
+    ),
+    "Note": ("title: $v.id", "body: $word", "body: max($v.title)", 'body: replace($v.id, "a", "")'),
     "Knows": ("weight: count(*)", "weight: $two", "comment: $v.src"),
     "WorksAt": ("role: $word", "role: $v.dst"),
 }

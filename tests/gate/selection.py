@@ -45,7 +45,10 @@ ROTATED: Final[Mapping[str, Rotation]] = {
     "tests/gate/": Rotation(one_in=2, subjects=("tests/gate/", "tests/conftest.py")),
     **{
         f"tests/{name}/": _package(name)
-        for name in ("cli", "engine", "importer", "load", "maintenance", "storage", "view")
+        for name in (
+            *("cli", "diff", "editor", "engine", "importer", "load", "maintenance", "runner"),
+            *("storage", "validation", "view"),
+        )
     },
     **{
         f"tests/spark/test_{about}.py": Rotation(
