@@ -165,7 +165,7 @@ def call(verb: Verb, on: Handles) -> str:
     try:
         verb(on)
     except AttributeError as error:
-        return "absent" if error.obj in (on.main, on.reading) else repr(error)
+        return "absent" if error.obj in (on.main, on.dev, on.reading) else repr(error)
     except OmnigraphError as error:
         return type(error).__name__
     except Exception as error:  # noqa: BLE001 - whatever it is, the test names it

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Final
 
 import pytest
@@ -17,8 +18,8 @@ from omnigraph import names
 from omnigraph.errors import DamagedGraphError
 from tests.adversary.verbs import COMMANDS, Desk, arguments_of, command_of, lay_out
 from tests.forking.programs import run_code
-from tests.maintenance import earlier_handles
-from tests.maintenance.earlier_handles import ANSWERED, READS, WRITES
+from tests.maintenance import earlier_handles, open_handles
+from tests.maintenance.earlier_handles import ANSWERED
 from tests.maintenance.released import Release, from_source, from_wheel, require_commit
 from tests.stores import files_of
 
@@ -27,8 +28,11 @@ pytestmark = [pytest.mark.unit, pytest.mark.local_disk("compares files byte by b
 FIRST = "7dd56a2"
 RELEASES = {FIRST: 5, "3e35cf1": 7, "0a2c613": 8}
 """Commits of earlier releases, and the format that each writes."""
-REFUSALS = frozenset({"DamagedGraphError", "FormatTooNewError"})
-NOTHING_TO_DO = frozenset({"recover"})
+REFUSALS = frozenset({"DamagedGraphError", "FormatTooNewError", "RecoveryRequiredError"})
+"""The last one is about a sidecar that the release cannot read."""
+HANDLES: Final[Mapping[str, ModuleType]] = {"0a2c613": open_handles}
+"""What calls the verbs of releases that have the names of this one."""
+NOTHING_TO_DO = frozenset({"recover", "maintenance.recover"})
 """What looks for sidecars first, and reads nothing else if there are none."""
 
 
@@ -39,15 +43,16 @@ def test_handles_of_an_earlier_release_are_refused_and_write_nothing(
 ) -> None:
     require_commit(commit)
     release = from_source(commit, tmp_path)
+    verbs = HANDLES.get(commit, earlier_handles)
     root = tmp_path / "g"
 
-    with _handles(release, tmp_path, root) as endings_of_verbs:
+    with _handles(release, tmp_path, root, verbs) as endings_of_verbs:
         assert _stamp(root) == RELEASES[commit]
         omnigraph.open(str(root))
         before = _contents(root)
         endings = endings_of_verbs()
 
-    assert _answered(endings) <= NOTHING_TO_DO, endings
+    assert _answered(endings, verbs) <= NOTHING_TO_DO, endings
     _require_sound(root, before)
 
 
@@ -69,7 +74,10 @@ def test_the_wheel_of_an_earlier_release_is_refused_and_writes_nothing(
         endings = endings_of_verbs()
 
     assert _verbs(release, tmp_path) <= {verb.partition(" ")[0] for verb in endings} | ANSWERED
-    assert _answered(endings) <= (frozenset() if dying else NOTHING_TO_DO), endings
+    answered = _answered(endings)
+    assert answered <= (frozenset() if dying else NOTHING_TO_DO), {
+        verb: endings[verb] for verb in answered
+    }
     _require_sound(root, before)
 
 
@@ -112,6 +120,7 @@ def test_no_command_of_an_earlier_release_opens_an_upgraded_graph(tmp_path: Path
     _require_sound(root, before)
 
 
+HANDLES_FILE: Final = "handles.py"
 OPENING = """
 import sys, omnigraph
 from omnigraph.errors import OmnigraphError
@@ -148,12 +157,12 @@ show(typer.main.get_command(app), ())
 
 @contextmanager
 def _handles(
-    release: Release, folder: Path, root: Path
+    release: Release, folder: Path, root: Path, verbs: ModuleType = earlier_handles
 ) -> Iterator[Callable[[], Mapping[str, str]]]:
     """A graph of a release and a process that has it open; gives what calls every verb there."""
-    _build(release, folder, root)
+    _build(release, folder, root, verbs)
     with release.start(
-        "earlier_handles.py", str(root), str(folder / "rows.jsonl"), folder=folder
+        HANDLES_FILE, str(root), str(folder / "rows.jsonl"), folder=folder
     ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "open\n"
@@ -168,9 +177,10 @@ def _handles(
             holder.kill()
 
 
-def _build(release: Release, folder: Path, root: Path) -> None:
-    shutil.copy(earlier_handles.__file__, folder / "earlier_handles.py")
-    build = "import sys, earlier_handles; earlier_handles.build(sys.argv[1])"
+def _build(release: Release, folder: Path, root: Path, verbs: ModuleType = earlier_handles) -> None:
+    assert verbs.__file__ is not None
+    shutil.copy(verbs.__file__, folder / HANDLES_FILE)
+    build = "import sys, handles; handles.build(sys.argv[1])"
     ended = release.run("-c", build, str(root), folder=folder)
     assert ended.returncode == 0, ended.stderr
 
@@ -183,8 +193,8 @@ def _die_while_writing(root: Path) -> None:
     assert any((root / names.RECOVERY_DIR).iterdir())
 
 
-def _answered(endings: Mapping[str, str]) -> set[str]:
-    assert endings.keys() == {*WRITES, *READS}
+def _answered(endings: Mapping[str, str], verbs: ModuleType = earlier_handles) -> set[str]:
+    assert endings.keys() == {*verbs.WRITES, *verbs.READS}
     return {verb for verb, ending in endings.items() if ending not in (*REFUSALS, "absent")}
 
 
