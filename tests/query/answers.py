@@ -155,6 +155,8 @@ def alike(one: Any, other: Any) -> bool:
 
 def _always_computed(body: TypedRead) -> bool:
     """Whether everything that could fail is what each row of the result needs."""
+    if any(map(_has_weights, body.blocks)):
+        return False
     cut = body.limit is not None or body.offset is not None or body.having is not None
     results = [each.expression for each in body.projections]
     keys = [each.expression for each in body.order]
@@ -168,6 +170,13 @@ def _always_computed(body: TypedRead) -> bool:
     ):
         return False
     return not (cut and risky) and all(map(_is_plain, risky))
+
+
+def _has_weights(block: Block) -> bool:
+    """Whether a negative weight may be met, on the way to rows that are removed later, or not."""
+    return any(each.weight is not None for each in block.traversals) or any(
+        map(_has_weights, block.inner_blocks)
+    )
 
 
 def _is_plain(each: Expression) -> bool:

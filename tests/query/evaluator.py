@@ -24,8 +24,10 @@ from omnigraph.query.typed import (
     TypedTraversal,
     edges_of,
 )
+from omnigraph.query.types import is_integer
 from omnigraph.schema.catalog import Catalog
 from tests.query.expression_values import (
+    EvaluationError,
     Graph,
     Held,
     HeldPath,
@@ -167,7 +169,7 @@ def _joined(traversal: TypedTraversal, row: Row, run: Run) -> bool:
         return False
     if left.type not in traversal.left_type.types or right.type not in traversal.right_type.types:
         return False
-    return bool(paths(traversal, left, right, run))
+    return best_path(traversal, left, right, run) is not None
 
 
 def _choose_edges(traversals: Sequence[TypedTraversal], row: Row, run: Run) -> Iterator[Row]:
@@ -185,9 +187,8 @@ def _choose_edges(traversals: Sequence[TypedTraversal], row: Row, run: Run) -> I
                 if (_pair(left), _pair(right)) in _ways(first, edge):
                     yield from _choose_edges(rest, {**row, first.edge_variable: edge}, run)
         return
-    found = paths(first, left, right, run)
     if first.path_variable is not None:
-        row = {**row, first.path_variable: min(found, key=lambda each: (each.nodes, each.edges))}
+        row = {**row, first.path_variable: best_path(first, left, right, run)}
     yield from _choose_edges(rest, row, run)
 
 
@@ -231,6 +232,67 @@ def joins(edge: Held, source: str, target: str) -> bool:
     """Whether the ends of an edge have these types; only polymorphic ends say theirs."""
     row = edge.properties
     return (row.get("src_type", source), row.get("dst_type", target)) == (source, target)
+
+
+def best_path(traversal: TypedTraversal, left: Held, right: Held, run: Run) -> HeldPath | None:
+    """The path between two nodes, or None."""
+    if traversal.weight is not None:
+        return lightest_path(traversal, _pair(left), _pair(right), run)
+    found = paths(traversal, left, right, run)
+    return min(found, key=lambda each: (each.nodes, each.edges)) if found else None
+
+
+def lightest_path(traversal: TypedTraversal, left: Pair, right: Pair, run: Run) -> HeldPath | None:
+    """The path with the smallest weight, then the fewest edges, then the smallest ids and types.
+
+    Every part of it that begins on the left is such a path, too. Weights are added up from there.
+    """
+    weight_name, edge_types = str(traversal.weight), edges_of(traversal.steps)
+    steps: dict[Pair, list[tuple[Pair, Pair, Any]]] = {}
+    for edge_type in edge_types:
+        for edge in _edges(edge_type, run):
+            for near, far in _ways(traversal, edge):
+                weight = edge.properties[weight_name]
+                steps.setdefault(near, []).append((far, _pair(edge), weight))
+    kind = run.catalog.edges[edge_types[0]].properties[weight_name].type
+    zero = 0 if is_integer(kind) else 0.0
+    if left == right and traversal.minimum > 0:
+        _no_negative(steps.get(left, ()))
+        loops = [
+            HeldPath(nodes=(left, left), edges=(edge_id,), weight=zero + weight)
+            for end, edge_id, weight in steps.get(left, ())
+            if end == left and weight is not None
+        ]
+        return min(loops, key=lambda each: (each.weight, each.edges), default=None)
+    smallest: dict[Pair, Any] = {left: zero}
+    for node in (waiting := [left]):
+        _no_negative(steps.get(node, ()))
+        for end, _, weight in steps.get(node, ()):
+            if weight is not None and (
+                end not in smallest or smallest[node] + weight < smallest[end]
+            ):
+                smallest[end] = smallest[node] + weight
+                waiting.append(end)
+    best = {left: HeldPath(nodes=(left,), edges=(), weight=zero)}
+    level = [best[left]]
+    while level:
+        following = [
+            HeldPath(nodes=(*each.nodes, end), edges=(*each.edges, edge_id), weight=smallest[end])
+            for each in level
+            for end, edge_id, weight in steps.get(each.nodes[-1], ())
+            if weight is not None
+            and end not in best
+            and smallest[each.nodes[-1]] + weight == smallest[end]
+        ]
+        level = _fewest(following)
+        best |= {each.nodes[-1]: each for each in level}
+    return best.get(right)
+
+
+def _no_negative(steps: Sequence[tuple[Pair, Pair, Any]]) -> None:
+    for _, _, weight in steps:
+        if weight is not None and not weight >= 0:
+            raise EvaluationError("a weight is negative")
 
 
 def paths(traversal: TypedTraversal, left: Held, right: Held, run: Run) -> list[HeldPath]:

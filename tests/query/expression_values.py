@@ -73,6 +73,7 @@ class HeldPath:
 
     nodes: tuple[tuple[str, str], ...]
     edges: tuple[tuple[str, str], ...]
+    weight: int | float | None = None
 
 
 Graph = Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]
@@ -188,7 +189,14 @@ def _of_row(each: PropertyOf | TypeName | Entity | PartOfPath, row: Row, run: Ru
                 PathPart.EDGE_TYPES: tuple(edge_type for _, edge_type in held.edges),
                 PathPart.NODES: tuple(node_id for node_id, _ in held.nodes),
                 PathPart.EDGES: tuple(edge_id for edge_id, _ in held.edges),
+                PathPart.WEIGHT: _fitting_weight(held.weight),
             }[each.part]
+
+
+def _fitting_weight(weight: int | float | None) -> int | float | None:
+    if isinstance(weight, int) and weight >= 2**63:
+        raise EvaluationError("the weight of a path does not fit into 64 bits")
+    return weight
 
 
 def struct_of(each: Entity, held: Held, run: Run) -> dict[str, Any]:

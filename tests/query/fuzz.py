@@ -36,6 +36,7 @@ query everything($s: String, $l: [String]?, $v: Vector(2), $n: I32, $d: Date, $b
     match {
         $p: Person { name: $s, tags: "x", age: -3, }
         $p $e: knows $q   $q <knows> $r   $r knows{1,3} $t as $way
+        $r knows{0,} $u as $light by weight   weight($light) < 4
         $x: Named   $x worksAt $c   $c contains $o
         $p.age > 3 and not ($q.age in [1, -2] or $r.name is not null)
         $l contains $p.name   "x" in $p.tags   $p.born >= date("2020-01-31")

@@ -30,9 +30,18 @@ from omnigraph.query.plan import (
     Semi,
     vector_arm_depth,
 )
-from omnigraph.query.typed import EdgeDirection
+from omnigraph.query.typed import EdgeDirection, TypedTraversal
+from omnigraph.query.types import NodeOf
 from omnigraph.schema.catalog import Catalog
-from tests.query.evaluator import EPOCH, Pair, _Reversed, joins, ranked_run, types_of
+from tests.query.evaluator import (
+    EPOCH,
+    Pair,
+    _Reversed,
+    joins,
+    lightest_path,
+    ranked_run,
+    types_of,
+)
 from tests.query.expression_values import (
     Graph,
     Held,
@@ -154,8 +163,9 @@ class _Interpreter:
         if plan.edge_variable is not None:
             reached = [(end, edge, None) for end, edge in self._steps(plan, (start.id, start.type))]
         else:
-            search = self._search(plan, (start.id, start.type))
-            reached = [(end, None, path) for end, path in search.items()]
+            search = self._search if plan.weight is None else self._weighted
+            paths = search(plan, (start.id, start.type))
+            reached = [(end, None, path) for end, path in paths.items()]
         for (end_id, end_type), edge, path in reached:
             if end_type not in plan.end_types:
                 continue
@@ -225,6 +235,27 @@ class _Interpreter:
             visited |= set(following)
             level = {end: path for end, path in following.items() if end != start}
         return found
+
+    def _weighted(self, plan: Expand, start: Pair) -> dict[Pair, HeldPath]:
+        """By the definition, for every node that could be an end."""
+        assert not plan.turned
+        traversal = TypedTraversal(
+            left=plan.start,
+            right=plan.end,
+            left_type=NodeOf(types=plan.start_types),
+            right_type=NodeOf(types=plan.end_types),
+            steps=plan.steps,
+            minimum=plan.minimum,
+            maximum=plan.maximum,
+            weight=plan.weight,
+        )
+        ends = [
+            (node["id"], end_type)
+            for end_type in plan.end_types
+            for node in self.run.graph["nodes"].get(end_type, ())
+        ]
+        paths = {end: lightest_path(traversal, start, end, self.run) for end in ends}
+        return {end: path for end, path in paths.items() if path is not None}
 
     def _longer(self, plan: Expand, path: HeldPath, end: Pair, edge: Pair) -> HeldPath:
         if plan.turned:

@@ -136,6 +136,7 @@ def _traversal(traversal: ast.Traversal) -> str:
         maximum = "" if traversal.bounds.maximum is None else traversal.bounds.maximum.raw
         bounds = f"{{{traversal.bounds.minimum.raw},{maximum}}}"
     path = "" if traversal.path is None else f" as ${traversal.path.text}"
+    path += "" if traversal.weight is None else f" by {traversal.weight.text}"
     return f"${traversal.left.text} {variable}{edge}{bounds} ${traversal.right.text}{path}"
 
 

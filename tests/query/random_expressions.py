@@ -94,6 +94,7 @@ class Seen:
 
     name: str
     type: NodeOf | EdgeOf | None
+    weighted: bool = False
 
     @property
     def is_path(self) -> bool:

@@ -62,6 +62,9 @@ POOLS: Final[Mapping[Scalar, tuple[Any, ...]]] = {
         dt.datetime(9999, 12, 30, tzinfo=dt.UTC),
     ),
 }
+WEIGHTS: Final = (0.0, -0.0, 0.1, 0.1, 0.2, 0.3, 0.7, 1.0, 1e16, math.inf)
+"""Of floats on the way; their sums depend on the order in which they are added."""
+_WEIGHT_TYPES: Final = ("F64", "F64", "F32", "U32", "I64")
 COMMON: Final = 5
 """The first values of a pool are drawn more often than the others, so that some are equal."""
 KEYS: Final[Mapping[Scalar, tuple[Any, ...]]] = {
@@ -123,8 +126,9 @@ def random_schema(generator: random.Random) -> str:
     ]
     declared = [_node(generator, name, list(interfaces)) for name in nodes]
     implemented = [name for name in interfaces if any(f" {name}" in text for text in declared)]
+    weight = generator.choice(_WEIGHT_TYPES)
     edges = [
-        _edge(generator, name, nodes, implemented)
+        _edge(generator, name, nodes, implemented, weight)
         for name in _EDGES[: generator.choice([1, 2, 3, 3, 4])]
     ]
     return "\n".join([*texts, *declared, *edges])
@@ -156,14 +160,18 @@ def _node(generator: random.Random, name: str, interfaces: list[str]) -> str:
 
 
 def _edge(
-    generator: random.Random, name: str, nodes: tuple[str, ...], interfaces: list[str]
+    generator: random.Random, name: str, nodes: tuple[str, ...], interfaces: list[str], weight: str
 ) -> str:
+    """Most weights have one type, so that a path can have several edge types."""
     source = generator.choice(nodes)
     target = source if generator.random() < 0.5 else generator.choice(nodes)
     if generator.random() < 0.25:
         target = _several(generator, [*nodes, *interfaces])
         source = _several(generator, [*nodes, *interfaces]) if generator.random() < 0.4 else source
     lines = _fields(generator, "q", generator.randrange(4))
+    if generator.random() < 0.6:
+        scalar = weight if generator.random() < 0.8 else generator.choice(_WEIGHT_TYPES)
+        lines.append(f"w0: {scalar}{generator.choice(['?', ''])}")
     if generator.random() < 0.15:
         lines.append("@unique(src, dst)")
     return _declared(f"edge {name}: {source} -> {target}", [f"    {line}" for line in lines])
@@ -345,7 +353,23 @@ def _column(generator: random.Random, each: Property, count: int, *, distinct: b
 def random_value(generator: random.Random, each: Property) -> Any:
     if each.nullable and generator.random() < 0.25:
         return None
+    if each.name == "w0":
+        assert isinstance(each.type, ScalarType)
+        return _weight(generator, each.type.scalar)
     return value_of_type(generator, each.type)
+
+
+def _weight(generator: random.Random, scalar: Scalar) -> Any:
+    """Few are wrong, because one that is met fails a query."""
+    wrong = generator.random() < 0.01
+    match scalar:
+        case Scalar.F64 | Scalar.F32:
+            wrong_ones = (-0.5, math.nan, -math.inf)
+            return generator.choice(wrong_ones if wrong else WEIGHTS)
+        case Scalar.U32:
+            return generator.choice((0, 1, 1, 2, 3, 2**32 - 1))
+        case _:
+            return -1 if wrong else generator.choice((0, 1, 1, 2, 3, 2**62))
 
 
 def value_of_type(generator: random.Random, kind: PropertyType) -> Any:

@@ -164,6 +164,7 @@ def _clauses(generator: random.Random, known: set[str], *, depth: int) -> list[s
             continue
         variable = generator.choice(["", "", f"$e{len(lines)}{depth}: "]) if "{" not in name else ""
         path = f" as $w{len(lines)}{depth}" if "{" in name and generator.random() < 0.5 else ""
+        path += " by weight" if path and ",}" in name else ""
         lines.append(f"${left} {variable}{name} ${right}{path}")
         known |= {left, right} - {"_"}
     filtered = generator.sample(sorted(known), k=min(len(known), generator.randrange(3)))
@@ -200,11 +201,20 @@ def random_query(generator: random.Random) -> str:
     columns += ["type($z)"] if "z" in known else []
     edges = re.findall(r"^\$\w+ \$(\w+): ", "\n".join(lines), flags=re.MULTILINE)
     columns += [f"type(${edge})" for edge in edges]
-    ways = [line.split(" as $")[1] for line in lines if line[0] == "$" and " as $" in line]
+    ways = [
+        line.split(" as $")[1].partition(" by ")
+        for line in lines
+        if line[0] == "$" and " as $" in line
+    ]
     if names and generator.random() < 0.3:
         inner = " ".join(_clauses(generator, set(known), depth=1))
         columns += [f"count {{ {inner} }} as many", f"exists {{ {inner} }} as any"] if inner else []
-    columns += [f"{part}(${way})" for way in ways for part in PathPart]
+    columns += [
+        f"{part}(${way})"
+        for way, is_weighted, _ in ways
+        for part in PathPart
+        if is_weighted or part is not PathPart.WEIGHT
+    ]
     style = generator.randrange(5)
     tail = ""
     if style == 0 and names:

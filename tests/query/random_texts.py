@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -35,6 +35,7 @@ from tests.query.random_graphs import from_pool
 
 WORK_MAX: Final = 30_000
 """How many combinations of nodes the evaluator may have to look at."""
+_WEIGHT: Final = "w0"
 _HOPS: Final = (
     "{1,1}",
     "{1,2}",
@@ -261,14 +262,16 @@ class _Writer:
         """Edges of several types, or any edge, from a variable; None if they do not fit."""
         assert isinstance(start.type, NodeOf)
         undirected, hops = self._chance(0.5), self.generator.choice(("", *_HOPS))
+        is_weighted = self._chance(0.3)
+        if is_weighted:
+            edges = [each for each in self.catalog.edges.values() if _WEIGHT in each.properties]
+            hops = self.generator.choice(["{1,}", "{0,}"])
         bounds = hops[1:-1].split(",") if hops else ["1", "1"]
         minimum, maximum = int(bounds[0]), int(bounds[1]) if bounds[1] else None
-        is_any = self._chance(0.4)
-        chosen = edges if maximum == 1 else list(self.catalog.edges.values())
-        chosen = self.generator.sample(chosen, k=min(len(chosen), self.generator.choice([2, 2, 3])))
-        chosen = list(self.catalog.edges.values()) if is_any else chosen
-        if any(map(_is_polymorphic, edges)) and self._chance(0.5):
-            is_any, chosen = False, [self.generator.choice(edges)]
+        near = maximum == 1 or is_weighted
+        chosen = self._alternatives(edges, edges if near else list(self.catalog.edges.values()))
+        is_any = chosen is None
+        chosen = list(self.catalog.edges.values()) if chosen is None else chosen
         if len(chosen) == 1 and not is_any and not _is_polymorphic(chosen[0]):
             return None
         others = [each for each in walkable.values() if isinstance(each.type, NodeOf)]
@@ -288,6 +291,8 @@ class _Writer:
         missing = {each.name for each in chosen} - set(edges_of(between.steps))
         if not between.steps or (missing and not is_any):
             return None
+        if is_weighted and not self._has_weight(edges_of(between.steps)):
+            return None
         if name != "_" and end is None:
             types = between.left_types if turned else between.right_types
             scope[name] = walkable[name] = Seen(name=name, type=NodeOf(types=types))
@@ -299,12 +304,32 @@ class _Writer:
             made = self._name("e")
             variable = f"${made}: "
             scope[made] = Seen(name=made, type=EdgeOf(types=edges_of(between.steps)))
-        elif self._chance(0.5):
-            made = self._name("w")
-            way = f" as ${made}"
-            scope[made] = Seen(name=made, type=None)
+        elif is_weighted or self._chance(0.5):
+            way = self._way(scope, is_weighted=is_weighted)
         ends = (name, start.name) if turned else (start.name, name)
         return f"${ends[0]} {variable}{word}{hops} ${ends[1]}{way}"
+
+    def _alternatives(
+        self, edges: list[EdgeType], candidates: list[EdgeType]
+    ) -> list[EdgeType] | None:
+        """Some edges; None is any edge."""
+        if any(map(_is_polymorphic, edges)) and self._chance(0.5):
+            return [self.generator.choice(edges)]
+        if self._chance(0.4):
+            return None
+        count = min(len(candidates), self.generator.choice([2, 2, 3]))
+        return self.generator.sample(candidates, k=count)
+
+    def _way(self, scope: dict[str, Seen], *, is_weighted: bool) -> str:
+        """The name of a path."""
+        made = self._name("w")
+        scope[made] = Seen(name=made, type=None, weighted=is_weighted)
+        return f" as ${made}" + (f" by {_WEIGHT}" if is_weighted else "")
+
+    def _has_weight(self, edges: Sequence[str]) -> bool:
+        """Whether a path over some edges can be weighted."""
+        declared = [self.catalog.edges[edge].properties.get(_WEIGHT) for edge in edges]
+        return None not in declared and len({each.type for each in declared if each}) == 1
 
     def _step(
         self, start: Seen, edge: EdgeType, scope: dict[str, Seen], walkable: dict[str, Seen]
@@ -329,11 +354,13 @@ class _Writer:
             variable = f"${made}: "
             scope[made] = Seen(name=made, type=EdgeOf(types=(edge.name,)))
         elif choice < 0.65:
-            word += self.generator.choice(_HOPS)
-            if self._chance(0.5):
-                made = self._name("w")
-                way = f" as ${made}"
-                scope[made] = Seen(name=made, type=None)
+            bounds = self.generator.choice(_HOPS)
+            is_weighted = _WEIGHT in edge.properties and self._chance(0.6)
+            if is_weighted:
+                bounds = self.generator.choice(["{1,}", "{0,}"] if source == target else ["{1,}"])
+            word += bounds
+            if is_weighted or self._chance(0.5):
+                way = self._way(scope, is_weighted=is_weighted)
         left, right = (start.name, end) if forward else (end, start.name)
         return f"${left} {variable}{word} ${right}{way}"
 
@@ -411,10 +438,11 @@ class _Writer:
 
     def _plain_column(self, scope: list[Seen]) -> str:
         choice = self.generator.random()
-        ways = [each.name for each in scope if each.is_path]
+        ways = [each for each in scope if each.is_path]
         if ways and choice < 0.4:
-            part = self.generator.choice(list(PathPart))
-            return f"{part}(${self.generator.choice(ways)})"
+            way = self.generator.choice(ways)
+            parts = [each for each in PathPart if way.weighted or each is not PathPart.WEIGHT]
+            return f"{self.generator.choice(parts)}(${way.name})"
         if choice < 0.6:
             return self.generator.choice(self.expressions.fields(scope)).text
         if choice < 0.85:

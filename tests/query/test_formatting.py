@@ -58,9 +58,9 @@ CASES = {
         '    @description("x")\n    @instruction("y")\n{\n    insert N {}\n}\n',
     ),
     "signs, bounds, paths and calls are tight": (
-        "query q() { match { $a $e :knows $b  $b < knows > { 1 , 3 } $c as $w  $c.x>- 1 - -2 "
+        "query q() { match { $a $e :knows $b  $b < knows > { 1 , } $c as $w  by  z  $c.x>- 1 - -2 "
         "count ( * ) = f( $a , distinct_ ) } return distinct { - $a.x as y -1 } }",
-        "query q() {\n    match {\n        $a $e: knows $b\n        $b <knows>{1,3} $c as $w\n"
+        "query q() {\n    match {\n        $a $e: knows $b\n        $b <knows>{1,} $c as $w by z\n"
         "        $c.x > -1 - -2\n        count(*) = f($a, distinct_)\n    }\n"
         "    return distinct { -$a.x as y  -1 }\n}\n",
     ),

@@ -232,6 +232,32 @@ def test_a_path_of_no_edges_is_its_node_even_if_an_edge_leads_back() -> None:
     assert found == [(0, ("cat",), ())]
 
 
+def test_a_weighted_path_has_the_smallest_sum() -> None:
+    found = values(
+        '$p: Person { id: "ann" } $p knows{1,} $q as $way by weight',
+        "$q.id, weight($way), nodes($way), edges($way)",
+    )
+
+    assert found == [
+        ("bob", 1, ("ann", "bob"), ("k1",)),
+        ("cat", 3, ("ann", "bob", "cat"), ("k1", "k3")),
+    ]
+
+
+def test_a_weighted_path_without_edges_weighs_nothing() -> None:
+    found = values('$p: Person { id: "eve" } $p knows{0,} $q as $way by weight', "weight($way)")
+
+    assert found == [0]
+
+
+def test_weights_are_added_from_the_left_even_if_only_the_right_end_is_given() -> None:
+    found = values(
+        '$q: Person { id: "cat" } $p knows{1,} $q as $way by weight', "$p.id, nodes($way)"
+    )
+
+    assert found == [("ann", ("ann", "bob", "cat")), ("bob", ("bob", "cat"))]
+
+
 def test_every_anonymous_variable_is_another_one() -> None:
     shared = values("$p: Person $p knows $q $q wrote $n", "$p.id")
     apart = values("$p: Person $p knows $_ $p wrote $_", "$p.id")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 from pathlib import Path
@@ -29,8 +30,8 @@ node Person implements Named {}
 node Company implements Named {}
 node Document { title: String? }
 edge Mentions: Document -> Person | Company { weight: I32? }
-edge Likes: Named -> Named | Document
-edge Owns: Company -> Company | Person
+edge Likes: Named -> Named | Document { weight: I32? }
+edge Owns: Company -> Company | Person { weight: I32? }
 """
 ENDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "Mentions": (("Document",), ("Person", "Company")),
@@ -48,6 +49,9 @@ QUERIES = [
     "$a: Named $a likes{1,3} $b",
     "$a: Person $a likes{1,} $b $b: Document",
     "$a: Company $a owns{1,2} $b as $w",
+    "$a: Person $a likes{1,} $b as $w by weight",
+    "$b: Document $a likes{1,} $b as $w by weight",
+    "$a: Document $a mentions|likes|owns{1,} $b as $w by weight",
     "$a: Document $a mentions|likes $b",
     "$a: Document optional { $a mentions $b $b: Company }",
     "$a: Document $b: Company not { $a mentions $b }",
@@ -78,6 +82,7 @@ def random_rows(generator: random.Random) -> dict[str, dict[str, list[dict[str, 
                         "src_type": source,
                         "dst": generator.choice(nodes[target])["id"],
                         "dst_type": target,
+                        "weight": generator.choice([None, 0, 1, 1, 2, 5]),
                     }
                 )
     return {"nodes": nodes, "edges": edges}
@@ -98,7 +103,8 @@ def text_of(pattern: str) -> str:
     columns = [f"${name}.id" for name in "abe" if re.search(rf"[$]{name}\b", pattern)]
     columns += [f"type(${name}) as t{name}" for name in "ab" if f"${name}.id" in columns]
     if "as $w" in pattern:
-        columns += ["length($w)", "nodes($w)", "edges($w)"]
+        columns += ["length($w)", "nodes($w)", "edges($w)", "types($w)", "edge_types($w)"]
+        columns += ["weight($w)"] if " by weight" in pattern else []
     if "not {" in pattern:
         columns = ["$a.id", "$b.id"]
     return f"query q() {{ match {{ {pattern} }} return {{ {', '.join(columns)} }} }}"
@@ -138,3 +144,30 @@ def test_queries_end_as_the_evaluator_says(seed: str, tmp_path: Path) -> None:
     for text in texts:
         for access in ("probe", "resident"):
             assert problem(graph, rows, text, access) is None, (text, access)
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(
+    ("pattern", "paths"),
+    [
+        ("$a likes{1,} $b as $w", {"ab", "abc", "abcd"}),
+        ("$a likes{2,2} $b as $w", {"abc"}),
+        ("$a likes{1,} $b as $w by weight", {"ab", "abc", "abcd"}),
+        ("$a likes{1,} $b as $w $b: Document", {"abcd"}),
+    ],
+)
+def test_a_chain_passes_nodes_of_every_type_at_an_end(
+    tmp_path: Path, pattern: str, paths: set[str]
+) -> None:
+    graph = omnigraph.init(str(tmp_path / "graph"), schema=SCHEMA)
+    ends = [("a", "Person"), ("b", "Company"), ("c", "Person"), ("d", "Document")]
+    likes = [
+        {"src": source, "src_type": kind, "dst": target, "dst_type": other, "weight": 1}
+        for (source, kind), (target, other) in itertools.pairwise(ends)
+    ]
+    nodes = {kind: [{"id": name} for name, own in ends if own == kind] for _, kind in ends}
+    graph.write({**nodes, "Likes": likes})
+
+    answer = graph.query(f'match {{ $a: Person {{ id: "a" }} {pattern} }} return {{ nodes($w) }}')
+
+    assert {"".join(row["nodes(w)"]) for row in answer.to_pylist()} == paths

@@ -68,7 +68,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     ],
     "Knows": [
         {"id": "k1", "src": "ann@x", "dst": "bob@x", "since": dt.date(2021, 1, 1), "weight": 3},
-        {"id": "k2", "src": "bob@x", "dst": "cat@x", "since": None, "weight": None},
+        {"id": "k2", "src": "bob@x", "dst": "cat@x", "since": None, "weight": 2},
         {"id": "k3", "src": "cat@x", "dst": "dan@x", "since": None, "weight": 1},
         {"id": "k4", "src": "dan@x", "dst": "eve graph@x", "since": None, "weight": 1},
     ],

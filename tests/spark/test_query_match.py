@@ -65,6 +65,13 @@ HOPS = [
     ("$p: Person $p knows{2,} $q as $w", "$p.id, nodes($w), edges($w)"),
     ("$p: Person $p knows{0,1} $q", "$p.id, $q.id"),
     ("$p: Person $p worksAt{1,} $c", "$p.id, $c.id"),
+    (
+        "$p: Person $p <knows>{1,} $q as $w by weight",
+        "$p.id, $q.id, weight($w), length($w), nodes($w), edges($w)",
+    ),
+    ('$q: Person { id: "cat" } $p knows{0,} $q as $w by weight', "$p.id, weight($w), nodes($w)"),
+    ("$p: Person $p knows{1,} $q as $w by weight", "$p.id, $q.id"),
+    ("$p: Person optional { $p <knows>{1,} $q as $w by weight }", "$p.id, weight($w)"),
 ]
 SEVERAL = [
     ("$p: Person $p knows|worksAt $x", "$p.id, $x.id, type($x), $x.name"),
@@ -112,7 +119,7 @@ BLOCKS = [
 ]
 IN_GATE = {
     *(PATTERNS[number] for number in (2, 21)),
-    *(HOPS[number] for number in (2, 3, 5, 10)),
+    *(HOPS[number] for number in (2, 3, 5, 10, 15)),
     *(SEVERAL[number] for number in (1, 3, 4)),
     *(BLOCKS[number] for number in (3, 4, 9, 10, 14, 15, 16, 18, 20, 21)),
 }

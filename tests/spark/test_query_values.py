@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from omnigraph.engine.spark.rows import is_refusal, query_errors
+from omnigraph.engine.spark.rows import query_errors, refusal_of
 from omnigraph.errors import QueryFailedError
 from omnigraph.query.typed import TypedQuery
 from omnigraph.query.types import as_f32
@@ -251,7 +251,7 @@ def require_failure(
 
     with pytest.raises((PySparkException, Py4JError)) as failed:
         frame.collect()
-    assert is_refusal(failed.value)
+    assert refusal_of(failed.value) is not None
 
 
 def test_a_failure_of_the_query_is_known_by_its_words(things: World) -> None:

@@ -173,6 +173,10 @@ FUNCTIONS_EXPLAINED: Final[Mapping[str, tuple[str, str]]] = {
     "edge_types": ("edge_types($path) -> [String]", "The types of the edges of a path."),
     "nodes": ("nodes($path) -> [String]", "The ids of the nodes of a path, both ends included."),
     "edges": ("edges($path) -> [String]", "The ids of the edges of a path."),
+    "weight": (
+        "weight($path) -> I64 | F64",
+        "The sum of the weights of the edges of a path that is named by `as $path by property`.",
+    ),
     **{
         function.value: (declaration.shown, declaration.meaning)
         for function, declaration in DECLARATIONS.items()

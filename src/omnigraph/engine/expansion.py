@@ -24,7 +24,7 @@ Invariants:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -364,7 +364,7 @@ class PathTracker:
             self._levels.append(before)
             self._ranks = self._rank(before)
         assert self._ranks is not None
-        edges = self._order_of(self._edge_tables, candidates.edges)
+        edges = order_of_ids(self._access, self._edge_tables, candidates.edges)
         # The edge decides last, because paths compare by node ids first: before the parent's rank,
         # a small edge id would win over smaller node ids.
         order = np.lexsort(
@@ -403,7 +403,7 @@ class PathTracker:
         A path that runs the other way begins with its last node; one that runs this way compares
         by the path to the parent first, which the level before knows.
         """
-        ids = self._order_of(self._node_tables, level.nodes)
+        ids = order_of_ids(self._access, self._node_tables, level.nodes)
         if self._turned or self._ranks is None:
             return ids
         order = np.lexsort((ids, self._ranks[level.parents]))
@@ -411,20 +411,23 @@ class PathTracker:
         ranks[order] = np.arange(len(order), dtype=np.int64)
         return ranks
 
-    def _order_of(self, tables: tuple[str, ...], numbers: frames.Positions) -> frames.Positions:
-        """The places of entities in the order of their ids, then of the names of their types."""
-        unique, inverse = np.unique(numbers, return_inverse=True)
-        column = frames.from_numbers(tables, unique)
-        ids = gathered(self._access, column, names.ID_COLUMN)
-        if column.which is None:
-            order = pc.sort_indices(ids)
-        else:
-            # Tables are sorted by the names of their types.
-            keys = pa.table({"id": ids, "which": column.which})
-            order = pc.sort_indices(keys, [("id", "ascending"), ("which", "ascending")])
-        ranks = np.empty(len(unique), dtype=np.int64)
-        ranks[np.asarray(order.to_numpy())] = np.arange(len(unique), dtype=np.int64)
-        return ranks[inverse]
+
+def order_of_ids(
+    access: GraphAccess, tables: tuple[str, ...], numbers: frames.Positions
+) -> frames.Positions:
+    """The places of entities in the order of their ids, then of the names of their types."""
+    unique, inverse = np.unique(numbers, return_inverse=True)
+    column = frames.from_numbers(tables, unique)
+    ids = gathered(access, column, names.ID_COLUMN)
+    if column.which is None:
+        order = pc.sort_indices(ids)
+    else:
+        # Tables are sorted by the names of their types.
+        keys = pa.table({"id": ids, "which": column.which})
+        order = pc.sort_indices(keys, [("id", "ascending"), ("which", "ascending")])
+    ranks = np.empty(len(unique), dtype=np.int64)
+    ranks[np.asarray(order.to_numpy())] = np.arange(len(unique), dtype=np.int64)
+    return ranks[inverse]
 
 
 _STARTS_AT_ONCE: Final = 1 << 16
@@ -458,6 +461,23 @@ def many_hops(
     run: Run,
 ) -> Iterator[frames.Frame]:
     """The rows of a frame, each with every node that a chain of steps leads to."""
+    search = _Search(plan, access, run)
+    yield from reach(plan, frame, wanted, search.reached, filters=filters, run=run)
+
+
+def reach(
+    plan: Expand,
+    frame: frames.Frame,
+    wanted: frames.RequiredColumns,
+    search: Callable[[frames.Positions], Iterator[ReachedNodes]],
+    *,
+    filters: Filters,
+    run: Run,
+) -> Iterator[frames.Frame]:
+    """The rows of a frame, each with every node that a search finds from its start.
+
+    A search gets different starts, as numbers, and gives nodes with the places of their starts.
+    """
     frame = started(plan, frame, plan.start_types)
     # Rows that share a start share its search. `order` lists the rows by start; those of a start
     # begin at `first` and are `counts` many.
@@ -466,10 +486,9 @@ def many_hops(
     order = np.argsort(owners, kind="stable")
     counts = np.bincount(owners, minlength=len(starts))
     first = np.cumsum(counts) - counts
-    search = _Search(plan, access, run)
     for begin in range(0, len(starts), _STARTS_AT_ONCE):
         chosen_starts = np.arange(begin, min(begin + _STARTS_AT_ONCE, len(starts)), dtype=np.int64)
-        for reached_nodes in search.reached(starts[chosen_starts]):
+        for reached_nodes in search(starts[chosen_starts]):
             start_numbers = chosen_starts[reached_nodes.owners]
             for rows, which in _hand_out(order, first[start_numbers], counts[start_numbers], run):
                 yield from _join(plan, frame, rows, reached_nodes.take(which), wanted, filters)
@@ -571,7 +590,7 @@ class _Search:
         if plan.path_variable is not None:
             tracker = PathTracker(plan, self._access)
         level = first_level(starts)
-        visited = _Visited()
+        visited = Visited()
         visited.add(_keys(level.owners, level.nodes))
         reached_levels: list[ReachedNodes] = []
         if plan.minimum == 0:
@@ -633,7 +652,7 @@ class _Search:
         self,
         level: Level,
         starts: frames.Positions,
-        visited: _Visited,
+        visited: Visited,
         depth: int,
         tracker: PathTracker | None,
     ) -> Level | None:
@@ -723,7 +742,7 @@ def _keys(owners: frames.Positions, nodes: frames.Positions) -> frames.Positions
     return (owners << frames.NUMBER_BITS) | nodes
 
 
-class _Visited:
+class Visited:
     """The keys of all nodes found so far.
 
     Sorted runs, each at least twice as long as the next: a search of many small levels does not

@@ -31,6 +31,7 @@ from omnigraph.engine.frames import (
     require_countable,
     single_table,
 )
+from omnigraph.engine.weighted_paths import hop_by_weight
 from omnigraph.query import plan as lp
 from omnigraph.query.ast import SubPatternKind
 from omnigraph.query.expressions import variables_of
@@ -225,7 +226,7 @@ class Patterns:
             case lp.Filter():
                 yield from self._filter(plan, wanted, outer)
             case lp.Anti() | lp.Semi():
-                yield from self._tested(plan, wanted, outer)
+                yield from self._keep_by_match(plan, wanted, outer)
             case lp.Apply():
                 yield from self._apply(plan, wanted, outer)
             case lp.Optional():
@@ -282,12 +283,15 @@ class Patterns:
     ) -> Iterator[Frame]:
         if plan.minimum > 1 and not plan.chains:
             return
-        many = plan.searches or plan.path_variable is not None
+        hops = one_hop
+        if plan.weight is not None:
+            hops = hop_by_weight
+        elif plan.searches or plan.path_variable is not None:
+            hops = many_hops
         read = {plan.start} | ({plan.end} if plan.end_bound else set())
         new = {plan.edge_variable, plan.path_variable} | (set() if plan.end_bound else {plan.end})
         below = wanted.below(read, new)
         for frame in self.frames(plan.input, below, outer):
-            hops = many_hops if many else one_hop
             yield from hops(
                 plan, frame, wanted, access=self.access, filters=self.filters, run=self.run
             )
@@ -319,7 +323,7 @@ class Patterns:
             kept = frame.take(self.values.holds(plan.predicate, frame))
             yield prune(kept, wanted)
 
-    def _tested(
+    def _keep_by_match(
         self, plan: lp.Anti | lp.Semi, wanted: RequiredColumns, outer: Frame | None
     ) -> Iterator[Frame]:
         """The rows that have a match, or those that have none."""

@@ -285,7 +285,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traversal:
-    """`$left $edge: name|other{1,2} $right as $path`; `_` is any edge."""
+    """`$left $edge: name|other{1,} $right as $path by weight`; `_` is any edge."""
 
     left: Name
     edge_variable: Name | None
@@ -294,6 +294,7 @@ class Traversal:
     bounds: Bounds | None
     right: Name
     path: Name | None
+    weight: Name | None
     span: Span
 
 

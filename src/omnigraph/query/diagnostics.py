@@ -48,6 +48,7 @@ class Rule(enum.StrEnum):
     UNDIRECTED_EDGE = "undirected-edge"
     EDGE_VARIABLE = "edge-variable"
     PATH_VARIABLE = "path-variable"
+    PATH_WEIGHT = "path-weight"
     DISCONNECTED_BLOCK = "disconnected-block"
     SUB_PATTERN_PLACE = "sub-pattern-place"
 

@@ -91,16 +91,21 @@ class PathPart(enum.StrEnum):
     EDGES = "edges"
     NODE_TYPES = "types"
     EDGE_TYPES = "edge_types"
+    WEIGHT = "weight"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartOfPath:
-    """The number of edges, or the ids or types of the nodes or the edges of a path."""
+    """The number of edges, the ids or types of the nodes or the edges, or the weight of a path.
+
+    The weight is the sum of `property` of the edges, from the first to the last.
+    """
 
     part: PathPart
     variable: str
     type: ExpressionType
     nullable: bool
+    property: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

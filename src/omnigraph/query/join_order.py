@@ -102,7 +102,7 @@ def order_joins(block: Block, catalog: Catalog, choose_start: ChooseStart) -> Pl
     """The plan of a pattern; that of a nested pattern starts from the rows around it."""
     plan: Plan | None = None
     if block.outer:
-        plan = _follow(Outer(variables=block.outer), set(block.outer), block.traversals)
+        plan = _follow(Outer(variables=block.outer), set(block.outer), block)
     reached_variables = _reached_from_outside(block)
     remaining_variables = [
         required_variable
@@ -115,7 +115,7 @@ def order_joins(block: Block, catalog: Catalog, choose_start: ChooseStart) -> Pl
             [variable for variable in remaining_variables if variable in group], block, catalog
         )
         scan = Scan(variable=start, types=_types_of(start, block))
-        part = _follow(scan, {start}, block.traversals)
+        part = _follow(scan, {start}, block)
         plan = part if plan is None else Cross(left=plan, right=part)
         remaining_variables = [
             variable for variable in remaining_variables if variable not in group
@@ -183,14 +183,21 @@ def count_matches(
     )
 
 
-def _follow(plan: Plan, known: set[str], traversals: Sequence[TypedTraversal]) -> Plan:
+def _follow(plan: Plan, known: set[str], block: Block) -> Plan:
     """Follows every edge that can be reached from what is known."""
-    waiting = list(traversals)
-    while (following := _next_traversal(waiting, known)) is not None:
-        waiting.remove(following)
-        plan = _expand(plan, following, known)
-        known = known | {following.left, following.right}
-    return plan
+    waiting = list(block.traversals)
+    while True:
+        while (following := _next_traversal(waiting, known)) is not None:
+            waiting.remove(following)
+            plan = _expand(plan, following, known)
+            known = known | {following.left, following.right}
+        weighted = next((traversal for traversal in waiting if traversal.right in known), None)
+        if weighted is None:
+            return plan
+        # Weights are added up from the left end, so the search starts there.
+        scan = Scan(variable=weighted.left, types=_types_of(weighted.left, block))
+        plan = Cross(left=plan, right=scan)
+        known = known | {weighted.left}
 
 
 def _filter(plan: Plan, conditions: Iterable[ex.Expression]) -> Plan:
@@ -209,7 +216,9 @@ def _required_variables(block: Block) -> list[str]:
 def _next_traversal(traversals: Sequence[TypedTraversal], known: set[str]) -> TypedTraversal | None:
     """One between known nodes if there is one, because it only removes rows."""
     reachable_traversals = [
-        traversal for traversal in traversals if {traversal.left, traversal.right} & known
+        traversal
+        for traversal in traversals
+        if traversal.left in known or (traversal.right in known and traversal.weight is None)
     ]
     return next(
         (
@@ -274,6 +283,7 @@ def _expand(plan: Plan, traversal: TypedTraversal, known: set[str]) -> Expand:
         turned=not forward,
         edge_variable=traversal.edge_variable,
         path_variable=traversal.path_variable,
+        weight=traversal.weight,
     )
 
 

@@ -329,7 +329,8 @@ class TreeBuilder(_Expressions):
         return tuple(item for item in items if isinstance(item, ast.Assignment)), items[-1]
 
     def traversal(self, items: list[Any]) -> ast.Traversal:
-        left, edge_variable, (undirected, edges), bounds, right, path = items
+        left, edge_variable, (undirected, edges), bounds, right, path_and_weight = items
+        path, weight = path_and_weight or (None, None)
         return ast.Traversal(
             left=_name(left),
             edge_variable=edge_variable,
@@ -338,7 +339,8 @@ class TreeBuilder(_Expressions):
             bounds=bounds,
             right=_name(right),
             path=path,
-            span=_between(left, path or right),
+            weight=weight,
+            span=_between(left, weight or path or right),
         )
 
     def edge_variable(self, items: list[Any]) -> ast.Name:
@@ -358,8 +360,8 @@ class TreeBuilder(_Expressions):
             span=_between(items[0], items[3]),
         )
 
-    def path(self, items: list[Any]) -> ast.Name:
-        return _name(items[1])
+    def path(self, items: list[Any]) -> tuple[ast.Name, ast.Name | None]:
+        return _name(items[1]), None if items[3] is None else _name(items[3])
 
     def filter(self, items: list[Any]) -> ast.Filter:
         return ast.Filter(condition=items[0], span=items[0].span)

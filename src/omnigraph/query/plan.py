@@ -67,6 +67,10 @@ class Expand:
     of several the one with the smallest list of nodes, then of edges, as it runs. Nodes and edges
     compare by their id, then by the name of their type.
 
+    With `weight`, a property of the edge, it is a path with the smallest sum, added up from
+    `start`, which is never turned; of several the one with the fewest edges, then as above. Every
+    part of it that begins at `start` is such a path, too. An edge without a weight is not followed.
+
     `predicate` is about the node that is reached, never about those on the way to it.
     """
 
@@ -82,6 +86,7 @@ class Expand:
     turned: bool = False
     edge_variable: str | None = None
     path_variable: str | None = None
+    weight: str | None = None
     predicate: Expression | None = None
     edge_predicate: Expression | None = None
     columns: tuple[str, ...] | None = None

@@ -118,6 +118,8 @@ def _expand(plan: lp.Expand) -> str:
     path = ""
     if plan.path_variable is not None:
         path = f" as {'turned ' if plan.turned else ''}{_variable(plan.path_variable)}"
+    if plan.weight is not None:
+        path += f" by {plan.weight}"
     bound = " bound" if plan.end_bound else f": {' | '.join(plan.end_types)}"
     text = (
         f"expand {_variable(plan.start)} {left}[{edge}]{right} {_variable(plan.end)}{bound}{path}"

@@ -267,6 +267,15 @@ def _stands_between_ends(tokens: Sequence[Token], index: int, parameters: frozen
     return certain and _opens_bounds(tokens, index + 1)
 
 
+def _follows_path(tokens: Sequence[Token], index: int) -> bool:
+    """Whether a word is the `by` of `as $path by weight`."""
+    return (
+        _value(tokens, index) == "by"
+        and _kind(tokens, index - 1) == _VARIABLE
+        and _value(tokens, index - 2) == "as"
+    )
+
+
 def _opens_sub_pattern(tokens: Sequence[Token], index: int) -> bool:
     return (
         tokens[index].value in SUB_PATTERNS
@@ -282,6 +291,8 @@ def _is_plain_name(tokens: Sequence[Token], index: int) -> bool:
     if _kind(tokens, index - 1) == "DOT" or after == "COLON":
         return True
     alias = before == "as" and _kind(tokens, index - 2) != "DOT"
+    if _follows_path(tokens, index - 1):
+        return True
     if alias or (before == "query" and after == "LPAR"):
         return True
     if tokens[index].value in _NEVER_OPERANDS:

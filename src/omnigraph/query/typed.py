@@ -104,6 +104,8 @@ class TypedTraversal:
     maximum: int | None = 1
     edge_variable: str | None = None
     path_variable: str | None = None
+    weight: str | None = None
+    """The property of the edge whose sum is the smallest along the path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

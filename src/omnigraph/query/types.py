@@ -32,9 +32,13 @@ class EdgeOf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathOf:
-    """A path over edges of these types, sorted by name."""
+    """A path over edges of these types, sorted by name.
+
+    `weight` is the property of all of them that it is weighted by.
+    """
 
     edges: tuple[str, ...]
+    weight: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

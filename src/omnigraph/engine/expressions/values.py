@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from omnigraph import names
 from omnigraph.engine.access.access import GraphAccess, gathered
 from omnigraph.engine.access.conditions import Leaf, simple_condition
+from omnigraph.engine.expressions.path_weights import sums_from_the_left
 from omnigraph.engine.expressions.sql import sql_of
 from omnigraph.engine.expressions.statements import Statements
 from omnigraph.engine.frames import ABSENT, Column, EntityColumn, Frame, Mask, PathColumn, whole
@@ -170,6 +171,10 @@ class Values:
         absent = path.lengths < 0
         if part_of_path.part is ex.PathPart.LENGTH:
             return pa.array(path.lengths.astype(np.int32), mask=absent)
+        if part_of_path.part is ex.PathPart.WEIGHT:
+            assert part_of_path.property is not None
+            weights = gathered(self._access, path.edges, part_of_path.property)
+            return sums_from_the_left(whole(weights), path.lengths)
         if part_of_path.part in (ex.PathPart.NODES, ex.PathPart.NODE_TYPES):
             elements, lengths = path.nodes, np.where(absent, 0, path.lengths + 1)
         else:

@@ -35,10 +35,10 @@ from omnigraph.engine.spark.patterns import (
     Scans,
     below_block,
     inside_block,
+    keep_by_match,
     outer_variables,
     searches_levels,
     source_of,
-    tested,
     with_matches,
     with_matches_counted,
 )
@@ -679,7 +679,7 @@ class _Executor:
         inner = self._rows(plan.inner, inside_block(plan, wanted), start)
         match plan:
             case lp.Anti() | lp.Semi():
-                return tested(rows, start, inner, kept=isinstance(plan, lp.Semi))
+                return keep_by_match(rows, start, inner, kept=isinstance(plan, lp.Semi))
             case lp.Apply():
                 return with_matches_counted(plan, rows, start, inner, self._run.names)
             case lp.Optional():

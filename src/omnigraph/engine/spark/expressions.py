@@ -26,6 +26,7 @@ import pyarrow as pa
 from pyspark.sql import functions as sql
 from pyspark.sql.types import ArrayType
 
+from omnigraph.engine.expressions.path_weights import WEIGHT_MAX
 from omnigraph.engine.search import (
     Corpus,
     TextCounts,
@@ -406,7 +407,7 @@ class Expressions:
                 return self._struct(expression, held_variable)
             case ex.PartOfPath():
                 assert isinstance(held_variable, spark_rows.HeldPath)
-                return _part(expression.part, held_variable)
+                return _part(expression, held_variable)
             case ex.MatchesOf():
                 assert isinstance(held_variable, spark_rows.HeldMatches)
                 matches = sql.col(held_variable.matches)
@@ -474,8 +475,8 @@ class Expressions:
         return sql.col(held_variable.id_column).isNull()
 
 
-def _part(part: ex.PathPart, held_path: spark_rows.HeldPath) -> Column:
-    match part:
+def _part(part_of_path: ex.PartOfPath, held_path: spark_rows.HeldPath) -> Column:
+    match part_of_path.part:
         case ex.PathPart.LENGTH:
             return sql.array_size(held_path.edges)
         case ex.PathPart.NODES:
@@ -486,8 +487,20 @@ def _part(part: ex.PathPart, held_path: spark_rows.HeldPath) -> Column:
             return _types(held_path.nodes, held_path.node_types)
         case ex.PathPart.EDGE_TYPES:
             return _types(held_path.edges, held_path.edge_types)
+        case ex.PathPart.WEIGHT:
+            return _weight(part_of_path, held_path)
         case _:
-            assert_never(part)
+            assert_never(part_of_path.part)
+
+
+def _weight(part_of_path: ex.PartOfPath, held_path: spark_rows.HeldPath) -> Column:
+    assert held_path.weight is not None
+    weight = sql.col(held_path.weight)
+    if not qt.is_integer(part_of_path.type):
+        return weight
+    fits = weight <= sql.lit(str(WEIGHT_MAX)).cast(spark_rows.EXACT_WEIGHT)
+    exact = sql.when(fits, weight.cast("bigint")).otherwise(spark_rows.out_of_range())
+    return sql.when(weight.isNotNull(), exact)
 
 
 def _ids(elements: str, types: tuple[str, ...]) -> Column:

@@ -22,6 +22,7 @@ from pyspark.sql import functions as sql
 
 from omnigraph.engine.frames import RequiredColumns
 from omnigraph.engine.spark import rows as spark_rows
+from omnigraph.engine.spark.bellman_ford import search_by_weight
 from omnigraph.engine.spark.patterns import (
     Reached,
     Scans,
@@ -34,6 +35,7 @@ from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph.query import plan as lp
 from omnigraph.query.columns import TYPE_FIELD
 from omnigraph.query.typed import EdgeDirection
+from omnigraph.query.types import is_integer
 from omnigraph.schema.ends import end_type_columns
 
 if TYPE_CHECKING:
@@ -106,7 +108,9 @@ class Hop:
         rows = self._merge(rows)
         if self._only_counts:
             return self._join_counts(rows)
-        if searches_levels(self.plan):
+        if self.plan.weight is not None:
+            reached, new = self._search_by_weight(rows)
+        elif searches_levels(self.plan):
             reached, new = self._search(rows)
         else:
             reached, new = self._one_step(rows)
@@ -239,18 +243,43 @@ class Hop:
         (step,) = plan.steps
         return UNIQUE_PAIRS.holds(self.run.graph, self.run.catalog.edges[step.edge])
 
+    def _search_by_weight(
+        self, rows: spark_rows.Rows
+    ) -> tuple[Reached, dict[str, spark_rows.Held]]:
+        plan = self.plan
+        path = plan.path_variable if plan.path_variable in self.wanted.variables else None
+        steps = self.scans.steps_of_search(plan, with_id=True)
+        weight = self.run.catalog.edges[plan.edges[0]].properties[str(plan.weight)]
+        reached = search_by_weight(
+            plan,
+            self._starts(rows),
+            steps,
+            self.run.names,
+            integers=is_integer(weight.type),
+            with_path=path is not None,
+        )
+        return self._with_path(reached, path)
+
     def _search(self, rows: spark_rows.Rows) -> tuple[Reached, dict[str, spark_rows.Held]]:
         plan = self.plan
         path = plan.path_variable if plan.path_variable in self.wanted.variables else None
         plan = replace(plan, path_variable=path)
         steps = self.scans.steps_of_search(plan, with_id=path is not None)
-        start = rows.held[plan.start]
+        return self._with_path(search(plan, self._starts(rows), steps, self.run.names), path)
+
+    def _starts(self, rows: spark_rows.Rows) -> DataFrame:
+        """The nodes that a search starts from, as `steps_of_search` identifies them."""
+        start = rows.held[self.plan.start]
         assert isinstance(start, spark_rows.HeldEntity)
         node = sql.col(start.id_column)
-        if len(types_on_the_way(plan)) > 1:
+        if len(types_on_the_way(self.plan)) > 1:
             node = spark_rows.id_with_type(start.id_column, spark_rows.type_of(start))
-        starts = rows.frame.select(node.alias(self.run.names.fresh())).distinct()
-        reached = self._with_types(search(plan, starts, steps, self.run.names))
+        return rows.frame.select(node.alias(self.run.names.fresh())).distinct()
+
+    def _with_path(
+        self, reached: Reached, path: str | None
+    ) -> tuple[Reached, dict[str, spark_rows.Held]]:
+        reached = self._with_types(reached)
         if path is None:
             return reached, {}
         assert reached.path is not None

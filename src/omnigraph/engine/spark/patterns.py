@@ -64,8 +64,9 @@ _REPEATS_MIN: Final = 2
 class Steps:
     """Ways from one node to another: a row per edge, or two where both directions count.
 
-    `edge` holds the edge itself where it has a variable, `edge_id` where its id is read. The types
-    of the ends have columns where there can be several.
+    `edge` holds the edge itself where it has a variable, `edge_id` where its id is read, `weight`
+    the property of the edge that a path is weighted by. The types of the ends have columns where
+    there can be several. A step can count for one start of a search only, its `owner`.
     """
 
     frame: DataFrame
@@ -74,6 +75,8 @@ class Steps:
     start_type: str | None = None
     end_type: str | None = None
     edge_id: str | None = None
+    weight: str | None = None
+    owner: str | None = None
     edge: spark_rows.HeldEntity | None = None
 
     @property
@@ -185,6 +188,7 @@ class Scans:
             start_type=start_type,
             end_type=end_type,
             edge_id=None if first.edge_id is None else names.fresh(),
+            weight=None if first.weight is None else names.fresh(),
         )
         if first.edge is not None:
             assert every.edge_id is not None
@@ -207,7 +211,8 @@ class Scans:
             read_properties = _read(declared, plan.edge_columns, plan.edge_predicate)
         ids = [ID_COLUMN] if with_id or plan.edge_predicate is not None else []
         end_types = _end_types(run.catalog.edges[step.edge], step)
-        columns = [SOURCE_COLUMN, TARGET_COLUMN, *ids, *read_properties]
+        weights = [] if plan.weight is None else [plan.weight]
+        columns = [SOURCE_COLUMN, TARGET_COLUMN, *ids, *weights, *read_properties]
         fresh = {name: run.names.fresh() for name in columns}
         where = _where(plan.edge_predicate, run.parameters)
         table = table_frame(run.graph, edge_table_key(step.edge), [*columns, *end_types], where)
@@ -221,6 +226,7 @@ class Scans:
             start=fresh[SOURCE_COLUMN],
             end=fresh[TARGET_COLUMN],
             edge_id=fresh.get(ID_COLUMN),
+            weight=None if plan.weight is None else fresh[plan.weight],
         )
         if plan.edge_variable is not None and ids:
             properties = {name: column for name, column in fresh.items() if name != ID_COLUMN}
@@ -285,6 +291,9 @@ def _select_steps(steps: Steps, step: EdgeStep, every: Steps) -> DataFrame:
     if every.edge_id is not None:
         assert steps.edge_id is not None
         columns.append(sql.col(steps.edge_id).alias(every.edge_id))
+    if every.weight is not None:
+        assert steps.weight is not None
+        columns.append(sql.col(steps.weight).alias(every.weight))
     if every.edge is not None:
         assert steps.edge is not None
         if every.edge.type_column is not None:
@@ -433,9 +442,10 @@ class _Search:
         """All nodes found, and those reached from the newest of them."""
         steps = self._steps
         newest = sql.col(self._found)[self._distance] == level
-        joined = data_frame.join(
-            steps.frame, (sql.col(self._node) == sql.col(steps.start)) & newest, "left"
-        )
+        follows = (sql.col(self._node) == sql.col(steps.start)) & newest
+        if steps.owner is not None:
+            follows &= sql.col(self._start) == sql.col(steps.owner)
+        joined = data_frame.join(steps.frame, follows, "left")
         stayed_row = self._row(sql.col(self._node), sql.col(self._loop), sql.col(self._found))
         moved_row = self._row(sql.col(steps.end), self._loop_edge(level), self._longer(level))
         has_step = sql.col(steps.end).isNotNull()
@@ -494,7 +504,7 @@ class _Search:
 
 def searches_levels(plan: lp.Expand) -> bool:
     """Whether a hop is a search from each start, which uses the rows before it twice."""
-    return plan.edge_variable is None and plan.searches
+    return plan.edge_variable is None and (plan.searches or plan.weight is not None)
 
 
 def too_many_rounds(edges: tuple[str, ...]) -> QueryBudgetError:
@@ -565,7 +575,7 @@ def inside_block(plan: lp.BlockJoin, wanted: RequiredColumns) -> RequiredColumns
     return replace(wanted, variables=around | (wanted.variables & frozenset(plan.introduced)))
 
 
-def tested(
+def keep_by_match(
     rows: spark_rows.Rows, outer: spark_rows.Rows, inner: spark_rows.Rows, *, kept: bool
 ) -> spark_rows.Rows:
     """The rows for which the block, started from `outer`, found something, or those without."""

@@ -16,6 +16,7 @@ Invariants:
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -27,6 +28,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as sql
 
+from omnigraph.engine.expressions.path_weights import CORRECT_WEIGHT
 from omnigraph.errors import QueryFailedError
 from omnigraph.names import ID_COLUMN
 from omnigraph.query.binding import BoundParameters
@@ -57,7 +59,7 @@ class HeldEntity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldPath:
-    """The columns of a path: the ids of its nodes and of its edges.
+    """The columns of a path: the ids of its nodes and of its edges, and its weight, if any.
 
     Of several types, the elements are structs of `id` and `type`.
     """
@@ -66,6 +68,7 @@ class HeldPath:
     edges: str
     node_types: tuple[str, ...]
     edge_types: tuple[str, ...]
+    weight: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +129,10 @@ def columns_of(held_variable: Held) -> tuple[str, ...]:
             return tuple(
                 dict.fromkeys((*identity_of(held_variable), *held_variable.properties.values()))
             )
-        case HeldPath() | HeldMatches() | Absent():
+        case HeldPath():
+            weight = () if held_variable.weight is None else (held_variable.weight,)
+            return *identity_of(held_variable), *weight
+        case HeldMatches() | Absent():
             return identity_of(held_variable)
         case _:
             assert_never(held_variable)
@@ -211,10 +217,12 @@ def _moved(held_variable: Held, renamed: Mapping[str, str]) -> Held:
                 },
             )
         case HeldPath():
+            weight = held_variable.weight
             return replace(
                 held_variable,
                 nodes=renamed[held_variable.nodes],
                 edges=renamed[held_variable.edges],
+                weight=None if weight is None else renamed[weight],
             )
         case HeldMatches():
             return HeldMatches(matches=renamed[held_variable.matches])
@@ -310,15 +318,39 @@ def _raise(why: str) -> Column:
     return sql.raise_error(sql.lit(f"\n{name}: {why}.\n{_REFUSALS[why]}\n"))
 
 
-def is_refusal(error: BaseException) -> bool:
-    """Whether a failure of Spark was raised by the query itself."""
-    return _find_refusal(error) is not None
+EXACT_WEIGHT: Final = "decimal(38,0)"
+"""Sums of the weights of any path, before it is known whether they fit into 64 bits."""
+_WEIGHT_REFUSED: Final = re.compile(r"the edge .* has the .*, expected a weight of 0 or more")
 
 
-def _find_refusal(error: BaseException) -> str | None:
+def negative_weight(edge_id: Column, edge_type: Column, name: str, weight: Column) -> Column:
+    """A value that fails the job when a row evaluates it."""
+    error = f"\nomnigraph.errors.{QueryFailedError.__name__}: "
+    return sql.raise_error(
+        sql.concat(
+            sql.lit(f"{error}the edge "),
+            edge_id,
+            sql.lit(" of "),
+            edge_type,
+            sql.lit(f" has the {name} "),
+            weight.cast("string"),
+            sql.lit(f", expected a weight of 0 or more.\n{CORRECT_WEIGHT}\n"),
+        )
+    )
+
+
+def refusal_of(error: BaseException) -> QueryFailedError | None:
+    """The error that the query itself raised on Spark, if it was one."""
     if not isinstance(error, PySparkException | Py4JError):
         return None
-    return next((why for why in _REFUSALS if why in str(error)), None)
+    text = str(error)
+    for why, next_step in _REFUSALS.items():
+        if why in text:
+            return QueryFailedError(why, next_step=next_step)
+    refused = _WEIGHT_REFUSED.search(text)
+    if refused is None:
+        return None
+    return QueryFailedError(refused.group(), next_step=CORRECT_WEIGHT)
 
 
 @contextmanager
@@ -328,7 +360,7 @@ def query_errors() -> Iterator[None]:
         try:
             yield
         except (PySparkException, Py4JError) as error:
-            why = _find_refusal(error)
-            if why is not None:
-                raise QueryFailedError(why, next_step=_REFUSALS[why]) from error
+            refusal = refusal_of(error)
+            if refusal is not None:
+                raise refusal from error
             raise

@@ -24,7 +24,7 @@ from omnigraph.query import types as qt
 from omnigraph.query.checks.choices import CASTS, CHOICES
 from omnigraph.query.checks.literals import date_constant, datetime_constant, fit_vector
 from omnigraph.query.checks.scalar_calls import Infer, infer_function
-from omnigraph.query.checks.scope import ExpressionContext, Scope
+from omnigraph.query.checks.scope import Bound, ExpressionContext, Scope
 from omnigraph.query.diagnostics import Rule
 from omnigraph.query.functions import ARGUMENTS_MAX, DECLARATIONS, ScalarFunction
 from omnigraph.schema import catalog as ct
@@ -490,8 +490,26 @@ def _of_variable(call: ast.Call, scope: Scope, infer: Infer) -> ex.Expression | 
     if name == "type":
         return ex.TypeName(variable=variable, nullable=bound.nullable)
     part = ex.PathPart(name)
+    if part is ex.PathPart.WEIGHT:
+        return _weight(call, variable, bound, scope)
     kind = qt.I32 if part is ex.PathPart.LENGTH else qt.STRINGS
     return ex.PartOfPath(part=part, variable=variable, type=kind, nullable=bound.nullable)
+
+
+def _weight(call: ast.Call, variable: str, bound: Bound, scope: Scope) -> ex.PartOfPath | None:
+    assert isinstance(bound.type, qt.PathOf)
+    name = bound.type.weight
+    if name is None:
+        bad_argument(call, call.arguments[0], "a path that has one, named by `as $path by`", scope)
+        return None
+    weight = scope.catalog.edges[bound.type.edges[0]].properties[name]
+    return ex.PartOfPath(
+        part=ex.PathPart.WEIGHT,
+        variable=variable,
+        type=qt.I64 if qt.is_integer(weight.type) else qt.F64,
+        nullable=bound.nullable,
+        property=name,
+    )
 
 
 def _aggregate(call: ast.Call, scope: Scope, infer: Infer) -> ex.Aggregate | None:

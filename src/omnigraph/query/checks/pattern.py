@@ -56,10 +56,12 @@ from omnigraph.query.typed import (
     TypedTraversal,
     edges_of,
 )
-from omnigraph.query.types import BLOB, NodeOf
+from omnigraph.query.types import BLOB, NodeOf, is_number, show
 from omnigraph.schema.catalog import EdgeType, ListType
 
 HOPS_MAX: Final = 1000
+_LISTED_MAX: Final = 12
+"""So many names an error lists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +87,12 @@ def resolve_traversal(clause: ast.Traversal, scope: Scope) -> ResolvedTraversal 
     edge_variable = None if clause.edge_variable is None else clause.edge_variable.text
     path_variable = None if clause.path is None else clause.path.text
     edge_names = edges_of(between.steps)
+    weight = None
+    if clause.weight is not None:
+        followed_edges = [scope.catalog.edges[name] for name in edge_names]
+        weight = _weight(clause, clause.weight, followed_edges, hops, scope)
+        if weight is None:
+            return None
     bounds = {
         clause.left.text: nodes_bound(scope.catalog, between.left_types),
         clause.right.text: nodes_bound(scope.catalog, between.right_types),
@@ -92,7 +100,7 @@ def resolve_traversal(clause: ast.Traversal, scope: Scope) -> ResolvedTraversal 
     if edge_variable is not None:
         bounds[edge_variable] = edges_bound(scope.catalog, edge_names)
     if path_variable is not None:
-        bounds[path_variable] = path_bound(edge_names)
+        bounds[path_variable] = path_bound(edge_names, weight)
     typed = TypedTraversal(
         left=clause.left.text,
         right=clause.right.text,
@@ -103,6 +111,7 @@ def resolve_traversal(clause: ast.Traversal, scope: Scope) -> ResolvedTraversal 
         maximum=maximum,
         edge_variable=edge_variable,
         path_variable=path_variable,
+        weight=weight,
     )
     return ResolvedTraversal(traversal=typed, bounds=bounds)
 
@@ -121,7 +130,7 @@ def _follow_edges(
     hops: tuple[int, int | None],
     scope: Scope,
 ) -> StepsBetween:
-    is_choice = len(edges) > 1 or is_any(clause.edges)
+    is_choice = len(edges) > 1 or is_any(clause.edges) or any(map(_joins_several_types, edges))
     return steps_between(
         edges,
         left=_node_types(clause.left, scope),
@@ -129,6 +138,10 @@ def _follow_edges(
         hops=hops if is_choice else (1, 1),
         undirected=clause.undirected,
     )
+
+
+def _joins_several_types(edge: EdgeType) -> bool:
+    return edge.source.is_polymorphic or edge.target.is_polymorphic
 
 
 def _joins_one_type(edge: EdgeType) -> bool:
@@ -295,6 +308,70 @@ def _hops(
     assert isinstance(minimum, int)
     assert maximum is None or isinstance(maximum, int)
     return minimum, maximum
+
+
+def _weight(
+    clause: ast.Traversal,
+    name: ast.Name,
+    edges: Sequence[EdgeType],
+    hops: tuple[int, int | None],
+    scope: Scope,
+) -> str | None:
+    """The property that a path is weighted by, which all its edges have."""
+    if not _is_weight(name, edges, scope):
+        return None
+    minimum, maximum = hops
+    if clause.bounds is None or maximum is not None or minimum > 1:
+        scope.findings.error(
+            Rule.PATH_WEIGHT,
+            name.span if clause.bounds is None else clause.bounds.span,
+            "a weighted path can have any number of edges",
+            "write `{1,}`, or `{0,}` to include the path without edges",
+        )
+        return None
+    return name.text
+
+
+def _is_weight(name: ast.Name, edges: Sequence[EdgeType], scope: Scope) -> bool:
+    """Whether all edges have a property of one numeric type; reports what they have instead."""
+    lacking = [edge for edge in edges if name.text not in edge.properties]
+    if lacking and len(edges) == 1:
+        unknown_property(name, lacking[0].name, list(lacking[0].properties), scope)
+        return False
+    if lacking:
+        scope.findings.error(
+            Rule.PATH_WEIGHT,
+            name.span,
+            f"{lacking[0].name} has no property `{name.text}`, by which the path is weighted",
+            f"follow only edges that have it; without are {_enumerate(lacking)}",
+        )
+        return False
+    first = edges[0].properties[name.text]
+    for edge in edges:
+        declared = edge.properties[name.text]
+        if not is_number(declared.type):
+            scope.findings.error(
+                Rule.PATH_WEIGHT,
+                name.span,
+                f"`{name.text}` of {edge.name} is {show(declared.type)}, expected a number",
+                "weights are integers or floats, 0 or more",
+            )
+            return False
+        if declared.type != first.type:
+            scope.findings.error(
+                Rule.PATH_WEIGHT,
+                name.span,
+                f"`{name.text}` is {show(first.type)} in {edges[0].name} and "
+                f"{show(declared.type)} in {edge.name}, expected one type",
+                "the weights of a path are added up as numbers of one type",
+            )
+            return False
+    return True
+
+
+def _enumerate(edges: Sequence[EdgeType]) -> str:
+    listed = ", ".join(edge.name for edge in edges[:_LISTED_MAX])
+    return listed + (", ..." if len(edges) > _LISTED_MAX else "")
 
 
 def _fresh_names(clause: ast.Traversal, scope: Scope) -> bool:

@@ -165,6 +165,7 @@ def _traversal_text(traversal: ast.Traversal, sigil: str) -> str:
     left, right = f"{sigil}{traversal.left.text}", f"{sigil}{traversal.right.text}"
     named = "" if variable is None else f"{sigil}{variable.text}: "
     path = "" if traversal.path is None else f" as {sigil}{traversal.path.text}"
+    path += "" if traversal.weight is None else f" by {traversal.weight.text}"
     return f"{left} {named}{edge}{bounds} {right}{path}"
 
 

@@ -156,8 +156,9 @@ def edges_bound(catalog: ct.Catalog, type_names: Iterable[str]) -> Bound:
     )
 
 
-def path_bound(type_names: Iterable[str]) -> Bound:
-    return Bound(type=PathOf(edges=tuple(sorted(type_names))), properties={}, shown="a path")
+def path_bound(type_names: Iterable[str], weight: str | None) -> Bound:
+    path = PathOf(edges=tuple(sorted(type_names)), weight=weight)
+    return Bound(type=path, properties={}, shown="a path")
 
 
 def _properties_of_all(
