@@ -19,6 +19,7 @@ import math
 import secrets
 import struct
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Final, assert_never
 
 import numpy as np
@@ -28,6 +29,8 @@ import pyarrow.compute as pc
 from omnigraph.errors import InvalidInputError
 from omnigraph.schema import catalog as ct
 from omnigraph.schema.arrow import arrow_type
+from omnigraph.schema.show import show_type
+from omnigraph.schema.values import as_decimal, fits_decimal, spell_decimal
 
 _EPOCH_DAY: Final = dt.date(1970, 1, 1)
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -82,8 +85,12 @@ def join_spellings(columns: Sequence[pa.StringArray]) -> pa.StringArray:
     return pc.binary_join_element_wise("[", inner, "]", "")
 
 
-def canonical_value(member: ct.Property, value: object) -> str:
+def canonical_value(  # noqa: PLR0911 - one per type
+    member: ct.Property, value: object
+) -> str:
     """The spelling of one value of a key or uniqueness tuple."""
+    if isinstance(member.type, ct.DecimalType):
+        return _decimal_spelling(member, member.type, value)
     scalar = _scalar_of(member)
     match scalar, value:
         case ct.Scalar.STRING, str():
@@ -107,10 +114,14 @@ def canonical_value(member: ct.Property, value: object) -> str:
             )
 
 
-def canonical_column(member: ct.Property, column: pa.Array) -> pa.StringArray:
+def canonical_column(  # noqa: PLR0911 - one per type
+    member: ct.Property, column: pa.Array
+) -> pa.StringArray:
     """The spellings of a whole column without nulls."""
     if column.null_count:
         raise InvalidInputError(f"property {member.name} is part of an id and contains null")
+    if isinstance(member.type, ct.DecimalType):
+        return _decimal_spellings(column.cast(arrow_type(member.type)))
     scalar = _scalar_of(member)
     stored = column.cast(arrow_type(member.type))
     if scalar is ct.Scalar.STRING:
@@ -136,10 +147,31 @@ def _scalar_of(member: ct.Property) -> ct.Scalar:
             return scalar
         case ct.EnumType():
             return ct.Scalar.STRING
-        case ct.ScalarType() | ct.ListType() | ct.VectorType():
+        case ct.ScalarType() | ct.DecimalType() | ct.ListType() | ct.VectorType():
             raise InvalidInputError(f"property {member.name} has a type that cannot be in an id")
         case _:
             assert_never(member.type)
+
+
+def _decimal_spelling(member: ct.Property, kind: ct.DecimalType, value: object) -> str:
+    if isinstance(value, int | Decimal) and not isinstance(value, bool):
+        exact = Decimal(value)
+        if exact.is_finite() and fits_decimal(exact, kind):
+            return _without_zeros(spell_decimal(as_decimal(exact, kind)))
+    raise InvalidInputError(
+        f"property {member.name} of type {show_type(kind)} "
+        f"cannot be part of an id with the value {value!r:.80}"
+    )
+
+
+def _decimal_spellings(column: pa.Array) -> pa.StringArray:
+    """Without zeros behind the last digit, so that ids survive a wider scale."""
+    spellings = [_without_zeros(spell_decimal(value)) for value in column.to_pylist()]
+    return pa.array(spellings, pa.string())
+
+
+def _without_zeros(spelling: str) -> str:
+    return spelling.rstrip("0").rstrip(".") if "." in spelling else spelling
 
 
 def _encodable(member: ct.Property, value: str) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 from omnigraph.errors import SchemaInvalidError
 from omnigraph.schema.catalog import (
     Catalog,
+    DecimalType,
     EnumType,
     ListType,
     PropertyType,
@@ -607,6 +608,8 @@ def shown(kind: PropertyType) -> str:
     match kind:
         case ScalarType(scalar=scalar):
             return scalar.value
+        case DecimalType():
+            return f"Decimal({kind.precision}, {kind.scale})"
         case EnumType(values=values):
             return f"enum({', '.join(values)})"
         case ListType(item=item):

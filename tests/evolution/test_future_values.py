@@ -29,6 +29,7 @@ from omnigraph.schema.arrow import arrow_type
 from omnigraph.schema.catalog import (
     FLOATS,
     INTEGERS,
+    DecimalType,
     EnumType,
     ListType,
     PropertyType,
@@ -67,6 +68,10 @@ def values(kind: PropertyType) -> st.SearchStrategy[Any]:
     match kind:
         case ScalarType(scalar=scalar):
             return scalars(scalar)
+        case DecimalType():
+            most = 10**kind.precision - 1
+            units = st.integers(-most, most)
+            return units.map(lambda number: Decimal(f"{number}e-{kind.scale}"))
         case EnumType(values=allowed):
             return st.sampled_from(allowed)
         case ListType(item=item):

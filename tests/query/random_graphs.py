@@ -12,11 +12,13 @@ import math
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import omnigraph
 from omnigraph.schema.catalog import (
     Catalog,
+    DecimalType,
     EdgeType,
     EnumType,
     ListType,
@@ -378,6 +380,8 @@ def value_of_type(generator: random.Random, kind: PropertyType) -> Any:
             return b"\x00photo"
         case ScalarType():
             return from_pool(generator, kind.scalar)
+        case DecimalType():
+            return random_decimal(generator, kind)
         case EnumType():
             return generator.choice(kind.values)
         case ListType():
@@ -385,6 +389,14 @@ def value_of_type(generator: random.Random, kind: PropertyType) -> Any:
             return [None if generator.random() < 0.15 else item for item in items]
         case VectorType():
             return [float(generator.choice([0, 1, -1, 2])) for _ in range(kind.size)]
+
+
+def random_decimal(generator: random.Random, kind: DecimalType) -> Decimal:
+    """A value of few digits, or of all of them."""
+    most = 10**kind.precision - 1
+    units = generator.choice([0, 1, -1, 5, -15, 250, most, -most, generator.randint(-most, most)])
+    bounded = max(-most, min(most, units))
+    return Decimal((bounded < 0, tuple(map(int, str(abs(bounded)))), -kind.scale))
 
 
 def from_pool(generator: random.Random, scalar: Scalar) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from decimal import Decimal
 from os import PathLike
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, Union
 
@@ -49,7 +50,13 @@ Rows: TypeAlias = ArrowStream | Sequence[Mapping[str, object]]
 """Rows of one type: an Arrow table or stream, a data frame, or a list of dicts."""
 
 Key: TypeAlias = (
-    str | int | float | date | datetime | tuple[str | int | float | date | datetime, ...]
+    str
+    | int
+    | float
+    | Decimal
+    | date
+    | datetime
+    | tuple[str | int | float | Decimal | date | datetime, ...]
 )
 """The value of a key; a tuple of them if a key has several properties."""
 

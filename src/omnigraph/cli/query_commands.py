@@ -27,6 +27,7 @@ from omnigraph.display.pages import page_of
 from omnigraph.errors import InvalidInputError, NotFoundError
 from omnigraph.names import MAIN
 from omnigraph.schema import catalog as ct
+from omnigraph.schema.values import SpeltFloat
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -89,7 +90,7 @@ TimeoutOption = Annotated[
 ]
 SafeIntegersFlag = Annotated[
     bool,
-    typer.Option("--safe-integers", help="In JSON, integers beyond 2^53 are strings."),
+    typer.Option("--safe-integers", help="In JSON, integers beyond 2^53 and decimals are strings."),
 ]
 ExplainFlag = Annotated[bool, typer.Option("--explain", help="Show the plan without running it.")]
 AnalyzeFlag = Annotated[
@@ -501,7 +502,7 @@ def _from_json(params: str | None) -> dict[str, object]:
         return {}
     text = params if params.lstrip().startswith("{") else _file(params)
     try:
-        values = json.loads(text)
+        values = json.loads(text, parse_float=SpeltFloat)
     except ValueError as error:
         raise typer.BadParameter(f"not JSON: {error}", param_hint="--params") from None
     if not isinstance(values, dict):
@@ -525,7 +526,7 @@ def _value(declared: ct.PropertyType, name: str, text: str) -> object:
             return _list(name, text)
         case ct.ScalarType():
             return _scalar(declared.scalar, text)
-        case ct.EnumType():
+        case ct.DecimalType() | ct.EnumType():
             return text
         case _:
             assert_never(declared)

@@ -10,6 +10,7 @@ import re
 import textwrap
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import pairwise
 from typing import Final
 
@@ -125,6 +126,8 @@ def value(content: object) -> str:
             text = str(content).lower()
         case dict() | list() | tuple():
             return _limit(_nested(content))
+        case Decimal():
+            text = f"{content:f}"
         case dt.datetime():
             text = content.isoformat().replace("+00:00", "Z")
         case _:

@@ -324,7 +324,7 @@ class QueryResult(Displayed):
 
 
 def is_number(kind: pa.DataType) -> bool:
-    return bool(pat.is_integer(kind) or pat.is_floating(kind))
+    return bool(pat.is_integer(kind) or pat.is_floating(kind) or pat.is_decimal(kind))
 
 
 def _short(kind: pa.DataType) -> str:
@@ -516,6 +516,7 @@ def _traversals(block: Block) -> Iterator[TypedTraversal]:
 
 _PAGE_ROWS: Final = 1_000
 _JSON_ROWS: Final = 4_096
+_PLAIN_SCALE_MAX: Final = 6
 _CARD_CHARACTERS_LEAST: Final = 20
 _ENCODER: Final = msgspec.json.Encoder()
 SAFE_INTEGER_MAX: Final = (1 << 53) - 1
@@ -556,7 +557,7 @@ def write_rows(  # noqa: PLR0913 - every word of an output is one
 
     `about` goes into the JSON object beside them, and so does what `on_error` says of a run that
     fails on the way. Tables and cards are at most `width` columns wide, if one is given. With
-    `safe_integers`, JSON has integers that a 64-bit float cannot hold as texts.
+    `safe_integers`, JSON has integers that a 64-bit float cannot hold, and decimals, as texts.
     """
     pages = _objects(rows, safe_integers=safe_integers)
     writers: Mapping[OutputFormat, Callable[[], int]] = {
@@ -625,6 +626,8 @@ def _with_safe_integers(value: object) -> object:
             return value
         case int() if not -SAFE_INTEGER_MAX <= value <= SAFE_INTEGER_MAX:
             return str(value)
+        case msgspec.Raw():
+            return bytes(value).decode()
         case list():
             return [_with_safe_integers(item) for item in value]
         case dict():
@@ -646,7 +649,9 @@ def _write_csv(rows: Rows, stream: IO[bytes]) -> int:
 
 
 def _csv_type(kind: pa.DataType) -> pa.DataType:
-    return pa.string() if pat.is_nested(kind) or pat.is_temporal(kind) else kind
+    # Arrow writes decimals with more digits with an exponent.
+    long_decimal = pat.is_decimal(kind) and kind.scale > _PLAIN_SCALE_MAX
+    return pa.string() if pat.is_nested(kind) or pat.is_temporal(kind) or long_decimal else kind
 
 
 def _csv_column(column: pa.Array) -> pa.Array:

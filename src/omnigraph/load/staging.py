@@ -19,6 +19,7 @@ import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, assert_never
 
@@ -417,7 +418,7 @@ def _with_placeholders(rows: pa.Table) -> pa.Table:
     return rows
 
 
-def _placeholder(kind: pa.DataType) -> pa.Scalar:
+def _placeholder(kind: pa.DataType) -> pa.Scalar:  # noqa: PLR0911 - one per kind
     if pat.is_fixed_size_list(kind):
         return pa.scalar([0] * kind.list_size, kind)
     if pat.is_list(kind):
@@ -428,6 +429,8 @@ def _placeholder(kind: pa.DataType) -> pa.Scalar:
         return pa.scalar(b"", kind)
     if pat.is_boolean(kind):
         return pa.scalar(value=False)
+    if pat.is_decimal(kind):
+        return pa.scalar(Decimal(0), kind)
     width = pa.int32() if pat.is_date32(kind) else pa.int64()
     return pa.scalar(0, width).cast(kind)
 

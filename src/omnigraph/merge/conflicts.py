@@ -28,6 +28,7 @@ from omnigraph.errors import InvalidInputError, NotFoundError
 from omnigraph.language.diagnostics import did_you_mean, shown
 from omnigraph.names import SOURCE_COLUMN, TARGET_COLUMN, edge_table_key, node_table_key
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
+from omnigraph.validation.json_encoding import decimal_tokens
 
 
 class ConflictKind(enum.StrEnum):
@@ -215,6 +216,8 @@ def _spelt(values: pa.Array) -> list[object]:
     kind = values.type
     if pat.is_list(kind) or pat.is_large_list(kind) or pat.is_fixed_size_list(kind):
         return list(_spelt_lists(values))
+    if pat.is_decimal(kind):
+        return decimal_tokens(values)
     if pat.is_floating(kind):
         return [_number(value) for value in values.to_pylist()]
     if pat.is_temporal(kind):

@@ -12,6 +12,7 @@ import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Final, NoReturn, TypeAlias, assert_never
 
 from omnigraph.derived import remember_derived
@@ -21,15 +22,25 @@ from omnigraph.query import expressions as ex
 from omnigraph.query import typed as tq
 from omnigraph.query.functions import KNOWN, Accepts, signature_of
 from omnigraph.query.text_patterns import refuse_known
-from omnigraph.query.types import INTEGER_LIMITS, as_f32, show_with_null
+from omnigraph.query.types import INTEGER_LIMITS, as_f32, show, show_with_null
 from omnigraph.schema import catalog as ct
+from omnigraph.schema.values import SpeltFloat, decimal_of_text
 
 BoundValue: TypeAlias = (
-    str | int | float | bool | bytes | dt.date | dt.datetime | tuple["BoundValue", ...] | None
+    str
+    | int
+    | float
+    | Decimal
+    | bool
+    | bytes
+    | dt.date
+    | dt.datetime
+    | tuple["BoundValue", ...]
+    | None
 )
 _QUERIES_KNOWN: Final = 512
 _MISSING_IN_PANDAS: Final = frozenset({"NAType", "NaTType"})
-_DECIMAL: Final = re.compile(r"-?[0-9]{1,20}")
+_INTEGER: Final = re.compile(r"-?[0-9]{1,20}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +159,8 @@ def _convert(target: ct.PropertyType, value: object) -> BoundValue:
             return tuple(
                 None if item is None else _scalar(target.item, item) for item in plain_items
             )
+        case ct.DecimalType():
+            return _decimal(target, value)
         case ct.VectorType():
             return _vector(target, value)
         case ct.EnumType():
@@ -239,7 +252,7 @@ def _text(value: object) -> str:
 
 
 def _integer(scalar: ct.Scalar, value: object) -> int:
-    if isinstance(value, str) and _DECIMAL.fullmatch(value):
+    if isinstance(value, str) and _INTEGER.fullmatch(value):
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"is {_kind(value)}, expected an integer")
@@ -247,6 +260,28 @@ def _integer(scalar: ct.Scalar, value: object) -> int:
     if not low <= value <= high:
         raise ValueError(f"is {shown(value, 40)}, {scalar.value} holds {low} to {high}")
     return value
+
+
+def _decimal(target: ct.DecimalType, value: object) -> Decimal:
+    """An exact number, a text of one, or a float that means the number it is spelt as."""
+    if not isinstance(value, int | float | Decimal | str) or isinstance(value, bool):
+        raise TypeError(f"is {_kind(value)}, expected a number")
+    match value:
+        case str():
+            text = value
+        case SpeltFloat():
+            text = value.text
+        case float():
+            text = repr(value)
+        case _:
+            text = str(Decimal(value))
+    try:
+        number = decimal_of_text(text, target)
+    except ValueError:
+        raise ValueError(f"is {_kind(value)}, expected a number") from None
+    if number is None:
+        raise ValueError(f"is {shown(value, 40)}, which {show(target)} does not hold exactly")
+    return number
 
 
 def _float(scalar: ct.Scalar, value: object) -> float:

@@ -18,7 +18,15 @@ from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph.query.typed import Column
 from omnigraph.query.types import BLOB, EdgeOf, EntityType, NodeOf, properties_in_common
 from omnigraph.schema import arrow
-from omnigraph.schema.catalog import Catalog, EnumType, ListType, Property, ScalarType, VectorType
+from omnigraph.schema.catalog import (
+    Catalog,
+    DecimalType,
+    EnumType,
+    ListType,
+    Property,
+    ScalarType,
+    VectorType,
+)
 
 
 def struct_properties(entity: EntityType, catalog: Catalog) -> tuple[Property, ...]:
@@ -57,7 +65,7 @@ def arrow_type(column: Column, catalog: Catalog) -> pa.DataType:
     match column.type:
         case NodeOf() | EdgeOf():
             return entity_struct(column.type, catalog)
-        case ScalarType() | ListType() | EnumType() | VectorType():
+        case ScalarType() | DecimalType() | ListType() | EnumType() | VectorType():
             return arrow.arrow_type(column.type)
         case _:
             assert_never(column.type)

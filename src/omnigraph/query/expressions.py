@@ -11,6 +11,7 @@ import enum
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Final, TypeAlias, TypeGuard, assert_never
 
 from omnigraph.query.ast import BinaryOperator, SubPatternKind
@@ -18,7 +19,9 @@ from omnigraph.query.functions import ScalarFunction
 from omnigraph.query.types import BOOL, DATETIME, F64, I64, STRING, EntityType, ExpressionType
 from omnigraph.schema.catalog import ScalarType, VectorMetric
 
-Value: TypeAlias = str | int | float | bool | dt.date | dt.datetime | tuple["Value", ...] | None
+Value: TypeAlias = (
+    str | int | float | Decimal | bool | dt.date | dt.datetime | tuple["Value", ...] | None
+)
 
 ROW: Final = "row"
 """The variable of the row of a mutation; only its own properties are readable."""

@@ -135,7 +135,7 @@ def _field(column: Column) -> ResultField:
             kind = "Node"
         case EdgeOf():
             kind = "Edge"
-        case ct.ScalarType():
+        case ct.ScalarType() | ct.DecimalType():
             pass
         case _:
             assert_never(column.type)

@@ -96,7 +96,9 @@ def scalar_of(expression_type: ExpressionType) -> ct.Scalar | None:
             return expression_type.scalar
         case ct.EnumType():
             return ct.Scalar.STRING
-        case ct.ListType() | ct.VectorType() | NodeOf() | EdgeOf() | PathOf() | NullType():
+        case ct.DecimalType() | ct.ListType() | ct.VectorType():
+            return None
+        case NodeOf() | EdgeOf() | PathOf() | NullType():
             return None
         case _:
             assert_never(expression_type)
@@ -146,7 +148,7 @@ def show(expression_type: ExpressionType) -> str:
             return f"path over {' or '.join(expression_type.edges)}"
         case NullType():
             return "null"
-        case ct.ScalarType() | ct.ListType() | ct.EnumType() | ct.VectorType():
+        case ct.ScalarType() | ct.DecimalType() | ct.ListType() | ct.EnumType() | ct.VectorType():
             return show_type(expression_type)
         case _:
             assert_never(expression_type)

@@ -34,6 +34,7 @@ _STREAMS: Final = 3
 _HALF: Final = np.uint64(32)
 _LOWER: Final = np.uint64((1 << 32) - 1)
 _WORD_BYTES: Final = 8
+_DECIMAL_BYTES: Final = 16
 _LENGTH_PLACE: Final = 1
 _FIRST_PLACE: Final = 2
 _PLACES: Final = _FIRST_PLACE + TEXT_BYTES_MAX // 4
@@ -57,7 +58,7 @@ class KeyHashes:
 
 
 def hash_keys(columns: Sequence[pa.Array | pa.ChunkedArray], seed: bytes) -> KeyHashes:
-    """The hash of every row of some columns of texts, numbers, Booleans or times."""
+    """The hash of every row of some columns of texts, numbers, decimals, Booleans or times."""
     sums = np.zeros((_STREAMS, len(columns[0])), np.uint64)
     present: np.ndarray | None = None
     for number, column in enumerate(columns):
@@ -88,6 +89,9 @@ def _add_values(values: pa.Array, seed: bytes, multipliers: np.ndarray, sums: np
         values = values.dictionary_decode()
     if pat.is_string_view(values.type) or pat.is_binary_view(values.type):
         values = values.cast(pa.large_binary())
+    if pat.is_decimal128(values.type):
+        # Columns of one type have one scale, so equal values have equal bytes.
+        values = values.view(pa.binary(_DECIMAL_BYTES)).cast(pa.binary())
     blocks = [
         slice(start, start + _ROWS_PER_BLOCK) for start in range(0, len(values), _ROWS_PER_BLOCK)
     ]

@@ -14,6 +14,7 @@ authoritative; Spark's schema is derived from it.
     | U64            | uint64                          | decimal(20,0)    | decimal128(20,0)     |
     | F32            | float                           | float            | float                |
     | F64            | double                          | double           | double               |
+    | Decimal(p, s)  | decimal128(p,s)                 | decimal(p,s)     | decimal128(p,s)      |
     | Date           | date32                          | date             | date32               |
     | DateTime       | timestamp[us, UTC]              | timestamp        | timestamp[us, UTC]   |
     | [T]            | list<T>                         | array<T>         | list<T>              |
@@ -37,6 +38,7 @@ from omnigraph.schema.catalog import PropertyType
 _UNSIGNED_64: Final = pa.decimal128(20, 0)
 _MOMENT: Final = pa.timestamp("us", tz="UTC")
 _ITEM: Final = "element"
+_DIGITS_OF_64_BITS: Final = 18
 
 _SAME: Final[dict[pa.DataType, type[spark_types.DataType]]] = {
     pa.string(): spark_types.StringType,
@@ -59,7 +61,6 @@ _DEFAULT_BYTES: Final = {
     pa.float64(): 8,
     pa.date32(): 4,
     _MOMENT: 8,
-    _UNSIGNED_64: 16,
 }
 ROW_BYTES: Final = 8
 """What Spark's optimizer adds to the sizes of the values of a row."""
@@ -83,7 +84,7 @@ def carried_type(stored: pa.DataType) -> pa.DataType:
         carried = pa.field(_ITEM, carried_type(items.type), nullable=items.nullable)
         return pa.list_(carried)
     carried = _OTHER.get(stored, stored)
-    assert carried in _SAME or carried == _UNSIGNED_64, f"{stored} is no type of the catalog"
+    assert carried in _SAME or pat.is_decimal128(carried), f"{stored} is no type of the catalog"
     return carried
 
 
@@ -102,8 +103,8 @@ def spark_type(carried: pa.DataType) -> spark_types.DataType:
     if pat.is_list(carried):
         items = carried.value_field
         return spark_types.ArrayType(spark_type(items.type), containsNull=items.nullable)
-    if carried == _UNSIGNED_64:
-        return spark_types.DecimalType(_UNSIGNED_64.precision, _UNSIGNED_64.scale)
+    if pat.is_decimal128(carried):
+        return spark_types.DecimalType(carried.precision, carried.scale)
     return _SAME[carried]()
 
 
@@ -130,6 +131,8 @@ def default_bytes(carried: pa.DataType) -> int:
 
     It takes a list to have one item.
     """
+    if pat.is_decimal128(carried):
+        return 8 if carried.precision <= _DIGITS_OF_64_BITS else 16
     return default_bytes(carried.value_type) if pat.is_list(carried) else _DEFAULT_BYTES[carried]
 
 

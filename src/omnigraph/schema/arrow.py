@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Final, assert_never
 
 import pyarrow as pa
@@ -45,6 +46,8 @@ def arrow_type(property_type: ct.PropertyType) -> pa.DataType:
     match property_type:
         case ct.ScalarType():
             return _SCALARS[property_type.scalar]
+        case ct.DecimalType():
+            return pa.decimal128(property_type.precision, property_type.scale)
         case ct.ListType():
             return pa.list_(pa.field("item", _SCALARS[property_type.item], nullable=True))
         case ct.EnumType():
@@ -58,11 +61,15 @@ def arrow_type(property_type: ct.PropertyType) -> pa.DataType:
 def literal_scalar(value: ct.Literal, kind: ct.PropertyType) -> pa.Scalar:
     """A literal of the schema as a column of this type stores it; floats are rounded."""
     stored: object = value
+    if isinstance(kind, ct.DecimalType):
+        assert not isinstance(value, str | bool)
+        # Arrow takes over Python integers of 64 bits only.
+        stored = Decimal(value)
     if isinstance(kind, ct.ScalarType):
         match kind.scalar:
             case ct.Scalar.F32 | ct.Scalar.F64:
                 assert not isinstance(value, str | bool)
-                stored = float(as_stored(value, kind.scalar))
+                stored = float(as_stored(value, kind))
             case ct.Scalar.DATE:
                 stored = dt.date.fromisoformat(str(value))
             case ct.Scalar.DATETIME:

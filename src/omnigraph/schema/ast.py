@@ -76,10 +76,10 @@ class Annotation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseType:
-    """`String` or `Vector(8)`: a type name, perhaps with a size."""
+    """`String`, `Vector(8)` or `Decimal(12, 2)`: a type name, perhaps with sizes."""
 
     name: str
-    size: NumberLiteral | None
+    sizes: tuple[NumberLiteral, ...]
     span: Span
 
 

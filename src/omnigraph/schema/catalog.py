@@ -38,6 +38,8 @@ class Scalar(enum.StrEnum):
 INTEGERS: Final = frozenset({Scalar.I32, Scalar.I64, Scalar.U32, Scalar.U64})
 FLOATS: Final = frozenset({Scalar.F32, Scalar.F64})
 NUMBERS: Final = INTEGERS | FLOATS
+DECIMAL_DIGITS_MAX: Final = 38
+"""A decimal is stored in 128 bits."""
 FIRST_UNIQUE_NUMBER: Final = 1 << 32
 """Numbers from here on are given once in all branches of a graph. Smaller ones are those of its
 first schema, and those that earlier releases counted in each branch."""
@@ -50,6 +52,19 @@ class ScalarType:
     """One value of a base type."""
 
     scalar: Scalar
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecimalType:
+    """Exact numbers of at most `precision` digits, `scale` of them behind the point."""
+
+    precision: int
+    scale: int
+
+    @property
+    def integer_digits(self) -> int:
+        """The number of digits in front of the point."""
+        return self.precision - self.scale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,9 +88,17 @@ class VectorType:
     size: int
 
 
-PropertyType: TypeAlias = ScalarType | ListType | EnumType | VectorType
+PropertyType: TypeAlias = ScalarType | DecimalType | ListType | EnumType | VectorType
+NumberType: TypeAlias = ScalarType | DecimalType
 Number: TypeAlias = int | Decimal
 Literal: TypeAlias = str | int | Decimal | bool
+
+
+def decimal_type(precision: int, scale: int) -> DecimalType | None:
+    """The decimals of these sizes, or None if there are none."""
+    if not (1 <= precision <= DECIMAL_DIGITS_MAX and 0 <= scale <= precision):
+        return None
+    return DecimalType(precision=precision, scale=scale)
 
 
 class HasName(Protocol):

@@ -31,6 +31,7 @@ class Rule(enum.StrEnum):
 
     UNKNOWN_TYPE = "unknown-type"
     VECTOR_SIZE = "vector-size"
+    DECIMAL_SIZE = "decimal-size"
     UNEXPECTED_SIZE = "unexpected-size"
     LIST_ITEM = "list-item"
     DUPLICATE_ENUM_VALUE = "duplicate-enum-value"

@@ -52,7 +52,7 @@ def index_kinds(property_type: ct.PropertyType) -> tuple[IndexKind, ...]:
             return ()
         case ct.ScalarType(scalar=ct.Scalar.STRING):
             return IndexKind.BTREE, IndexKind.INVERTED
-        case ct.ScalarType() | ct.EnumType():
+        case ct.ScalarType() | ct.DecimalType() | ct.EnumType():
             return (IndexKind.BTREE,)
         case ct.VectorType():
             return (IndexKind.VECTOR,)

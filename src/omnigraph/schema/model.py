@@ -196,6 +196,11 @@ def _read_type(document: Any) -> ct.PropertyType:
     match document:
         case {"kind": "scalar", "scalar": scalar}:
             return ct.ScalarType(scalar=ct.Scalar(scalar))
+        case {"kind": "decimal", "precision": precision, "scale": scale}:
+            decimals = ct.decimal_type(_of(int, precision), _of(int, scale))
+            if decimals is None:
+                raise ValueError(f"unknown property type {document!r:.60}")
+            return decimals
         case {"kind": "list", "item": item}:
             return ct.ListType(item=ct.Scalar(item))
         case {"kind": "enum", "values": values}:
@@ -497,6 +502,12 @@ def _type(property_type: ct.PropertyType) -> Document:
     match property_type:
         case ct.ScalarType():
             return {"kind": "scalar", "scalar": property_type.scalar.value}
+        case ct.DecimalType():
+            return {
+                "kind": "decimal",
+                "precision": property_type.precision,
+                "scale": property_type.scale,
+            }
         case ct.ListType():
             return {"kind": "list", "item": property_type.item.value}
         case ct.EnumType():

@@ -42,7 +42,8 @@ METRICS: Final = tuple(metric.value for metric in VectorMetric)
 _OTHER_LANGUAGES: Final = {
     **dict.fromkeys(("int", "integer", "long", "bigint", "int64"), "I64"),
     "int32": "I32",
-    **dict.fromkeys(("float", "double", "real", "number", "decimal", "float64"), "F64"),
+    **dict.fromkeys(("float", "double", "real", "number", "float64"), "F64"),
+    **dict.fromkeys(("decimal", "numeric", "money"), "Decimal(12, 2)"),
     "float32": "F32",
     **dict.fromkeys(("text", "str", "varchar", "uuid", "json"), "String"),
     **dict.fromkeys(("timestamp", "time"), "DateTime"),
@@ -245,8 +246,9 @@ def type_hint(word: str) -> str:
     if usual is not None:
         return f"did you mean `{usual}`?"
     return (
-        did_you_mean(word, (*BASE_TYPE_NAMES, "Vector", "enum"))
-        or f"the base types are {', '.join(BASE_TYPE_NAMES)}; edges join node types"
+        did_you_mean(word, (*BASE_TYPE_NAMES, "Decimal", "Vector", "enum"))
+        or f"the base types are {', '.join(BASE_TYPE_NAMES)} and Decimal(p, s); "
+        "edges join node types"
     )
 
 
@@ -483,13 +485,13 @@ class _TreeBuilder(Transformer[Token, Any]):
         return ast.TypeExpression(core=items[0], nullable=len(items) > 1)
 
     def base(self, items: list[Any]) -> ast.BaseType:
-        return ast.BaseType(name=items[0].value, size=None, span=_between(items[0], items[0]))
+        return ast.BaseType(name=items[0].value, sizes=(), span=_between(items[0], items[0]))
 
     def sized(self, items: list[Any]) -> ast.BaseType:
         return ast.BaseType(
             name=items[0].value,
-            size=self.number(items[1:2]),
-            span=_between(items[0], items[2]),
+            sizes=tuple(self.number([token]) for token in items[1:-1]),
+            span=_between(items[0], items[-1]),
         )
 
     def list_of(self, items: list[Any]) -> ast.ListOf:

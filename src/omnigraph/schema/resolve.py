@@ -23,6 +23,7 @@ VECTOR_SIZE_MAX: Final = 65_536
 """A row needs room for all numbers of a vector, also for a null."""
 NUMBER_CHARACTERS_MAX: Final = 400
 VECTOR: Final = "Vector"
+DECIMAL: Final = "Decimal"
 METRIC: Final = "metric"
 
 _SCALAR_TYPES: Final = {scalar.value: ct.ScalarType(scalar=scalar) for scalar in ct.Scalar}
@@ -85,13 +86,16 @@ def resolve_type(expression: ast.TypeExpression) -> ct.PropertyType | None:
             assert_never(core)
 
 
-def _resolve_base(base: ast.BaseType) -> ct.ScalarType | ct.VectorType | None:
-    if base.size is None:
+def _resolve_base(base: ast.BaseType) -> ct.ScalarType | ct.DecimalType | ct.VectorType | None:
+    if not base.sizes:
         return _SCALAR_TYPES.get(base.name)
-    size = number_value(base.size)
-    if base.name != VECTOR or not isinstance(size, int) or not 1 <= size <= VECTOR_SIZE_MAX:
-        return None
-    return ct.VectorType(size=size)
+    match base.name, [number_value(size) for size in base.sizes]:
+        case "Vector", [int(size)] if 1 <= size <= VECTOR_SIZE_MAX:
+            return ct.VectorType(size=size)
+        case "Decimal", [int(precision), int(scale)]:
+            return ct.decimal_type(precision, scale)
+        case _:
+            return None
 
 
 def string_value(literal: ast.StringLiteral) -> str:

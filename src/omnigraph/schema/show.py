@@ -55,6 +55,8 @@ def show_type(property_type: ct.PropertyType) -> str:
     match property_type:
         case ct.ScalarType():
             return property_type.scalar.value
+        case ct.DecimalType():
+            return f"Decimal({property_type.precision}, {property_type.scale})"
         case ct.ListType():
             return f"[{property_type.item.value}]"
         case ct.EnumType():

@@ -8,20 +8,38 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import re
 import struct
-from decimal import Decimal
+from decimal import Context, Decimal, InvalidOperation
 from typing import Final, assert_never
 
 from omnigraph.schema import ast
 from omnigraph.schema import catalog as ct
 from omnigraph.schema.resolve import literal_value
 
+NUMBER_PATTERN: Final = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
+"""A number as JSON spells it."""
+_NUMBER: Final = re.compile(NUMBER_PATTERN)
+_EXACT: Final = Context(prec=2 * ct.DECIMAL_DIGITS_MAX)
 _LIMITS: Final = {
     ct.Scalar.I32: (-(2**31), 2**31 - 1),
     ct.Scalar.I64: (-(2**63), 2**63 - 1),
     ct.Scalar.U32: (0, 2**32 - 1),
     ct.Scalar.U64: (0, 2**64 - 1),
 }
+
+
+class SpeltFloat(float):
+    """A number with a point or an exponent, and how it is written."""
+
+    __slots__ = ("text",)
+
+    def __new__(cls, text: str) -> SpeltFloat:
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
+
+    text: str
 
 
 def literal_for(wanted: ct.PropertyType, argument: ast.Literal) -> tuple[ct.Literal | None, str]:
@@ -34,6 +52,8 @@ def literal_for(wanted: ct.PropertyType, argument: ast.Literal) -> tuple[ct.Lite
         case ct.ScalarType(scalar=scalar):
             bare = isinstance(argument, ast.Word) and argument.text not in ("true", "false")
             return (None, _expected(scalar)) if bare else _scalar(scalar, value)
+        case ct.DecimalType():
+            return _decimal(wanted, value)
         case ct.ListType() | ct.VectorType():
             return None, "lists and vectors have no literals"
         case _:
@@ -59,8 +79,17 @@ def _scalar(scalar: ct.Scalar, value: ct.Literal | None) -> tuple[ct.Literal | N
     return accepted, "" if accepted is not None else _expected(scalar)
 
 
+def _decimal(wanted: ct.DecimalType, value: ct.Literal | None) -> tuple[ct.Literal | None, str]:
+    if isinstance(value, bool | str) or value is None or not fits_decimal(value, wanted):
+        return None, (
+            f"write a number with at most {wanted.integer_digits} digits in front of the point "
+            f"and {wanted.scale} behind it"
+        )
+    return (int(value) if value == int(value) else value), ""
+
+
 def _finite(value: int | Decimal, scalar: ct.Scalar) -> bool:
-    return math.isfinite(as_stored(value, scalar))
+    return math.isfinite(as_stored(value, ct.ScalarType(scalar=scalar)))
 
 
 def _from_text(scalar: ct.Scalar, value: str) -> str | None:
@@ -103,13 +132,52 @@ def fits(value: int, scalar: ct.Scalar) -> bool:
     return low <= value <= high
 
 
-def as_stored(value: ct.Number, scalar: ct.Scalar) -> ct.Number | float:
+def fits_decimal(value: ct.Number, kind: ct.DecimalType) -> bool:
+    """Whether a decimal type holds exactly this number."""
+    exact = Decimal(value)
+    if not exact:
+        return True
+    _, digits, exponent = exact.as_tuple()
+    assert isinstance(exponent, int), "a finite number"
+    zeros = len(digits) - len("".join(map(str, digits)).rstrip("0"))
+    return exponent + zeros >= -kind.scale and exact.adjusted() < kind.integer_digits
+
+
+def as_decimal(value: ct.Number, kind: ct.DecimalType) -> Decimal:
+    """A number that fits, with exactly the digits of its type behind the point."""
+    assert fits_decimal(value, kind)
+    number = _EXACT.quantize(Decimal(value), Decimal((0, (1,), -kind.scale)))
+    # There is no negative zero, and arithmetic of Python rounds to 28 digits.
+    return number or number.copy_abs()
+
+
+def decimal_of_text(text: str, kind: ct.DecimalType) -> Decimal | None:
+    """The decimal that a number of JSON means exactly; None if it does not fit.
+
+    Raises:
+        ValueError: the text is no number.
+    """
+    if not _NUMBER.fullmatch(text):
+        raise ValueError(text)
+    try:
+        exact = Decimal(text)
+    except InvalidOperation:  # an exponent beyond those of Python
+        return None
+    return as_decimal(exact, kind) if fits_decimal(exact, kind) else None
+
+
+def spell_decimal(value: Decimal) -> str:
+    """A decimal in all its digits, never with an exponent."""
+    return f"{value:f}"
+
+
+def as_stored(value: ct.Number, kind: ct.NumberType) -> ct.Number | float:
     """A number as a column of this type compares it: floats rounded to their width."""
-    if scalar not in (ct.Scalar.F32, ct.Scalar.F64):
+    if isinstance(kind, ct.DecimalType) or kind.scalar not in ct.FLOATS:
         return value
     try:
         rounded = float(value)
-        if scalar is ct.Scalar.F32:
+        if kind.scalar is ct.Scalar.F32:
             rounded = struct.unpack("<f", struct.pack("<f", rounded))[0]
     except OverflowError:
         return math.copysign(math.inf, value)
@@ -117,9 +185,9 @@ def as_stored(value: ct.Number, scalar: ct.Scalar) -> ct.Number | float:
 
 
 def within(
-    value: ct.Number | float, scalar: ct.Scalar, *, low: ct.Number | None, high: ct.Number | None
+    value: ct.Number | float, kind: ct.NumberType, *, low: ct.Number | None, high: ct.Number | None
 ) -> bool:
     """Whether a stored value of this type is inside a range of the schema."""
-    if low is not None and value < as_stored(low, scalar):
+    if low is not None and value < as_stored(low, kind):
         return False
-    return high is None or value <= as_stored(high, scalar)
+    return high is None or value <= as_stored(high, kind)

@@ -33,6 +33,7 @@ from omnigraph.names import (
     node_table_key,
 )
 from omnigraph.schema import catalog as ct
+from omnigraph.schema.show import show_type
 from omnigraph.validation.violations import Reason, shown_scalar
 
 _NO_ID: Final = "\0"
@@ -359,6 +360,8 @@ def type_text(property_type: ct.PropertyType) -> str:
     match property_type:
         case ct.ScalarType():
             return property_type.scalar.value
+        case ct.DecimalType():
+            return show_type(property_type)
         case ct.ListType():
             return f"[{property_type.item.value}]"
         case ct.EnumType():

@@ -25,6 +25,7 @@ from omnigraph.errors import InvalidInputError
 from omnigraph.names import END_TYPE_COLUMNS, ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph.schema import catalog as ct
 from omnigraph.schema.arrow import end_names
+from omnigraph.schema.values import spell_decimal
 from omnigraph.validation.violations import shown, shown_scalar
 
 BLOB_PREFIX: Final = "base64:"
@@ -107,7 +108,9 @@ def _spelt(
     return json_column
 
 
-def _column(column: pa.Array, prop: ct.Property) -> tuple[pa.Array | None, list[object]]:
+def _column(  # noqa: PLR0911 - one per type
+    column: pa.Array, prop: ct.Property
+) -> tuple[pa.Array | None, list[object]]:
     """Which values have no JSON, and how the others are spelt."""
     match prop.type:
         case ct.ScalarType(scalar=ct.Scalar.BLOB):
@@ -119,6 +122,8 @@ def _column(column: pa.Array, prop: ct.Property) -> tuple[pa.Array | None, list[
             if scalar in (ct.Scalar.DATE, ct.Scalar.DATETIME):
                 return _times(column, nested=nested)
             return None, column.to_pylist()
+        case ct.DecimalType():
+            return None, decimal_tokens(column)
         case ct.EnumType():
             return None, column.to_pylist()
         case ct.VectorType():
@@ -162,8 +167,8 @@ def _blob(value: pa.Scalar) -> str | None:
     return None if content is None else BLOB_PREFIX + base64.b64encode(content).decode()
 
 
-def json_values(values: pa.Array) -> list[object]:
-    """Values that `msgspec` and `json` can write."""
+def json_values(values: pa.Array) -> list[object]:  # noqa: PLR0911 - one per kind
+    """Values that `msgspec` can write; decimals are tokens."""
     kind = values.type
     if pat.is_struct(kind):
         return _objects_of_json(values)
@@ -173,6 +178,8 @@ def json_values(values: pa.Array) -> list[object]:
         return [
             None if length is None else [next(items) for _ in range(length)] for length in lengths
         ]
+    if pat.is_decimal(kind):
+        return decimal_tokens(values)
     if pat.is_floating(kind):
         return [_number(value) for value in values.to_pylist()]
     if pat.is_temporal(kind):
@@ -181,6 +188,13 @@ def json_values(values: pa.Array) -> list[object]:
     if pat.is_large_binary(kind):
         return [None if content is None else _blob_text(content) for content in values.to_pylist()]
     return list(values.to_pylist())
+
+
+def decimal_tokens(values: pa.Array) -> list[object]:
+    """Decimals as numbers of JSON in all their digits."""
+    return [
+        None if value is None else msgspec.Raw(spell_decimal(value)) for value in values.to_pylist()
+    ]
 
 
 def _objects_of_json(values: pa.StructArray) -> list[object]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from decimal import Decimal
+from fractions import Fraction
 from typing import Final, assert_never
 
 import numpy as np
@@ -118,7 +119,7 @@ def _outside(
         low, high = _float_bound(rule.low, column.type), _float_bound(rule.high, column.type)
         broken = pc.is_nan(column)
     else:
-        low, high, impossible = _integer_bounds(rule, column.type)
+        low, high, impossible = _exact_bounds(rule, column.type)
         broken = column.is_valid() if impossible else pc.and_(column.is_valid(), pa.scalar(False))  # noqa: FBT003
     if low is not None:
         broken = pc.or_(broken, pc.less(column, low))
@@ -137,30 +138,39 @@ def _float_bound(bound: Number | None, kind: pa.DataType) -> pa.Scalar | None:
     return pa.scalar(nearest, pa.float64()).cast(kind)
 
 
-def _integer_bounds(
+def _exact_bounds(
     rule: constraints.InRange, kind: pa.DataType
 ) -> tuple[pa.Scalar | None, pa.Scalar | None, bool]:
     """The bounds as values of the column, None where every value passes; or nothing can pass."""
-    signed = pat.is_signed_integer(kind)
-    least = -(2 ** (kind.bit_width - 1)) if signed else 0
-    most = 2 ** (kind.bit_width - signed) - 1
-    low = least if rule.low is None else _ceiling(rule.low)
-    high = most if rule.high is None else _floor(rule.high)
+    scale = kind.scale if pat.is_decimal(kind) else 0
+    least, most = _limits(kind)
+    low = least if rule.low is None else math.ceil(Fraction(rule.low) * 10**scale)
+    high = most if rule.high is None else math.floor(Fraction(rule.high) * 10**scale)
     if low > most or high < least or low > high:
         return None, None, True
     return (
-        pa.scalar(low, kind) if low > least else None,
-        pa.scalar(high, kind) if high < most else None,
+        _scalar_of_units(low, kind) if low > least else None,
+        _scalar_of_units(high, kind) if high < most else None,
         False,
     )
 
 
-def _ceiling(bound: Number) -> int:
-    return math.ceil(bound) if isinstance(bound, Decimal) else bound
+def _limits(kind: pa.DataType) -> tuple[int, int]:
+    """The least and the greatest value of a column, in units of its last digit."""
+    if pat.is_decimal(kind):
+        return 1 - 10**kind.precision, 10**kind.precision - 1
+    signed = pat.is_signed_integer(kind)
+    least = -(2 ** (kind.bit_width - 1)) if signed else 0
+    return least, 2 ** (kind.bit_width - signed) - 1
 
 
-def _floor(bound: Number) -> int:
-    return math.floor(bound) if isinstance(bound, Decimal) else bound
+def _scalar_of_units(units: int, kind: pa.DataType) -> pa.Scalar:
+    exact = (
+        Decimal((units < 0, tuple(map(int, str(abs(units)))), -kind.scale))
+        if (pat.is_decimal(kind))
+        else units
+    )
+    return pa.scalar(exact, kind)
 
 
 def _finding(

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, time
+from decimal import Decimal
 from typing import Final
 
 import pyarrow as pa
@@ -214,9 +215,14 @@ def describe(broken: BadRows) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as a message quotes it: never long, never on two lines; times as in ISO 8601."""
+    """A value as a message quotes it: never long, never on two lines.
+
+    Times are as in ISO 8601, decimals are numbers.
+    """
     if isinstance(value, date | time):  # a datetime is a date
         value = value.isoformat()
+    if isinstance(value, Decimal):
+        return _clip(str(value))
     return _clip(_QUOTED.repr(value))
 
 

@@ -11,8 +11,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from enum import StrEnum
 from typing import Final, TypeAlias
+
+import msgspec
 
 from omnigraph.display.cells import ELLIPSIS, short_id
 
@@ -149,15 +152,24 @@ def text_of(value: object) -> str:
             text = str(value).lower()
         case bytes():
             text = f"{len(value):,} bytes"
+        case msgspec.Raw():
+            text = _token(value)
+        case Decimal():
+            text = f"{value:f}"
         case list() | tuple():
             items = ", ".join(map(text_of, value[:_ITEMS_MAX]))
             more = f", {ELLIPSIS} {len(value):,} items" if len(value) > _ITEMS_MAX else ""
             text = f"[{items}{more}]"
         case dict():
-            text = json.dumps(value, ensure_ascii=False, default=str)
+            text = json.dumps(value, ensure_ascii=False, default=_token)
         case _:
             text = str(value)
     return _limit(text, _VALUE_CHARACTERS_MAX)
+
+
+def _token(value: object) -> str:
+    """A number that JSON holds and Python does not, in its digits."""
+    return bytes(value).decode() if isinstance(value, msgspec.Raw) else str(value)
 
 
 def _limit(text: str, characters: int) -> str:

@@ -36,6 +36,7 @@ from omnigraph.evolution.plan.plan import (
     WidenProperty,
 )
 from omnigraph.schema.catalog import (
+    DecimalType,
     EdgeType,
     EnumType,
     ListType,
@@ -102,6 +103,8 @@ def _drawn(each: Property, rng: random.Random) -> Any:
     match each.type:
         case ScalarType(scalar=scalar):
             return rng.choice(SCALARS[scalar])
+        case DecimalType(scale=scale):
+            return Decimal(rng.choice((0, 1, -5))).scaleb(-scale)
         case EnumType(values=values):
             return rng.choice(values)
         case ListType():

@@ -14,6 +14,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Final, TypeAlias, assert_never
 
 from omnigraph.engine.expressions.function_sql import (
@@ -34,6 +35,7 @@ from omnigraph.query.binding import BoundParameters, BoundValue, known_value
 from omnigraph.query.functions import ScalarFunction
 from omnigraph.query.text_patterns import like_regex
 from omnigraph.schema import catalog as ct
+from omnigraph.schema.values import spell_decimal
 
 _SQL_TYPES: Final = {
     ct.Scalar.STRING: "VARCHAR",
@@ -55,6 +57,8 @@ def sql_type(expression_type: qt.ExpressionType) -> str:
     match expression_type:
         case ct.ScalarType():
             return _SQL_TYPES[expression_type.scalar]
+        case ct.DecimalType():
+            return f"DECIMAL({expression_type.precision}, {expression_type.scale})"
         case ct.EnumType():
             return "VARCHAR"
         case ct.ListType():
@@ -69,7 +73,9 @@ def sql_type(expression_type: qt.ExpressionType) -> str:
             assert_never(expression_type)
 
 
-def literal(value: BoundValue, declared: qt.ExpressionType) -> str:
+def literal(  # noqa: PLR0911 - one per type
+    value: BoundValue, declared: qt.ExpressionType
+) -> str:
     """A value of a type as SQL text; null is a null of that type."""
     if value is None:
         return (
@@ -78,6 +84,9 @@ def literal(value: BoundValue, declared: qt.ExpressionType) -> str:
     match declared:
         case ct.ScalarType():
             return scalar_literal(value, declared.scalar)
+        case ct.DecimalType():
+            assert isinstance(value, Decimal)
+            return f"CAST('{spell_decimal(value)}' AS {sql_type(declared)})"
         case ct.EnumType():
             return scalar_literal(value, ct.Scalar.STRING)
         case ct.ListType():

@@ -19,7 +19,14 @@ from omnigraph.query.binding import BoundParameters, BoundValue, known_value
 from omnigraph.query.columns import PROPERTIES_FIELD, TYPE_FIELD, struct_properties
 from omnigraph.query.expressions import Constant, Now, Parameter
 from omnigraph.runner.types import property_spark_type
-from omnigraph.schema.catalog import Catalog, EnumType, ListType, ScalarType, VectorType
+from omnigraph.schema.catalog import (
+    Catalog,
+    DecimalType,
+    EnumType,
+    ListType,
+    ScalarType,
+    VectorType,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -47,8 +54,9 @@ def literal(value: BoundValue, kind: spark_types.DataType) -> Column:
     if isinstance(value, dt.date):
         return sql.date_from_unix_date(sql.lit((value - _EPOCH.date()).days))
     if isinstance(kind, spark_types.DecimalType):
-        assert isinstance(value, int)
-        return sql.lit(Decimal(value)).cast(kind)
+        assert isinstance(value, int | Decimal)
+        # A literal of Spark has the digits of its value, and a text has all of them.
+        return sql.lit(f"{Decimal(value):f}").cast(kind)
     return sql.lit(value).cast(kind)
 
 
@@ -57,7 +65,7 @@ def spark_type_of(
 ) -> spark_types.DataType:
     """The Spark type of values; a node or an edge, for which the catalog counts, is a struct."""
     match expression_type:
-        case ScalarType() | ListType() | EnumType() | VectorType():
+        case ScalarType() | DecimalType() | ListType() | EnumType() | VectorType():
             return property_spark_type(expression_type)
         case qt.NullType():
             return spark_types.StringType()

@@ -295,9 +295,9 @@ def _is_implied(change: OwnerChange, column: ec.FutureColumn, constraint: ct.Ran
     ):
         return False
     assert isinstance(change.before, ct.NodeType)
-    assert isinstance(column.type, ct.ScalarType)
-    assert isinstance(column.stored.type, ct.ScalarType)
-    old, new = column.stored.type.scalar, column.type.scalar
+    old, new = column.stored.type, column.type
+    assert isinstance(old, ct.ScalarType | ct.DecimalType)
+    assert isinstance(new, ct.ScalarType | ct.DecimalType)
     accepted_ranges = [
         accepted_range
         for accepted_range in change.before.ranges

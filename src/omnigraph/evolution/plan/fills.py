@@ -42,14 +42,14 @@ def broken_rule(
     owner: ct.NodeType | ct.EdgeType | ct.InterfaceType, wanted: ct.Property, value: ct.Literal
 ) -> str | None:
     """The constraint of the property that this value breaks, as it is written."""
-    if not isinstance(owner, ct.NodeType) or not isinstance(wanted.type, ct.ScalarType):
+    kind = wanted.type
+    if not isinstance(owner, ct.NodeType) or not isinstance(kind, ct.ScalarType | ct.DecimalType):
         return None
-    scalar = wanted.type.scalar
     for range_constraint in owner.ranges:
         if range_constraint.property == wanted.name and isinstance(value, int | Decimal):
-            stored = values.as_stored(value, scalar)
+            stored = values.as_stored(value, kind)
             if not values.within(
-                stored, scalar, low=range_constraint.low, high=range_constraint.high
+                stored, kind, low=range_constraint.low, high=range_constraint.high
             ):
                 return (
                     f"@range({range_constraint.property}, "

@@ -42,7 +42,14 @@ from omnigraph.load.formats.row_validator import (
     together,
 )
 from omnigraph.load.formats.splits import opened, shrunk
-from omnigraph.load.formats.values import Column, dates, large_floats, typed_column, unknown_column
+from omnigraph.load.formats.values import (
+    Column,
+    dates,
+    decimals,
+    large_floats,
+    typed_column,
+    unknown_column,
+)
 from omnigraph.names import ID_COLUMN
 from omnigraph.schema import catalog as ct
 from omnigraph.schema.arrow import arrow_type
@@ -69,6 +76,8 @@ def cell_column(cells: pa.StringArray, kind: ct.PropertyType) -> Column:
             column = _floats(cells, scalar)
         case ct.ScalarType(scalar=scalar):
             column = _integers(cells, scalar)
+        case ct.DecimalType():
+            column = decimals(cells, kind)
         case ct.ListType() | ct.VectorType():
             column = _lists(cells, kind)
         case _:
@@ -84,7 +93,7 @@ def cell_row(
         name: cell if cell is None or _is_text(declared, name) else _json_value(cell)
         for name, cell in cells.items()
     }
-    return json_record.with_blobs(declared, row)
+    return json_record.with_stored_values(declared, row)
 
 
 def _is_text(declared: ct.NodeType | ct.EdgeType, name: str) -> bool:

@@ -25,7 +25,9 @@ import json
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from functools import reduce
 from typing import Annotated, Any, Final, NoReturn, assert_never
 
@@ -41,6 +43,7 @@ from omnigraph.load.formats.records import NAME_SHOWN_MAX, Refusal
 from omnigraph.load.formats.values import blob_bytes
 from omnigraph.names import END_TYPE_COLUMNS, ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph.schema import catalog as ct
+from omnigraph.schema.values import SpeltFloat
 from omnigraph.validation.input.intake import table_key_of
 from omnigraph.validation.json_encoding import BLOB_PREFIX
 from omnigraph.validation.violations import Reason, shown
@@ -67,15 +70,15 @@ class NotJson:
 
 
 class Unheld:
-    """A number beyond what 64 bits hold; no column takes it over."""
+    """A number beyond what 64 bits hold; only decimals can take it over."""
 
-    __slots__ = ("_text",)
+    __slots__ = ("text",)
 
     def __init__(self, text: str) -> None:
-        self._text = text
+        self.text = text
 
     def __repr__(self) -> str:
-        return self._text
+        return self.text
 
 
 class JsonReader:
@@ -143,7 +146,7 @@ def names_at_most(data: bytes) -> npt.NDArray[np.int64]:
 
 
 def _float(text: str) -> float | Unheld:
-    value = float(text)
+    value = SpeltFloat(text)
     return value if math.isfinite(value) else Unheld(text)
 
 
@@ -400,6 +403,9 @@ def decoded_type(kind: ct.PropertyType) -> Any:
     match kind:
         case ct.ScalarType():
             return _decoded_scalar(kind.scalar)
+        case ct.DecimalType():
+            # As it is written: a number or a text, every digit of it.
+            return msgspec.Raw
         case ct.EnumType():
             return str
         case ct.ListType():
@@ -478,7 +484,7 @@ class ClaimReader:
             reason = Reason.UNKNOWN_COLUMN
         if isinstance(ends, str) or stray is not None:
             return _refused(place, line, reason, str(stray), claimed=claimed)
-        row = with_blobs(declared, data) | ends
+        row = with_stored_values(declared, data) | ends
         return Claim(place=place, claimed=claimed, raw=line, declared=declared, row=row)
 
     def _declared(
@@ -551,12 +557,18 @@ def _stray_member(declared: ct.NodeType | ct.EdgeType, data: Mapping[str, object
     return None
 
 
-def with_blobs(
+def with_stored_values(
     declared: ct.NodeType | ct.EdgeType, data: Mapping[str, object]
 ) -> dict[str, object]:
-    """The same members, with bytes in place of texts that encode bytes."""
+    """The same members, with bytes for texts that encode bytes, and decimals as they are spelt."""
     row = dict(data)
     for name, value in data.items():
+        if isinstance(value, SpeltFloat | Unheld):
+            prop = declared.properties.get(name)
+            if prop is not None and isinstance(prop.type, ct.DecimalType):
+                with suppress(InvalidOperation):  # an exponent beyond those of Python
+                    row[name] = Decimal(value.text)
+            continue
         if not isinstance(value, str) or not value.startswith(BLOB_PREFIX):
             continue
         prop = declared.properties.get(name)

@@ -26,7 +26,13 @@ import pyarrow.compute as pc
 
 from omnigraph.schema import catalog as ct
 from omnigraph.schema.arrow import arrow_type
-from omnigraph.validation.input.casts import bisected, cast_scalars, cast_whole, likely_times
+from omnigraph.validation.input.casts import (
+    bisected,
+    cast_scalars,
+    cast_whole,
+    decimals_of_texts,
+    likely_times,
+)
 from omnigraph.validation.json_encoding import BLOB_PREFIX
 from omnigraph.validation.violations import Reason
 
@@ -61,6 +67,8 @@ def spelling_of(kind: ct.PropertyType) -> Spelling | None:
     match kind:
         case ct.ScalarType():
             return _spelling_of_scalar(kind.scalar)
+        case ct.DecimalType():
+            return Spelling.BARE
         case ct.EnumType():
             return Spelling.QUOTED
         case ct.ListType():
@@ -84,7 +92,9 @@ def _spelling_of_scalar(scalar: ct.Scalar) -> Spelling:
             assert_never(scalar)
 
 
-def spelled_column(texts: pa.StringArray, kind: ct.PropertyType) -> Column:
+def spelled_column(  # noqa: PLR0911 - one per type
+    texts: pa.StringArray, kind: ct.PropertyType
+) -> Column:
     """The column of values that are written in the one way that `spelling_of` names.
 
     The texts have no quotes or brackets around them, and none is null.
@@ -98,6 +108,9 @@ def spelled_column(texts: pa.StringArray, kind: ct.PropertyType) -> Column:
             return Column(values=texts)
         case ct.ScalarType():
             return _bare_scalars(texts, kind.scalar)
+        case ct.DecimalType():
+            is_null = pc.equal(texts, "null")
+            return decimals(pc.if_else(is_null, None, texts), kind)
         case ct.ListType():
             return _bare_lists(texts, kind.item)
         case ct.VectorType():
@@ -221,7 +234,9 @@ def unknown_column(length: int, kind: ct.PropertyType) -> Column:
     return Column(values=pa.nulls(length, arrow_type(kind)), doubted=np.ones(length, np.bool_))
 
 
-def _typed(values: Sequence[Any], kind: ct.PropertyType) -> Column:
+def _typed(  # noqa: PLR0911 - one per type
+    values: Sequence[Any], kind: ct.PropertyType
+) -> Column:
     target = arrow_type(kind)
     match kind:
         case ct.ScalarType(scalar=ct.Scalar.BLOB):
@@ -232,12 +247,31 @@ def _typed(values: Sequence[Any], kind: ct.PropertyType) -> Column:
             return _floats(values, scalar)
         case ct.ScalarType() | ct.EnumType():
             return Column(values=pa.array(values, target))
+        case ct.DecimalType():
+            return decimals(pa.array(map(_decimal_text, values), pa.string()), kind)
         case ct.ListType():
             return _lists(values, kind.item, target)
         case ct.VectorType():
             return _lists(values, ct.Scalar.F32, target)
         case _:
             assert_never(kind)
+
+
+def decimals(texts: pa.StringArray, kind: ct.DecimalType) -> Column:
+    """Numbers in the spelling of JSON as decimals; whatever does not fit is doubted."""
+    cast = decimals_of_texts(texts, kind)
+    doubted = np.zeros(len(texts), np.bool_)
+    for fault in cast.faults:
+        doubted[list(fault.rows)] = True
+    return Column(values=cast.values, doubted=doubted)
+
+
+def _decimal_text(value: msgspec.Raw | None) -> str | None:
+    """A number, or the text of one, as it is written; escapes are no digits, so they remain."""
+    if value is None:
+        return None
+    token = bytes(value).decode()
+    return token[1:-1] if token.startswith('"') else token
 
 
 def dates(texts: pa.Array, scalar: ct.Scalar) -> Column:

@@ -17,6 +17,7 @@ from omnigraph.schema.ast import Name, StringLiteral
 from omnigraph.schema.diagnostics import Rule, error
 from omnigraph.schema.indexes import IndexKind, index_kinds
 from omnigraph.schema.parser import METRICS, metric_hint
+from omnigraph.schema.show import show_type
 
 _ENDPOINT_COLUMNS: Final = (SOURCE_COLUMN, TARGET_COLUMN)
 _ENDPOINT_TYPE: Final = ct.ScalarType(scalar=ct.Scalar.STRING)
@@ -233,8 +234,10 @@ def _fitness(
             fits = bool(index_kinds(member)) and not (vector and len(constraint.members) > 1)
             return Rule.INDEX_TYPE, fits, hint
         case resolve.ConstraintKind.RANGE:
-            fits = isinstance(member, ct.ScalarType) and member.scalar in ct.NUMBERS
-            return Rule.RANGE_TYPE, fits, "ranges are for I32, I64, U32, U64, F32 and F64"
+            fits = isinstance(member, ct.DecimalType) or (
+                isinstance(member, ct.ScalarType) and member.scalar in ct.NUMBERS
+            )
+            return Rule.RANGE_TYPE, fits, "ranges are for I32, I64, U32, U64, F32, F64 and Decimal"
         case resolve.ConstraintKind.CHECK:
             fits = member == ct.ScalarType(scalar=ct.Scalar.STRING)
             return Rule.CHECK_TYPE, fits, "regular expressions are for String"
@@ -277,6 +280,8 @@ def type_words(member: ct.PropertyType) -> str:
     match member:
         case ct.ScalarType():
             return f"of type {member.scalar.value}"
+        case ct.DecimalType():
+            return f"of type {show_type(member)}"
         case ct.ListType():
             return "a list"
         case ct.EnumType():

@@ -17,10 +17,16 @@ from typing import Final, assert_never
 from omnigraph.language.diagnostics import Diagnostic, Suggestions
 from omnigraph.names import END_TYPE_WORDS, LANCE_COLUMNS, SYSTEM_COLUMNS
 from omnigraph.schema import ast
-from omnigraph.schema.catalog import Scalar, ScalarType
+from omnigraph.schema.catalog import DECIMAL_DIGITS_MAX, DecimalType, VectorType
 from omnigraph.schema.diagnostics import Rule, error
 from omnigraph.schema.parser import BASE_TYPE_NAMES, type_hint
-from omnigraph.schema.resolve import VECTOR, VECTOR_SIZE_MAX, number_value, resolve_type
+from omnigraph.schema.resolve import (
+    DECIMAL,
+    VECTOR,
+    VECTOR_SIZE_MAX,
+    number_value,
+    resolve_type,
+)
 
 NAME_CHARACTERS_MAX: Final = 255
 
@@ -303,6 +309,8 @@ def _explain_type(core: ast.BaseType | ast.ListOf) -> Iterator[Diagnostic]:
 def _explain_base(base: ast.BaseType) -> Iterator[Diagnostic]:
     if base.name == VECTOR:
         yield _vector_size(base)
+    elif base.name == DECIMAL:
+        yield _decimal_size(base)
     elif base.name not in BASE_TYPE_NAMES:
         yield error(
             Rule.UNKNOWN_TYPE,
@@ -310,27 +318,45 @@ def _explain_base(base: ast.BaseType) -> Iterator[Diagnostic]:
             f"`{base.name}` is not a type",
             type_hint(base.name),
         )
-    elif base.size is not None:
+    elif base.sizes:
         yield error(
             Rule.UNEXPECTED_SIZE,
             base.span,
             f"`{base.name}` takes no size",
-            f"write `{base.name}`; only `Vector(n)` has a size",
+            f"write `{base.name}`; only `Vector(n)` and `Decimal(p, s)` have a size",
         )
 
 
 def _vector_size(base: ast.BaseType) -> Diagnostic:
-    if base.size is None:
+    if not base.sizes:
         return error(
             Rule.VECTOR_SIZE, base.span, "`Vector` needs a size", "write it as `Vector(768)`"
         )
-    shown = base.size.raw if number_value(base.size) is not None else "that many digits"
+    if len(base.sizes) > 1:
+        return error(
+            Rule.VECTOR_SIZE, base.span, "`Vector` has one size", "write it as `Vector(768)`"
+        )
+    size = base.sizes[0]
+    shown = size.raw if number_value(size) is not None else "that many digits"
     return error(
         Rule.VECTOR_SIZE,
-        base.size.span,
+        size.span,
         f"a vector has between 1 and {VECTOR_SIZE_MAX} numbers, not {shown}",
         "write a whole number, such as `Vector(768)`",
     )
+
+
+def _decimal_size(base: ast.BaseType) -> Diagnostic:
+    example = "write `Decimal(12, 2)`: 12 digits, 2 of them behind the point"
+    if len(base.sizes) != 2:
+        message = "`Decimal` needs a precision and a scale"
+        return error(Rule.DECIMAL_SIZE, base.span, message, example)
+    precision = number_value(base.sizes[0])
+    if not isinstance(precision, int) or not 1 <= precision <= DECIMAL_DIGITS_MAX:
+        message = f"a decimal has between 1 and {DECIMAL_DIGITS_MAX} digits"
+        return error(Rule.DECIMAL_SIZE, base.sizes[0].span, message, example)
+    message = f"the scale of a decimal with {precision} digits is between 0 and {precision}"
+    return error(Rule.DECIMAL_SIZE, base.sizes[1].span, message, example)
 
 
 def _explain_item(item: ast.BaseType) -> Iterator[Diagnostic]:
@@ -338,7 +364,13 @@ def _explain_item(item: ast.BaseType) -> Iterator[Diagnostic]:
     if resolved is None:
         yield from _explain_base(item)
         return
-    what = "blobs" if resolved == ScalarType(scalar=Scalar.BLOB) else "vectors"
+    match resolved:
+        case DecimalType():
+            what = "decimals"
+        case VectorType():
+            what = "vectors"
+        case _:
+            what = "blobs"
     yield error(
         Rule.LIST_ITEM,
         item.span,

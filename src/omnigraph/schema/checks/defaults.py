@@ -65,11 +65,13 @@ def _refuses(
     match constraint.kind:
         case resolve.ConstraintKind.RANGE:
             bounds = constraint.bounds
-            if not isinstance(kind, ct.ScalarType) or bounds is None or isinstance(value, str):
+            if not isinstance(kind, ct.ScalarType | ct.DecimalType) or isinstance(value, str):
+                return False
+            if bounds is None:
                 return False
             return not values.within(
-                values.as_stored(value, kind.scalar),
-                kind.scalar,
+                values.as_stored(value, kind),
+                kind,
                 low=None if bounds.low is None else resolve.number_value(bounds.low),
                 high=None if bounds.high is None else resolve.number_value(bounds.high),
             )

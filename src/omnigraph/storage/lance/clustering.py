@@ -30,6 +30,7 @@ from lance.fragment import write_fragments
 
 from omnigraph import names
 from omnigraph.storage.lance import datasets
+from omnigraph.storage.lance.alignment import align_table
 from omnigraph.storage.lance.checksums import damaged_indexes
 from omnigraph.storage.lance.compaction import dead_entries
 from omnigraph.storage.lance.row_lineage import (
@@ -164,7 +165,7 @@ def write_ordered(
     def content() -> Iterator[pa.RecordBatch]:
         for part in parts:
             numbers.append(part.select(NUMBERS))
-            rows = part.select(schema.names).cast(schema)
+            rows = align_table(part.select(schema.names).cast(schema))
             yield from rows.to_batches(max_chunksize=_BATCH_ROWS)
 
     with datasets.translated(root, f"write {entry.table_key} in order"):

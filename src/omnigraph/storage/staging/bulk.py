@@ -31,6 +31,7 @@ from lance.fragment import FragmentMetadata, write_fragments
 from omnigraph import names
 from omnigraph.errors import ConflictError
 from omnigraph.packed import Packed
+from omnigraph.storage.lance.alignment import align_rows
 from omnigraph.storage.lance.dataset_cache import cached_dataset
 from omnigraph.storage.lance.datasets import translated
 from omnigraph.storage.lance.row_lineage import RowLineage, place_lineage
@@ -128,6 +129,7 @@ def _write(
     rows: pa.Table | pa.RecordBatchReader,
     columns: column_layout.ColumnChange | None = None,
 ) -> Sequence[FragmentMetadata]:
+    rows = align_rows(rows)
     if columns is None and not adds_columns(base, rows.schema):
         return write_fragments(rows, base, mode="append")
     storage_version = base.data_storage_version

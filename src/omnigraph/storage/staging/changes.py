@@ -16,6 +16,7 @@ from lance import LanceOperation
 from lance.fragment import FragmentMetadata, write_fragments
 
 from omnigraph import names
+from omnigraph.storage.lance.alignment import align_table
 from omnigraph.storage.lance.dataset_cache import cached_dataset
 from omnigraph.storage.lance.datasets import translated
 
@@ -80,7 +81,9 @@ class StagedChange:
 def stage_append(root: Root, entry: TableEntry, rows: pa.Table) -> StagedChange:
     base = cached_dataset(root, entry)
     with translated(root, f"stage rows for {entry.table_key}"):
-        transaction = write_fragments(rows, base, mode="append", return_transaction=True)
+        transaction = write_fragments(
+            align_table(rows), base, mode="append", return_transaction=True
+        )
     return StagedChange(
         entry=entry,
         change=Change.APPEND,
@@ -146,7 +149,9 @@ def stage_overwrite(root: Root, entry: TableEntry, rows: pa.Table) -> StagedChan
     """
     base = cached_dataset(root, entry)
     with translated(root, f"stage rows for {entry.table_key}"):
-        transaction = write_fragments(rows, base, mode="overwrite", return_transaction=True)
+        transaction = write_fragments(
+            align_table(rows), base, mode="overwrite", return_transaction=True
+        )
     return StagedChange(
         entry=entry,
         change=Change.OVERWRITE,

@@ -23,6 +23,7 @@ from lance import LanceOperation
 from lance.fragment import FragmentMetadata
 
 from omnigraph.errors import InvalidInputError
+from omnigraph.storage.lance.alignment import align_rows
 from omnigraph.storage.lance.dataset_cache import cached_dataset
 from omnigraph.storage.lance.datasets import translated
 from omnigraph.storage.lance.row_lineage import names_hidden_columns
@@ -292,7 +293,7 @@ def _write(
         waiting.seek(0)
         with translated(work.root, f"write columns of {work.entry.table_key}"):
             metadata, numbered = fragment.merge_columns(
-                pa.RecordBatchReader.from_batches(schema, pa.ipc.open_stream(waiting)),
+                align_rows(pa.RecordBatchReader.from_batches(schema, pa.ipc.open_stream(waiting))),
                 batch_size=_batch_rows(pinned),
             )
     numbered_columns = column_layout.columns_of(numbered)

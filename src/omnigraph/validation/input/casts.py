@@ -19,7 +19,14 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from omnigraph.schema.arrow import arrow_type, find_true
-from omnigraph.schema.catalog import FLOATS, Scalar, ScalarType
+from omnigraph.schema.catalog import (
+    DECIMAL_DIGITS_MAX,
+    FLOATS,
+    DecimalType,
+    Scalar,
+    ScalarType,
+)
+from omnigraph.schema.values import NUMBER_PATTERN, decimal_of_text
 from omnigraph.validation.violations import Reason
 
 _FAILURES: Final = (pa.ArrowException, ValueError, TypeError, OverflowError)
@@ -32,6 +39,8 @@ _MONTH_AND_DAY: Final = (
 _CLOCK: Final = (
     r"[T ]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}(:?[0-9]{2})?)?"
 )
+_WHOLE_DECIMALS: Final = pa.decimal128(20, 0)
+"""Every integer of 64 bits."""
 _ISO_START: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 _LIKELY: Final = {
     Scalar.DATE: f"^[0-9]{{4}}-{_MONTH_AND_DAY}$",
@@ -71,6 +80,61 @@ def cast_scalars(source: pa.Array, scalar: Scalar) -> Cast:
         return _cast_texts(plain, scalar, target)
     convert = _conversion(scalar, plain.type, target)
     return bisected(plain, target, convert, reason=Reason.DOES_NOT_FIT)
+
+
+def cast_decimals(source: pa.Array, kind: DecimalType) -> Cast:
+    """Convert an array to decimals, exactly; a float means the number that it is spelt as."""
+    target = arrow_type(kind)
+    plain = unwrapped(source)
+    if plain.type == target:
+        return Cast(values=plain)
+    if pat.is_null(plain.type):
+        return Cast(values=pa.nulls(len(plain), target))
+    if pat.is_integer(plain.type):
+        plain = plain.cast(_WHOLE_DECIMALS)
+    if pat.is_decimal(plain.type):
+        return bisected(
+            plain, target, lambda values: values.cast(target), reason=Reason.DOES_NOT_FIT
+        )
+    if pat.is_floating(plain.type):
+        cast = decimals_of_texts(plain.cast(pa.string()), kind)
+        bad = sorted(row for fault in cast.faults for row in fault.rows)
+        faults = (Fault(reason=Reason.DOES_NOT_FIT, rows=tuple(bad)),) if bad else ()
+        return Cast(values=cast.values, faults=faults)
+    if not _is_text(plain.type):
+        return refused(plain, target)
+    return decimals_of_texts(plain.cast(pa.string()), kind)
+
+
+def decimals_of_texts(texts: pa.StringArray, kind: DecimalType) -> Cast:
+    """Numbers as JSON spells them; other texts are of the wrong type."""
+    target = arrow_type(kind)
+    proper = pc.match_substring_regex(texts, pattern=f"^{NUMBER_PATTERN}$")
+    odd = tuple(find_true(pc.invert(proper)).to_pylist())
+    numbers = pc.if_else(proper, texts, None) if odd else texts
+    cast = bisected(numbers, target, _texts_to_decimals(kind), reason=Reason.DOES_NOT_FIT)
+    if not odd:
+        return cast
+    return Cast(
+        values=cast.values, faults=(*cast.faults, Fault(reason=Reason.WRONG_TYPE, rows=odd))
+    )
+
+
+def _texts_to_decimals(kind: DecimalType) -> Callable[[pa.Array], pa.Array]:
+    target = arrow_type(kind)
+
+    def convert(texts: pa.Array) -> pa.Array:
+        longest = pc.max(pc.binary_length(texts)).as_py() or 0
+        if longest <= DECIMAL_DIGITS_MAX:
+            return texts.cast(target)
+        # Arrow counts all digits of a text, also zeros that say nothing.
+        spellings = texts.to_pylist()
+        exact = [None if text is None else decimal_of_text(text, kind) for text in spellings]
+        if exact.count(None) > spellings.count(None):
+            raise OverflowError
+        return pa.array(exact, target)
+
+    return convert
 
 
 def cast_whole(source: pa.Array, scalar: Scalar) -> pa.Array | None:

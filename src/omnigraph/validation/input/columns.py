@@ -12,9 +12,10 @@ from __future__ import annotations
 import datetime as dt
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Final, TypeAlias, assert_never
 
 import numpy as np
@@ -26,7 +27,14 @@ from omnigraph.errors import InvalidInputError
 from omnigraph.language.diagnostics import shown
 from omnigraph.schema import catalog as ct
 from omnigraph.schema.arrow import arrow_type
-from omnigraph.validation.input.casts import Cast, Fault, cast_scalars, refused, unwrapped
+from omnigraph.validation.input.casts import (
+    Cast,
+    Fault,
+    cast_decimals,
+    cast_scalars,
+    refused,
+    unwrapped,
+)
 from omnigraph.validation.input.mentions import RowMask, mask_of
 from omnigraph.validation.violations import Reason
 
@@ -192,6 +200,8 @@ def cast_array(source: pa.Array, wanted: ct.PropertyType) -> Cast:
     match wanted:
         case ct.ScalarType():
             return cast_scalars(source, wanted.scalar)
+        case ct.DecimalType():
+            return cast_decimals(source, wanted)
         case ct.EnumType():
             return cast_scalars(source, ct.Scalar.STRING)
         case ct.ListType():
@@ -306,7 +316,10 @@ def _cast_values(values: Sequence[object], wanted: ct.PropertyType) -> Cast:
     source = np.zeros(len(values), dtype=np.int64)
     filled = 1
     for kind, positions in by_kind.items():
-        for places, array in _build([values[row] for row in positions], kind, positions):
+        of_kind = [values[row] for row in positions]
+        if isinstance(wanted, ct.DecimalType) and issubclass(kind, int | Decimal):
+            of_kind = list(_number_texts(of_kind)) if kind is not bool else of_kind
+        for places, array in _build(of_kind, kind, positions):
             if array is None:
                 faults.append(Fault(reason=Reason.WRONG_TYPE, rows=(places[0],)))
                 continue
@@ -319,6 +332,13 @@ def _cast_values(values: Sequence[object], wanted: ct.PropertyType) -> Cast:
                 for fault in cast.faults
             ]
     return Cast(values=pa.concat_arrays(parts).take(pa.array(source)), faults=tuple(faults))
+
+
+def _number_texts(numbers: Iterable[object]) -> Iterator[str]:
+    """Exact numbers of any size as texts: Arrow holds those of 64 bits, or of one scale."""
+    for number in numbers:
+        assert isinstance(number, int | Decimal)
+        yield str(Decimal(number))
 
 
 class _Buried:
