@@ -192,6 +192,7 @@ def _random_histories() -> Iterator[Shard]:
     yield from _drawn("three-way", 1, 3000, "tests/merge/test_three_way.py")
     yield from _drawn("cleanups", 5, 100, "tests/behaviours/test_cleanup_random.py", workers=2)
     yield from _drawn("schemas", 5, 200, "tests/behaviours/test_schema_random.py")
+    yield from _drawn("merged-schemas", 12, 250, "tests/behaviours/test_merged_schemas_random.py")
     yield from _drawn("mutations", 2, 1500, "tests/behaviours/test_mutations_random.py")
     yield from _drawn("upserts", 1, 120, "tests/maintenance/test_upserts_random.py")
     yield Shard(

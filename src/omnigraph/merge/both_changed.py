@@ -7,7 +7,7 @@ Invariants:
 - Pure, from catalogs and recorded values. Where values are not known, none are made up.
 - A fill is for rows that have no column for it, and for null where the merged schema allows none:
   a value that a side cleared stays cleared.
-- Mappings are chained to the last value, so applying them to a row that has it changes nothing.
+- Rows of a side get the mappings of the other side, chained to the last value.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _number_fill(
 
 
 def step_to(
-    merged: ct.Catalog, side: ct.Catalog, values: MergedValues, *, is_known: bool
+    merged: ct.Catalog, side: ct.Catalog, values: ValuesToLift, *, is_known: bool
 ) -> SchemaStep:
     """The one step from the base, or from a side, to the merged schema."""
     own_types = {declared.number: declared for declared in side.tables().values()}
@@ -113,7 +113,7 @@ def step_to(
                 fill = _fill_of(values.fills.get(prop.number), own)
                 if fill is not None:
                     fills[place] = fill
-            if known is not None and prop.number in values.mappings:
+            if known is not None and values.mappings.get(prop.number):
                 mappings[place] = values.mappings[prop.number]
     written = WrittenValues(fills=fills, mappings=mappings)
     return SchemaStep(before=side, after=merged, values=written if is_known else None)
@@ -128,11 +128,20 @@ def _fill_of(fill: NumberedFill | None, own: Mapping[int, ct.Property]) -> ec.Fi
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MergedValues:
-    """The fills and mappings of both sides, by the numbers of the merged schema."""
+class ValuesToLift:
+    """What rows of the base, or of a side, get, by the numbers of the merged schema."""
 
     fills: Mapping[int, NumberedFill]
     mappings: Mapping[int, tuple[ec.ValueMapping, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergedValues:
+    """What rows of the base and of both sides get on their way to the merged schema."""
+
+    base: ValuesToLift
+    ours: ValuesToLift
+    theirs: ValuesToLift
 
 
 def merge_values(merged: MergedSchema, ours: SideValues, theirs: SideValues) -> MergedValues:
@@ -141,7 +150,13 @@ def merge_values(merged: MergedSchema, ours: SideValues, theirs: SideValues) -> 
     their_fills = {
         same.get(number, number): _in(fill, same) for number, fill in theirs.fills.items()
     }
-    return MergedValues(fills={**their_fills, **ours.fills}, mappings=merged.mappings)
+    fills = {**their_fills, **ours.fills}
+    mappings = merged.mappings.items()
+    return MergedValues(
+        base=ValuesToLift(fills=fills, mappings={number: one.base for number, one in mappings}),
+        ours=ValuesToLift(fills=fills, mappings={number: one.ours for number, one in mappings}),
+        theirs=ValuesToLift(fills=fills, mappings={number: one.theirs for number, one in mappings}),
+    )
 
 
 def _in(fill: NumberedFill, same: SameNumbers) -> NumberedFill:

@@ -97,6 +97,19 @@ class SchemaSide:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MergedMapping:
+    """What values of an enum become in the merged schema.
+
+    A side already has its own mapping, so its rows get that of the other side: a value that it
+    mapped and allowed again later is a new value.
+    """
+
+    base: tuple[ValueMapping, ...] = ()
+    ours: tuple[ValueMapping, ...] = ()
+    theirs: tuple[ValueMapping, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MergedSchema:
     """The merged catalog, None if there are conflicts.
 
@@ -108,7 +121,7 @@ class MergedSchema:
     conflicts: tuple[SchemaConflict, ...] = ()
     same_numbers: Mapping[int, int] = field(default_factory=dict)
     fills: Mapping[int, Fill] = field(default_factory=dict)
-    mappings: Mapping[int, tuple[ValueMapping, ...]] = field(default_factory=dict)
+    mappings: Mapping[int, MergedMapping] = field(default_factory=dict)
 
 
 def merge_catalogs(
@@ -119,7 +132,8 @@ def merge_catalogs(
 ) -> MergedSchema:
     """Both changes as one schema; `resolution` says which side counts for an element."""
     if model_hash(ours.catalog) == model_hash(theirs.catalog) and _is_filled_alike(ours, theirs):
-        return MergedSchema(catalog=ours.catalog, fills=ours.fills, mappings=ours.mappings)
+        mappings = {number: MergedMapping(base=pairs) for number, pairs in ours.mappings.items()}
+        return MergedSchema(catalog=ours.catalog, fills=ours.fills, mappings=mappings)
     merger = _Merger(base, ours, theirs, resolution or {})
     catalog = merger.merge()
     if not merger.conflicts:
@@ -374,7 +388,7 @@ class _Merger:
         self._merged: dict[int, _Facets] = {}
         self.conflicts: list[SchemaConflict] = []
         self.fills: dict[int, Fill] = {}
-        self.mappings: dict[int, tuple[ValueMapping, ...]] = {}
+        self.mappings: dict[int, MergedMapping] = {}
 
     def merge(self) -> ct.Catalog:
         self._refuse_taken_numbers()
@@ -548,13 +562,12 @@ class _Merger:
                     f"both fill {path}, with different values",
                 )
             self.fills[number] = fills[-1] if decided is Side.THEIRS else fills[0]
-        pairs = {
-            (pair.old, pair.new): None
+        ours, theirs = (
+            {pair.old: pair.new for pair in side.mappings.get(own, ())}
             for side, own in self._own_numbers(number)
-            for pair in side.mappings.get(own, ())
-        }
-        if pairs:
-            self._merge_mappings(number, list(pairs))
+        )
+        if ours or theirs:
+            self._merge_mappings(number, ours, theirs)
 
     def _own_numbers(self, number: int) -> Iterator[tuple[SchemaSide, int]]:
         """Both sides, with the number that each gave to an element."""
@@ -565,27 +578,42 @@ class _Merger:
                 return
         yield self._given[Side.THEIRS], number
 
-    def _merge_mappings(self, number: int, pairs: Sequence[tuple[str, str]]) -> None:
-        """Chain the mappings of both sides, so that each value becomes its last one at once."""
-        path, targets = self._path(number), dict(pairs)
+    def _merge_mappings(
+        self, number: int, ours: Mapping[str, str], theirs: Mapping[str, str]
+    ) -> None:
+        """Chain the mappings of both sides; which one comes first must not matter."""
         merged_type = self._merged[number].get((_Facet.TYPE, None))
-        chained: list[ValueMapping] = []
-        for old in targets:
-            new, passed = targets[old], {old}
-            while new in targets and new not in passed:
-                passed.add(new)
-                new = targets[new]
-            in_enum = not isinstance(merged_type, ct.EnumType) or new in merged_type.values
-            if new in passed or not in_enum or len(targets) < len(pairs):
+        values = merged_type.values if isinstance(merged_type, ct.EnumType) else None
+        chain = _Chain(ours=ours, theirs=theirs, values=values)
+        olds = sorted({*ours, *theirs})
+        for old in olds:
+            results = {chain.end(theirs, ours.get(old, old)), chain.end(ours, theirs.get(old, old))}
+            if len(results) > 1 or (values is not None and not results <= {*values}):
+                pairs = dict.fromkeys([*ours.items(), *theirs.items()])
                 self._refuse(
                     SchemaConflictKind.ENUM_CHANGED_DIFFERENTLY,
-                    path,
-                    f"the mappings of {path} in ours and theirs do not go together: "
+                    self._path(number),
+                    f"the mappings of {self._path(number)} in ours and theirs do not go together: "
                     + ", ".join(f"{before} to {after}" for before, after in pairs),
                 )
                 return
-            chained.append(ValueMapping(old=old, new=new))
-        self.mappings[number] = tuple(chained)
+        self.mappings[number] = MergedMapping(
+            base=_pairs({old: chain.end(theirs, ours.get(old, old)) for old in olds}),
+            ours=_pairs(
+                {old: chain.end(theirs, old) for old in self._allowed(Side.OURS, number, olds)}
+            ),
+            theirs=_pairs(
+                {old: chain.end(ours, old) for old in self._allowed(Side.THEIRS, number, olds)}
+            ),
+        )
+
+    def _allowed(self, side: Side, number: int, values: Iterable[str]) -> Iterator[str]:
+        """The values that rows of a side may have."""
+        element = self._sides[side].get(number)
+        own_type = None if element is None else element.facets[_Facet.TYPE, None]
+        for value in () if own_type is None else values:
+            if not isinstance(own_type, ct.EnumType) or value in own_type.values:
+                yield value
 
     def _rebuild(self) -> ct.Catalog:
         types: dict[TypeKind, list[Any]] = {kind: [] for kind in TypeKind}
@@ -810,6 +838,28 @@ def _is_same(one: object, other: object) -> bool:
     if isinstance(one, _Written) and isinstance(other, _Written):
         return repr(one.meaning) == repr(other.meaning)
     return repr(one) == repr(other)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chain:
+    """The mappings of both sides, and the values that the merged type allows; None allows all."""
+
+    ours: Mapping[str, str]
+    theirs: Mapping[str, str]
+    values: tuple[str, ...] | None
+
+    def end(self, mapping: Mapping[str, str], value: str) -> str:
+        """What a mapping makes of a value; one that is not allowed any more is mapped further."""
+        value, passed = mapping.get(value, value), set[str]()
+        while self.values is not None and value not in self.values and value not in passed:
+            passed.add(value)
+            value = self.ours.get(value, value)
+            value = self.theirs.get(value, value)
+        return value
+
+
+def _pairs(mapping: Mapping[str, str]) -> tuple[ValueMapping, ...]:
+    return tuple(ValueMapping(old=old, new=new) for old, new in mapping.items() if old != new)
 
 
 def _of_facet(facets: _Facets, wanted: _Facet) -> list[Hashable]:

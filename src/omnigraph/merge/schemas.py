@@ -216,8 +216,12 @@ def _merge_both(
     values = merge_values(result, our_values, their_values)
     is_known = our_values.is_known and their_values.is_known
     from_base, from_ours, from_theirs = (
-        step_to(result.catalog, catalog, values, is_known=is_known)
-        for catalog in (before, our_catalog, renumber(their_catalog, same))
+        step_to(result.catalog, catalog, values_to_lift, is_known=is_known)
+        for catalog, values_to_lift in (
+            (before, values.base),
+            (our_catalog, values.ours),
+            (renumber(their_catalog, same), values.theirs),
+        )
     )
     merged = contract_for(print_schema(result.catalog), result.catalog)
     recorded, recorded_of_theirs = (
@@ -272,13 +276,14 @@ class _Paths:
         known_steps: tuple[RecordedStep, ...] | None = None
         has_base = False
         for commit in self._graph.line(side.commit_id):
-            from_base = self._from_merged(commit, steps[0].before if steps else side.schema_hash)
-            if known_steps is None and from_base is not None:
-                return (from_base, *steps)
             has_base |= self._base.commit_id in (commit.commit_id, commit.merged_parent_id)
             expected = steps[0].before if steps else side.schema_hash
-            if known_steps is None and has_base and expected == self._base.schema_hash:
-                known_steps = steps
+            if known_steps is None and has_base:
+                from_base = self._from_merged(commit, expected)
+                if from_base is not None:
+                    return (from_base, *steps)
+                if expected == self._base.schema_hash:
+                    known_steps = steps
             if commit.commit_id == self._base.commit_id:
                 return known_steps
             if commit.schema_change is not None:
@@ -291,17 +296,22 @@ class _Paths:
         return known_steps
 
     def _from_merged(self, commit: GraphCommit, expected: str) -> RecordedStep | None:
-        """The step that a merge of the base recorded from its schema to the merged one."""
+        """The step that a merge recorded from the schema of its source, which is that of the base.
+
+        The merge may be an earlier one: of a commit that had the schema of the base already.
+        """
         change = commit.schema_change
-        if change is None or commit.merged_parent_id != self._base.commit_id:
+        if change is None or change.values is None:
             return None
-        for step in () if change.values is None else decode_steps(change.values):
-            if step.is_of_source and (step.before, step.after) == (
-                self._base.schema_hash,
-                expected,
-            ):
-                return step
-        return None
+        hashes = self._base.schema_hash, expected
+        return next(
+            (
+                step
+                for step in decode_steps(change.values)
+                if step.is_of_source and (step.before, step.after) == hashes
+            ),
+            None,
+        )
 
     def _step(self, step: RecordedStep) -> SchemaStep:
         hashes = (step.before, step.after)

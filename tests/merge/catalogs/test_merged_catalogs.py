@@ -165,7 +165,9 @@ def test_mappings_of_both_sides_are_chained() -> None:
 
     assert first.catalog is not None
     (mapping,) = first.mappings.values()
-    assert [(pair.old, pair.new) for pair in mapping] == [("left", "gone")]
+    assert [(pair.old, pair.new) for pair in mapping.base] == [("left", "gone")]
+    assert mapping.theirs == mapping.base
+    assert mapping.ours == (), "rows of ours have the values already"
     assert outcome(merged(ours, BY_NAME["map_values to another"])) == "SM-106"
     assert outcome(merged(ours, BY_NAME["map_values otherwise"])) == "SM-106"
 

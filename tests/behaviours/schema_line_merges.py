@@ -1,0 +1,420 @@
+"""What merging two branches with changed schemas should lead to, in plain Python.
+
+Facets of elements are merged three ways by token. Rows of every side get the changes that they lack
+and are then merged by the oracle for rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any
+
+from tests.behaviours.schema_lines import (
+    WIDER,
+    Change,
+    Content,
+    Element,
+    Fill,
+    Renaming,
+    Row,
+    Schema,
+    State,
+    brought,
+    constraints_of,
+    has_wrong_default,
+    offences,
+    properties_of,
+    types_of,
+)
+from tests.merge.oracle import Rules, merge_graphs, spelt
+
+Aliases = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """A commit with what its branch was at it."""
+
+    commit_id: str
+    parents: tuple[str, ...]
+    state: State
+
+
+@dataclass(slots=True)
+class Lines:
+    """Every commit, and the head of every branch."""
+
+    commits: dict[str, Commit] = field(default_factory=dict)
+    heads: dict[str, str] = field(default_factory=dict)
+    aliases: dict[str, str] = field(default_factory=dict)
+
+    def head(self, branch: str) -> Commit:
+        return self.commits[self.heads[branch]]
+
+    def record(self, branch: str, commit_id: str, parents: Sequence[str], state: State) -> None:
+        commit = Commit(commit_id=commit_id, parents=tuple(parents), state=state)
+        self.commits[commit_id] = commit
+        self.heads[branch] = commit_id
+
+    def ancestors(self, commit_id: str) -> set[str]:
+        ancestors, waiting = set[str](), [commit_id]
+        while waiting:
+            one = waiting.pop()
+            if one not in ancestors:
+                ancestors.add(one)
+                waiting += self.commits[one].parents
+        return ancestors
+
+    def bases(self, one: str, other: str) -> set[str]:
+        """Common ancestors that no other common ancestor descends from."""
+        common = self.ancestors(one) & self.ancestors(other)
+        return {
+            base
+            for base in common
+            if not any(base in self.ancestors(other) for other in common - {base})
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """The state after a merge, or the reasons why there is none."""
+
+    state: State | None
+    reasons: frozenset[str] = frozenset()
+    aliases: Aliases = field(default_factory=dict)
+
+
+def expect_merge(
+    base: State, ours: State, theirs: State, resolve: str | None, aliases: Aliases
+) -> Expected:
+    base, ours, theirs = (renamed(state, aliases) for state in (base, ours, theirs))
+    same = added_alike(base.schema, ours.schema, theirs.schema)
+    theirs = renamed(theirs, same)
+    schema, reasons = merge_schemas(base.schema, ours.schema, theirs.schema)
+    reasons |= different_fills(base, ours, theirs, schema)
+    renamings = {
+        token: _renamings(token, base, ours, theirs)
+        for token, one in schema.items()
+        if isinstance(one.get("type"), tuple)
+    }
+    for token, both in renamings.items():
+        before = base.schema.get(token, {}).get("type", ())
+        reasons |= different_renamings(both, before, schema[token]["type"])
+    reasons |= lost_values(base, ours, schema) | lost_values(base, theirs, schema)
+    if reasons:
+        return Expected(state=None, reasons=frozenset(reasons))
+    lifted = [_Lift(schema, renamings, *pair) for pair in ((base, ours), (base, theirs))]
+    rows, conflicts = merge_rows(lifted, schema, base, ours, theirs, resolve)
+    reasons = conflicts | offences(schema, rows)
+    state = State(
+        schema=schema,
+        rows=rows,
+        changes=(*ours.changes, *(one for one in theirs.changes if one not in ours.changes)),
+        ever=ours.ever + theirs.ever - base.ever,
+    )
+    return Expected(
+        state=None if reasons else state, reasons=frozenset(reasons), aliases={**aliases, **same}
+    )
+
+
+def renamed(thing: Any, aliases: Aliases) -> Any:
+    """The same thing with other tokens."""
+    if not aliases:
+        return thing
+    match thing:
+        case str():
+            return aliases.get(thing, thing)
+        case dict():
+            return {renamed(key, aliases): renamed(value, aliases) for key, value in thing.items()}
+        case tuple() | frozenset():
+            return type(thing)(renamed(one, aliases) for one in thing)
+        case _ if is_dataclass(thing) and not isinstance(thing, type):
+            values = {one.name: renamed(getattr(thing, one.name), aliases) for one in fields(thing)}
+            return replace(thing, **values)
+        case _:
+            return thing
+
+
+def added_alike(base: Schema, ours: Schema, theirs: Schema) -> dict[str, str]:
+    """What both sides added under one name in the same place: token of theirs, token of ours."""
+    same: dict[str, str] = {}
+    for token, element in theirs.items():  # types come before their properties
+        if token in base:
+            continue
+        owner = element.get("owner")
+        place = same.get(owner, owner) if owner is not None else None
+        for our_token, our_element in ours.items():
+            if (
+                our_token not in base
+                and our_element.get("owner") == place
+                and our_element["name"] == element["name"]
+                and our_token != token
+                and our_token not in theirs
+                and token not in ours
+            ):
+                same[token] = our_token
+    return same
+
+
+# Schemas
+
+
+def merge_schemas(base: Schema, ours: Schema, theirs: Schema) -> tuple[Schema, set[str]]:
+    schema: Schema = {}
+    reasons: set[str] = set()
+    for token in dict.fromkeys([*ours, *theirs]):
+        one, other, old = ours.get(token), theirs.get(token), base.get(token)
+        owner = (one or other or {}).get("owner")
+        if owner is not None and owner not in schema:
+            continue
+        if one is not None and other is not None:
+            schema[token] = _merge_element(old, one, other, reasons)
+        elif old is None:
+            schema[token] = dict(one or other or {})
+        elif _is_changed(base, ours if one is not None else theirs, token):
+            reasons.add("SM-103")
+    reasons |= set(_broken_references(schema))
+    if not reasons and has_wrong_default(schema):
+        reasons.add("SM-110")
+    ordered = sorted(schema.items(), key=lambda pair: "owner" in pair[1])
+    return dict(ordered), reasons
+
+
+def _is_changed(base: Schema, side: Schema, token: str) -> bool:
+    owned = {token, *properties_of(base, token), *properties_of(side, token)}
+    return any(_unnoted(base.get(one)) != _unnoted(side.get(one)) for one in owned)
+
+
+def _unnoted(element: Element | None) -> Element | None:
+    if element is None:
+        return None
+    return {facet: value for facet, value in element.items() if facet != "description"}
+
+
+def _merge_element(
+    old: Element | None, ours: Element, theirs: Element, reasons: set[str]
+) -> Element:
+    if old is None and _unnoted(ours) != _unnoted(theirs):
+        reasons.add("SM-111")
+        return ours
+    merged: Element = {}
+    for facet in dict.fromkeys([*ours, *theirs]):
+        before: Any = (old or {}).get(facet)
+        one: Any = ours.get(facet)
+        other: Any = theirs.get(facet)
+        if other in (one, before):
+            taken = one
+        elif one == before:
+            taken = other
+        elif facet == "type":
+            taken = _common_type(before, one, other)
+            if taken is None:
+                enums = any(isinstance(kind, tuple) for kind in (before, one, other))
+                reasons.add("SM-106" if enums else "SM-105")
+                taken = one
+        elif facet == "ends":
+            taken = tuple(
+                (*mine, *(token for token in added if token not in mine))
+                for mine, added in zip(one, other, strict=True)
+            )
+        else:
+            codes = {"name": "SM-101", "description": "SM-104", "default": "SM-108"}
+            reasons.add(codes.get(str(facet), "SM-112"))
+            taken = one
+        if taken is not None:
+            merged[facet] = taken
+    return merged
+
+
+def _common_type(old: Any, ours: Any, theirs: Any) -> Any:
+    if isinstance(old, tuple):
+        if "String" in (ours, theirs):
+            other = theirs if ours == "String" else ours
+            return "String" if {*old} <= {*other} else None
+        removed = ({*old} - {*ours}) | ({*old} - {*theirs})
+        return tuple(sorted({*old, *ours, *theirs} - removed)) or None
+    if theirs in WIDER.get(ours, ()):
+        return theirs
+    return ours if ours in WIDER.get(theirs, ()) else None
+
+
+def _broken_references(schema: Schema) -> Iterator[str]:
+    for token in types_of(schema):
+        names = [schema[one]["name"] for one in properties_of(schema, token)]
+        if len({*names}) < len(names):
+            yield "SM-102"
+        for _, members, _ in constraints_of(schema[token]):
+            if not {*members} <= {*properties_of(schema, token)}:
+                yield "SM-107"
+        if not all(one in schema for end in schema[token].get("ends", ()) for one in end):
+            yield "SM-114"
+    names = [schema[token]["name"] for token in types_of(schema)]
+    if len({*names}) < len(names):
+        yield "SM-102"
+
+
+# Values
+
+
+def _new_changes(base: State, side: State) -> list[Change]:
+    return [change for change in side.changes if change not in base.changes]
+
+
+def _fills(base: State, side: State) -> dict[str, Any]:
+    """What a side gives to rows of the base that lack a value, the first fill first."""
+    fills: dict[str, Any] = {}
+    for change in _new_changes(base, side):
+        for effect in change.effects:
+            if isinstance(effect, Renaming):
+                if fills.get(effect.element) == effect.old:
+                    fills[effect.element] = effect.new
+            elif isinstance(effect, Fill) and (effect.value, effect.source) != (None, None):
+                value = effect.value
+                if effect.source is not None:
+                    value = fills.get(effect.source, ("copy", effect.source))
+                fills.setdefault(effect.element, value)
+    return fills
+
+
+def different_fills(base: State, ours: State, theirs: State, schema: Schema) -> set[str]:
+    one, other = _fills(base, ours), _fills(base, theirs)
+    for token in schema:
+        both = token in ours.schema and token in theirs.schema and token not in base.schema
+        if token in one and token in other and one[token] != other[token]:
+            return {"SM-108"}
+        if both and (token in one) != (token in other) and _is_told_apart(token, ours, theirs):
+            return {"SM-108"}
+    return set()
+
+
+def _is_told_apart(token: str, ours: State, theirs: State) -> bool:
+    """Whether one side added a property without the fill that the other side gave it."""
+    added = [
+        {change for change in side.changes for one in change.effects if one.element == token}
+        for side in (ours, theirs)
+    ]
+    return added[0] != added[1]
+
+
+def _renamings(
+    token: str, base: State, ours: State, theirs: State
+) -> tuple[list[Renaming], list[Renaming]]:
+    lists = [
+        [
+            effect
+            for change in _new_changes(base, side)
+            for effect in change.effects
+            if isinstance(effect, Renaming) and effect.element == token
+        ]
+        for side in (ours, theirs)
+    ]
+    return lists[0], lists[1]
+
+
+def _through(value: str, *renamings: Sequence[Renaming]) -> str:
+    for group in renamings:
+        for one in group:
+            value = one.new if value == one.old else value
+    return value
+
+
+def _last(value: str, both: Sequence[Sequence[Renaming]], values: Sequence[str]) -> str:
+    """A value that the merged enum has no more goes on to what it became."""
+    passed = set[str]()
+    while value not in values and value not in passed:
+        passed.add(value)
+        value = _through(value, *both)
+    return value
+
+
+def different_renamings(
+    both: tuple[list[Renaming], list[Renaming]], before: Sequence[str], values: Sequence[str]
+) -> set[str]:
+    ours, theirs = both
+    for value in before:
+        results = {
+            _last(_through(value, *order), both, values)
+            for order in ((ours, theirs), (theirs, ours))
+        }
+        is_renamed = _through(value, ours) != value or _through(value, theirs) != value
+        if is_renamed and (len(results) > 1 or not results <= {*values}):
+            return {"SM-106"}
+    return set()
+
+
+def lost_values(base: State, side: State, schema: Schema) -> set[str]:
+    """Whether the merged schema lacks what a side changed in rows."""
+    changes = _new_changes(base, side)
+    for owner, table in side.rows.items():
+        old_rows = base.rows.get(owner, {})
+        lifted = {name: brought(row, owner, side.schema, changes) for name, row in old_rows.items()}
+        if owner not in schema:
+            if spelt(lifted) != spelt(table):
+                return {"SM-113"}
+            continue
+        for token in set(properties_of(side.schema, owner)) - {*schema}:
+            for name, row in table.items():
+                old = lifted.get(name, {}).get(token)
+                if spelt(row[token]) != spelt(old):
+                    return {"SM-113"}
+    return set()
+
+
+# Rows
+
+
+class _Lift:
+    """Brings rows of the base and of one side to the merged schema."""
+
+    def __init__(
+        self,
+        schema: Schema,
+        renamings: Mapping[str, tuple[list[Renaming], list[Renaming]]],
+        base: State,
+        side: State,
+    ) -> None:
+        self.schema, self.renamings, self.base, self.side = schema, renamings, base, side
+
+    def rows(self, state: State, missing: Sequence[Change]) -> Content:
+        return {
+            token: {
+                name: self._last(brought(row, token, self.schema, missing))
+                for name, row in state.rows.get(token, {}).items()
+            }
+            for token in types_of(self.schema)
+        }
+
+    def _last(self, row: Row) -> Row:
+        for token, both in self.renamings.items():
+            if row.get(token) is not None:
+                row[token] = _last(row[token], both, self.schema[token]["type"])
+        return row
+
+
+def merge_rows(
+    lifts: Sequence[_Lift],
+    schema: Schema,
+    base: State,
+    ours: State,
+    theirs: State,
+    resolve: str | None,
+) -> tuple[Content, set[str]]:
+    lift = lifts[0]
+    ours_missing = [one for one in theirs.changes if one not in ours.changes]
+    theirs_missing = [one for one in ours.changes if one not in theirs.changes]
+    all_changes = [*_new_changes(base, ours), *ours_missing]
+    before = lift.rows(base, [one for one in all_changes if one not in base.changes])
+    mine, other = lift.rows(ours, ours_missing), lift.rows(theirs, theirs_missing)
+    for token in types_of(schema):
+        for state, rows, counterpart in ((ours, mine, other), (theirs, other, mine)):
+            lacking = [one for one in properties_of(schema, token) if one not in state.schema]
+            if token not in state.schema:
+                continue
+            for name, row in rows[token].items():
+                source = before[token].get(name) or counterpart[token].get(name)
+                if source is not None:
+                    row |= {one: source[one] for one in lacking}
+    merged = merge_graphs(before, other, mine, Rules(resolution=resolve))
+    conflicts = {f"row {one.kind}" for one in merged.conflicts if one.resolution is None}
+    return merged.graph, conflicts
