@@ -319,30 +319,51 @@ def test_a_second_change_at_the_same_time_is_refused_at_once(
     assert second.schema.apply(AFTER + "node Extra { x: I32 }").applied
 
 
-def test_main_does_not_leave_a_branch_behind_that_has_commits(graph: Graph) -> None:
-    branch = graph.branches.create("b")
+OTHER_AGE = BEFORE.replace("age: I32?", "age: F64?")
+"""A change of `age` that does not go together with the one of AFTER."""
+
+
+def test_main_is_not_changed_to_a_schema_that_a_branch_conflicts_with(graph: Graph) -> None:
+    graph.branches.create("b").schema.apply(OTHER_AGE)
+    graph.branches.create("rows").write({"Human": [human("dan")]})
     graph.branches.create("quiet")
-    branch.write({"Human": [human("dan")]})
 
     with pytest.raises(ConflictError) as refused:
         graph.schema.apply(AFTER)
 
     message = str(refused.value)
-    assert "not merged into main" in message
-    assert "may conflict: b (1 unmerged commit)" in message
+    assert "cannot be merged into main: b (conflict SM-105: Human.age becomes I64" in message
+    assert "rows" not in message
     assert "quiet" not in message
     assert "--allow-diverged" in message
     assert "nothing was written" in message
     assert is_old(graph)
+    assert graph.schema.apply(AFTER, allow_diverged=True).applied
+
+
+def test_a_plan_says_of_every_branch_whether_it_still_merges(graph: Graph) -> None:
+    graph.branches.create("b").schema.apply(OTHER_AGE)
+    graph.branches.create("rows").write({"Human": [human("dan")]})
+    graph.branches.create("noted").schema.apply(WITH_NOTE)
+
+    told = {each.branch: each.outlook for each in graph.branches.diverged(graph.schema.plan(AFTER))}
+
+    assert told["rows"] == told["noted"] == "merges cleanly"
+    assert told["b"].startswith("conflict SM-105: Human.age becomes I64 in ours and F64 in theirs")
+    assert [each.conflicts for each in graph.branches.diverged()] == [(), (), ()]
+    with pytest.raises(InvalidInputError, match="expected a planned change"):
+        graph.branches.diverged(AFTER)  # type: ignore[arg-type]
 
 
 def test_a_branch_that_was_left_behind_lives_on_with_its_own_schema(graph: Graph) -> None:
     branch = graph.branches.create("b")
     branch.write({"Human": [human("dan", 5)]})
 
-    result = graph.schema.apply(AFTER, allow_diverged=True)
+    result = graph.schema.apply(AFTER)
 
-    assert [(each.branch, each.commits) for each in result.diverged] == [("b", 1)]
+    assert [(each.branch, each.commits, each.outlook) for each in result.diverged] == [
+        ("b", 1, "merges cleanly")
+    ]
     assert is_new(graph)
     assert branch.schema.text == BEFORE
     assert ages(branch, OLD_QUERY)[-1] == ("dan", 5)
@@ -878,7 +899,7 @@ def test_the_command_tells_the_plan_the_rows_and_the_commit(graph: Graph, tmp_pa
 def test_the_command_gives_json(graph: Graph, tmp_path: Path) -> None:
     file = tmp_path / "new.pg"
     file.write_text(AFTER)
-    graph.branches.create("b").write({"Human": [human("dan")]})
+    graph.branches.create("b").schema.apply(OTHER_AGE)
 
     held = run_command("schema", "apply", graph.root, str(file), "--json")
     done = run_command("schema", "apply", graph.root, str(file), "--json", "--allow-diverged")
@@ -890,7 +911,9 @@ def test_the_command_gives_json(graph: Graph, tmp_path: Path) -> None:
     assert told["commit_id"] == head(graph)
     assert told["rows_written"] == {"node:Person": 3}
     assert told["plan"]["supported"] is True
-    assert told["plan"]["diverged"] == [{"branch": "b", "commits": 1}]
+    (diverged,) = told["plan"]["diverged"]
+    assert (diverged["branch"], diverged["commits"]) == ("b", 1)
+    assert diverged["conflicts"][0].startswith("SM-105: Human.age becomes I64")
     nothing = json.loads(run_command("schema", "apply", graph.root, str(file), "--json").stdout)
     assert (nothing["applied"], nothing["commit_id"]) == (False, None)
 

@@ -13,6 +13,7 @@ from omnigraph.commit.refs import (
     delete_branch,
     list_branches,
 )
+from omnigraph.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from omnigraph.api.handle import Handle
     from omnigraph.display.pages import Listing
+    from omnigraph.evolution.plan.planning import Evolution
     from omnigraph.storage.refs.references import Reference
 
 
@@ -65,9 +67,22 @@ class Branches(Generic[_Graph]):
         self._handle.require_writable("delete a branch")
         delete_branch(self._handle.objects, name)
 
-    def diverged(self) -> tuple[DivergedBranch, ...]:
+    def diverged(self, change: Evolution | None = None) -> tuple[DivergedBranch, ...]:
         """List the other branches, and the number of their unmerged commits.
 
-        Once the schema of this branch changes, merging them merges two schemas, which may conflict.
+        Args:
+            change: A change of the schema that `schema.plan` planned: `conflicts` of a branch says
+                what its schema would conflict about.
         """
-        return diverged_branches(self._handle.objects, self._handle.manifest())
+        handle = self._handle
+        if change is None:
+            return diverged_branches(handle.objects, handle.manifest())
+        from omnigraph.evolution.plan.planning import Evolution as PlannedChange  # the compiler
+        from omnigraph.merge.schema_outlook import branches_after
+
+        if not isinstance(change, PlannedChange):
+            raise InvalidInputError(
+                f"change is {type(change).__name__}, expected a planned change of the schema",
+                next_step="Pass what `graph.schema.plan(text)` returns.",
+            )
+        return branches_after(handle.objects, handle.contracts, handle.manifest(), change)

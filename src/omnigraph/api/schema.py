@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from omnigraph.api.handle import Handle
@@ -83,8 +84,7 @@ class Schema(SchemaView):
             text: The new schema, with hints such as `@rename_from` and `@backfill`.
             filename: The file name to show in diagnostics.
             hard: Also remove dropped data from history (irreversible).
-            allow_diverged: Change main although branches have unmerged commits; merging them later
-                may conflict.
+            allow_diverged: Change main although the schemas of branches would conflict with it.
             spark: A Spark session or target that computes and checks rows. Without one, threads of
                 this process do, whatever the number of rows. The result is the same.
             actor: Author of the commit; the user of this process by default.
@@ -95,9 +95,10 @@ class Schema(SchemaView):
         Raises:
             SchemaInvalidError: the text, or a hint in it, is invalid.
             SchemaRefusedError: a step is not supported, or rows violate it.
-            ConflictError: another change is running, or branches have unmerged commits.
+            ConflictError: another change is running, or the schema of a branch would conflict.
         """
         from omnigraph.evolution.apply_schema import SchemaRequest, apply_schema  # the compiler
+        from omnigraph.merge.schema_outlook import branches_after
 
         handle = self._handle
         handle.require_writable("change the schema")
@@ -111,6 +112,7 @@ class Schema(SchemaView):
             actor=acting(actor),
             note=commit_note(message, metadata),
             operation_id=handle.operation(operation_id, branch=ref),
+            diverged=partial(branches_after, handle.objects, handle.contracts),
             spark=spark,
         )
         changed = apply_schema(handle.objects, handle.contracts, request, SYSTEM_CLOCK)

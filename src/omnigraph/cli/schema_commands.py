@@ -57,7 +57,7 @@ def schema_plan(
     opened = omnigraph.open(graph, read_only=True).checkout(branch)
     planned = opened.schema.plan(options.text_of(file), filename=str(file), hard=hard)
     schema_output.plan(
-        planned, opened.snapshot().pinned, opened.branches.diverged(), as_json=as_json
+        planned, opened.snapshot().pinned, opened.branches.diverged(planned), as_json=as_json
     )
     if not planned.plan.supported:
         raise output.unsuccessful(SchemaInvalidError, "the change is not supported")
@@ -71,7 +71,9 @@ def schema_apply(  # noqa: PLR0913 - one parameter per option
     hard: HardFlag = False,
     allow_diverged: Annotated[
         bool,
-        typer.Option("--allow-diverged", help="Apply although branches have unmerged commits."),
+        typer.Option(
+            "--allow-diverged", help="Apply although the schemas of branches would conflict."
+        ),
     ] = False,
     branch: options.BranchOption = "main",
     spark: options.SparkFlag = False,

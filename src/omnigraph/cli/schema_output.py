@@ -120,8 +120,7 @@ def _document(plan: Plan, diverged: Sequence[DivergedBranch]) -> dict[str, objec
 def _note_diverged(diverged: Sequence[DivergedBranch]) -> None:
     for diverged_branch in diverged:
         output.note(
-            f"branch {diverged_branch.branch} stays on the old schema until they are merged: "
-            f"{diverged_branch.words}"
+            f"{diverged_branch.branch}: {diverged_branch.outlook} ({diverged_branch.words})"
         )
 
 

@@ -15,7 +15,7 @@ from omnigraph.storage.manifest.commit_graph import commit_graph
 from omnigraph.storage.refs.branches import living_branches, read_branch_manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from omnigraph.storage.manifest.state import ManifestState
     from omnigraph.storage.objects.store import Objects
@@ -23,10 +23,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DivergedBranch(Displayed):
-    """A branch that diverges, and the number of its unmerged commits."""
+    """A branch that diverges, and the number of its unmerged commits.
+
+    Beside a change of the schema, `conflicts` says how the schema of the branch would conflict with
+    the changed one, such as `SM-104: the description of Person ...`.
+    """
 
     branch: str
     commits: int
+    conflicts: tuple[str, ...] = ()
 
     @property
     def words(self) -> str:
@@ -38,9 +43,21 @@ class DivergedBranch(Displayed):
             case _:
                 return f"{self.commits} unmerged commits"
 
+    @property
+    def outlook(self) -> str:
+        """Whether its schema can be merged after the change."""
+        if not self.conflicts:
+            return "merges cleanly"
+        return "; ".join(f"conflict {conflict}" for conflict in self.conflicts)
+
 
 def diverged_branches(objects: Objects, state: ManifestState) -> tuple[DivergedBranch, ...]:
     """Every other branch, main first."""
+    return count_unmerged(objects, state, other_branches(objects, state))
+
+
+def other_branches(objects: Objects, state: ManifestState) -> list[ManifestState]:
+    """The heads of every other branch, main first."""
     others: list[ManifestState] = []
     for ref in (None, *living_branches(objects).values()):
         if (None if ref is None else ref.branch) == state.branch:
@@ -50,6 +67,13 @@ def diverged_branches(objects: Objects, state: ManifestState) -> tuple[DivergedB
         except NotFoundError:
             # Deleted meanwhile.
             continue
+    return others
+
+
+def count_unmerged(
+    objects: Objects, state: ManifestState, others: Sequence[ManifestState]
+) -> tuple[DivergedBranch, ...]:
+    """Branches with the number of their commits that a branch lacks."""
     if not others:
         return ()
     graph = commit_graph(objects.root, state, *others)
@@ -65,7 +89,7 @@ def diverged_branches(objects: Objects, state: ManifestState) -> tuple[DivergedB
     )
 
 
-def refuse_diverged(
+def refuse_unmerged(
     state: ManifestState, diverged: Iterable[DivergedBranch], *, next_step: str
 ) -> None:
     """Refuse to change the schema of main while branches have unmerged commits.
@@ -79,5 +103,22 @@ def refuse_diverged(
             "these branches have commits that are not merged into main, and merging them after the "
             "change may conflict: "
             + ", ".join(f"{branch.branch} ({branch.words})" for branch in unmerged_branches),
+            next_step=next_step,
+        )
+
+
+def refuse_conflicting(
+    state: ManifestState, diverged: Iterable[DivergedBranch], *, next_step: str
+) -> None:
+    """Refuse to change the schema of main to one that the schema of a branch conflicts with.
+
+    Raises:
+        ConflictError: with the branches and their conflicts.
+    """
+    conflicting = [branch for branch in diverged if branch.conflicts]
+    if conflicting and state.ref is None:
+        raise ConflictError(
+            "after the change, the schemas of these branches cannot be merged into main: "
+            + ", ".join(f"{branch.branch} ({branch.outlook})" for branch in conflicting),
             next_step=next_step,
         )

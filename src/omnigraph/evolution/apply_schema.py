@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING
 from omnigraph import errors, names
 from omnigraph.commit.diverged_branches import (
     DivergedBranch,
-    diverged_branches,
-    refuse_diverged,
+    refuse_conflicting,
 )
 from omnigraph.commit.fork_on_write import writable_entry
 from omnigraph.commit.phases import Prepared, Unchanged, Verb, WriteRequest
@@ -60,7 +59,7 @@ from omnigraph.validation.schema_contract import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from omnigraph.clock import Clock
     from omnigraph.evolution.plan.data_checks import DataCheck
@@ -131,10 +130,12 @@ class SchemaRequest:
     filename: str
     hard: bool
     allow_diverged: bool
-    """Whether branches may have unmerged commits."""
+    """Whether the schemas of branches may conflict with the new one."""
     branch: BranchRef | None
     actor: str
     operation_id: str
+    diverged: Callable[[ManifestState, Evolution], tuple[DivergedBranch, ...]]
+    """Finds the other branches, and how their schemas would conflict with the new one."""
     note: CommitNote = NO_NOTE
     spark: object | None = None
     """A session or a `SparkTarget` to use; with None the work is done in this process."""
@@ -180,7 +181,7 @@ def apply_schema(
     Raises:
         SchemaInvalidError: the text, or a hint in it, is invalid.
         SchemaRefusedError: a step is not supported, or rows violate it.
-        ConflictError: another change is running, or branches have unmerged commits.
+        ConflictError: another change is running, or the schema of a branch would conflict.
     """
     with ExitStack() as engines:
         work = SchemaWork(objects, spark=request.spark, engines=engines)
@@ -235,8 +236,8 @@ class _Applying:
         self._target = contract_for(self._request.text, evolution.target)
         if not evolution.plan.steps:
             return Prepared(changes=(), read_set=frozenset())
-        self._diverged = diverged_branches(self._objects, state)
-        self._refuse_diverged(state)
+        self._diverged = self._request.diverged(state, evolution)
+        self._refuse_conflicting(state)
         snapshot = state.snapshot()
         self._refuse_rows(evolution, snapshot)
         reach("schema.post_checks")
@@ -293,9 +294,9 @@ class _Applying:
             )
         return evolution
 
-    def _refuse_diverged(self, state: ManifestState) -> None:
+    def _refuse_conflicting(self, state: ManifestState) -> None:
         if not self._request.allow_diverged:
-            refuse_diverged(
+            refuse_conflicting(
                 state,
                 self._diverged,
                 next_step="Merge or delete them first, or use --allow-diverged to apply the "

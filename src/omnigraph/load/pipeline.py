@@ -37,7 +37,7 @@ import msgspec
 import pyarrow as pa
 
 from omnigraph import names
-from omnigraph.commit.diverged_branches import diverged_branches, refuse_diverged
+from omnigraph.commit.diverged_branches import diverged_branches, refuse_unmerged
 from omnigraph.commit.fork_on_write import writable_entry
 from omnigraph.commit.phases import Prepared, Unchanged, Verb, WriteRequest
 from omnigraph.commit.protocol import commit_write, is_surely_unpublished
@@ -280,7 +280,7 @@ class _Load:
     ) -> tuple[StagedChange, ...]:
         """The changes with the columns that are new, also of tables without new rows."""
         objects = self._job.objects
-        refuse_diverged(
+        refuse_unmerged(
             state,
             diverged_branches(objects, state),
             next_step="Merge or delete them first, or add the properties with `omnigraph schema "

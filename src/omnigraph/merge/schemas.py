@@ -36,6 +36,7 @@ from omnigraph.evolution.lifting import (
 from omnigraph.evolution.table_changes import WrittenValues
 from omnigraph.merge.both_changed import (
     SameNumbers,
+    SideValues,
     collect_values,
     conflict_of_schemas,
     fills_by_column,
@@ -46,6 +47,7 @@ from omnigraph.merge.both_changed import (
 from omnigraph.validation.schema_contract import contract_for
 
 if TYPE_CHECKING:
+    from omnigraph.merge.catalogs import MergedSchema, SchemaConflict
     from omnigraph.schema.catalog import Catalog
     from omnigraph.storage.manifest.commit_graph import CommitGraph
     from omnigraph.storage.manifest_rows import GraphCommit, SchemaChange
@@ -197,7 +199,6 @@ def _same_numbers(graph: CommitGraph, *sides: SideOfMerge) -> SameNumbers:
 def _merge_both(
     contracts: Contracts, paths: _Paths, base: SideOfMerge, ours: SideOfMerge, theirs: SideOfMerge
 ) -> MergedSchemas:
-    from omnigraph.merge.catalogs import SchemaSide, merge_catalogs  # the compiler
     from omnigraph.schema.printing import print_schema
 
     same = paths.same
@@ -205,11 +206,7 @@ def _merge_both(
         renumber(contracts.of(side.schema_hash).catalog, same) for side in (base, ours, theirs)
     )
     our_values, their_values = (collect_values(paths.to(side).steps) for side in (ours, theirs))
-    our_side, their_side = (
-        SchemaSide(catalog=catalog, fills=fills_by_column(values, before), mappings=values.mappings)
-        for catalog, values in ((our_catalog, our_values), (their_catalog, their_values))
-    )
-    result = merge_catalogs(before, our_side, their_side)
+    result = _merge_catalogs(before, (our_catalog, our_values), (their_catalog, their_values))
     if result.catalog is None:
         raise conflict_of_schemas(theirs.name, ours.name, result.conflicts)
     same = {**same, **result.same_numbers}
@@ -244,6 +241,44 @@ def _merge_both(
         from_theirs=SchemaPath(steps=(from_theirs,)),
         same=same,
     )
+
+
+def _merge_catalogs(
+    before: Catalog, ours: tuple[Catalog, SideValues], theirs: tuple[Catalog, SideValues]
+) -> MergedSchema:
+    from omnigraph.merge.catalogs import SchemaSide, merge_catalogs  # the compiler
+
+    our_side, their_side = (
+        SchemaSide(catalog=catalog, fills=fills_by_column(values, before), mappings=values.mappings)
+        for catalog, values in (ours, theirs)
+    )
+    return merge_catalogs(before, our_side, their_side)
+
+
+def conflicts_after(
+    contracts: Contracts,
+    graph: CommitGraph,
+    *,
+    base: SideOfMerge,
+    ours: SideOfMerge,
+    theirs: SideOfMerge,
+    step: SchemaStep,
+) -> tuple[SchemaConflict, ...]:
+    """The conflicts that a further change of ours would have with the schema of theirs."""
+    if theirs.schema_hash == base.schema_hash:
+        return ()
+    same = _same_numbers(graph, ours, theirs)
+    paths = _Paths(contracts, graph, base, same)
+    our_steps = (*paths.to(ours).steps, _renumber_step(step, same))
+    result = _merge_catalogs(
+        renumber(contracts.of(base.schema_hash).catalog, same),
+        (our_steps[-1].after, collect_values(our_steps)),
+        (
+            renumber(contracts.of(theirs.schema_hash).catalog, same),
+            collect_values(paths.to(theirs).steps),
+        ),
+    )
+    return result.conflicts
 
 
 class _Paths:
@@ -320,11 +355,15 @@ class _Paths:
             values = None if step.values is None else decode_values(step.values, before)
         except KeyError:  # by a number that a merge has replaced since
             values = None
-        return SchemaStep(
-            before=renumber(before, self.same),
-            after=renumber(after, self.same),
-            values=None if values is None else _renumber_values(values, self.same),
-        )
+        return _renumber_step(SchemaStep(before=before, after=after, values=values), self.same)
+
+
+def _renumber_step(step: SchemaStep, same: SameNumbers) -> SchemaStep:
+    return SchemaStep(
+        before=renumber(step.before, same),
+        after=renumber(step.after, same),
+        values=None if step.values is None else _renumber_values(step.values, same),
+    )
 
 
 def _renumber_values(values: WrittenValues, same: SameNumbers) -> WrittenValues:
