@@ -291,3 +291,97 @@ def test_names_types_values_and_new_types_are_merged_with_rows(graph_root: str) 
     assert graph.count("Company") == 3
     late = graph.branches.create("late", source="main")
     assert late.count("Company") == 3
+
+
+def _described(text: str, words: str) -> str:
+    return text.replace("node N {", f'node N @description("{words}") {{')
+
+
+@pytest.mark.parametrize("side", ["ours", "theirs"])
+def test_a_resolution_decides_what_both_sides_say_about_an_element(
+    graph_root: str, side: str
+) -> None:
+    graph, dev = _graph(graph_root)
+    graph.schema.apply(
+        _described(FIRST.replace("v:", "w:"), "ours").replace("?", '? @rename_from("v")')
+    )
+    dev.schema.apply(
+        _described(FIRST.replace("v:", "x:"), "theirs").replace("?", '? @rename_from("v")')
+    )
+    dev.write({"N": [{"k": "k1", "x": 10}]}, mode="merge")
+
+    for refused in (None, "theirs"):
+        with pytest.raises(omnigraph.errors.MergeConflictError, match="SM-104"):
+            graph.merge("dev", resolve=refused)
+    with pytest.raises(omnigraph.errors.MergeConflictError, match="SM-101") as error:
+        graph.merge("dev", resolve={"schema": {"N": side}})
+    assert '--resolve \'{"schema": {"N.v": "theirs"}}\'' in str(error.value)
+    merged = graph.merge("dev", resolve={"schema": {"N": side, "N.v": side}})
+
+    node = graph.schema.catalog.nodes["N"]
+    assert node.description == side
+    assert [*node.properties] == ["k", "w" if side == "ours" else "x"]
+    assert [row["k"] for row in _rows(graph)] == ["k0", "k1", "k2"]
+    assert 10 in _rows(graph)[1].values()
+    assert {(row["kind"], row["resolution"]) for row in merged.resolved.to_pylist()} == {
+        ("SM-101", side),
+        ("SM-104", side),
+    }
+    assert graph.maintenance.check().ok
+    assert graph.merge("dev").outcome == "up_to_date"
+
+
+def test_rows_keep_the_rules_that_a_resolution_chose(graph_root: str) -> None:
+    graph, dev = _graph(graph_root)
+    base = FIRST.replace("}", "  @range(v, 0..100)\n}")
+    graph.schema.apply(base)
+    dev.merge("main")
+    graph.schema.apply(base.replace("100", "200"))
+    dev.schema.apply(base.replace("100", "150"))
+    graph.write({"N": [{"k": "k1", "v": 180}]}, mode="merge")
+
+    with pytest.raises(omnigraph.errors.MergeConflictError, match="out_of_range"):
+        graph.merge("dev", resolve={"schema": {"N": "theirs"}})
+    graph.merge("dev", resolve={"schema": {"N": "ours"}})
+
+    assert graph.schema.catalog.nodes["N"].ranges[0].high == 200
+
+
+def test_a_resolution_does_not_decide_what_would_lose_values(graph_root: str) -> None:
+    graph, dev = _graph(graph_root)
+    graph.schema.apply(FIRST.replace("I32", "I64"))
+    dev.schema.apply(FIRST.replace("I32", "F64"))
+
+    with pytest.raises(omnigraph.errors.MergeConflictError, match="SM-105"):
+        graph.merge("dev", resolve={"schema": {"N.v": "theirs"}})
+    with pytest.raises(
+        omnigraph.errors.InvalidInputError, match="which no schema of the merge has"
+    ):
+        graph.merge("dev", resolve={"schema": {"N.w": "theirs"}})
+    with pytest.raises(omnigraph.errors.InvalidInputError, match="expected one of ours, theirs"):
+        graph.merge("dev", resolve={"schema": {"N.v": "newest"}})
+
+
+def test_ends_that_both_sides_add_are_united(graph_root: str) -> None:
+    nodes = "".join(f"node {name} {{\n  k: String @key\n}}\n" for name in "ABCD")
+    graph = omnigraph.init(graph_root, schema=f"{nodes}edge E: A -> B\n")
+    graph.write({name: [{"k": name.lower()}] for name in "ABCD"})
+    graph.write({"E": [{"id": "first", "src": "a", "dst": "b"}]})
+    dev = graph.branches.create("dev")
+    graph.schema.apply(f"{nodes}edge E: A -> B | C\n")
+    graph.write({"E": [{"id": "ours", "src": "a", "dst": "c", "dst_type": "C"}]})
+    dev.schema.apply(f"{nodes}edge E: A | C -> B | D\n")
+    dev.write({"E": [{"id": "theirs", "src": "c", "src_type": "C", "dst": "d", "dst_type": "D"}]})
+
+    graph.merge("dev")
+
+    edge = graph.schema.catalog.edges["E"]
+    assert (edge.source.declared, edge.target.declared) == (("A", "C"), ("B", "C", "D"))
+    edges = {row["id"]: row for row in graph.scan("E").read_all().to_pylist()}
+    assert {name: (row["src_type"], row["dst_type"]) for name, row in edges.items()} == {
+        "first": ("A", "B"),
+        "ours": ("A", "C"),
+        "theirs": ("C", "D"),
+    }
+    assert graph.maintenance.check().ok
+    assert dev.merge("main").outcome == "fast_forward"

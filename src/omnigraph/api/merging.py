@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from omnigraph.api.system_clock import SYSTEM_CLOCK
 from omnigraph.arguments import acting, flag
 from omnigraph.errors import InvalidInputError
-from omnigraph.merge.conflicts import parse_resolution
+from omnigraph.merge.conflicts import parse_resolution, require_rows_only
 from omnigraph.merge.merge import (
     MergeRequest,
     MergeResult,
@@ -117,7 +117,9 @@ def _undo(
     resolved_undone = None if undone is None else handle.resolve(undone)
 
     def request(catalog: Catalog) -> UndoRequest:
-        return UndoRequest(undone=resolved_undone, earlier=resolved_earlier, terms=terms(catalog))
+        checked_terms = terms(catalog)
+        require_rows_only(checked_terms.resolution)
+        return UndoRequest(undone=resolved_undone, earlier=resolved_earlier, terms=checked_terms)
 
     if call.dry_run:
         state = handle.manifest()

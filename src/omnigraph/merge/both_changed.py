@@ -12,6 +12,7 @@ Invariants:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -28,6 +29,7 @@ from omnigraph.schema import catalog as ct
 
 if TYPE_CHECKING:
     from omnigraph.merge.catalogs import MergedSchema, SchemaConflict
+    from omnigraph.merge.conflicts import Side
 
 SameNumbers: TypeAlias = Mapping[int, int]
 _D = TypeVar("_D", ct.InterfaceType, ct.NodeType, ct.EdgeType)
@@ -202,6 +204,19 @@ def conflict_of_schemas(
     source: str, target: str, conflicts: Sequence[SchemaConflict]
 ) -> MergeConflictError:
     """Two changes of a schema that do not go together, all of them."""
+    return MergeConflictError(
+        f"{source} cannot be merged into {target}: their schemas met "
+        f"{counted(len(conflicts), 'conflict')}",
+        conflicts=conflict_rows(conflicts, {}),
+        details="\n".join(
+            f"  {conflict.message} [{conflict.kind.value}]" for conflict in conflicts
+        ),
+        next_step=_next_step(source, target, conflicts),
+    )
+
+
+def conflict_rows(conflicts: Sequence[SchemaConflict], resolution: Mapping[str, Side]) -> pa.Table:
+    """Conflicts of schemas as a merge reports them, with the side that decided each."""
     rows: list[dict[str, str | None]] = [
         {
             "type": conflict.element.partition(".")[0],
@@ -209,16 +224,22 @@ def conflict_of_schemas(
             "column": conflict.element.partition(".")[2] or None,
             "theirs": conflict.message,
             "kind": conflict.kind.value,
+            "resolution": resolution.get(conflict.element),
         }
         for conflict in conflicts
     ]
-    return MergeConflictError(
-        f"{source} cannot be merged into {target}: their schemas met "
-        f"{counted(len(conflicts), 'conflict')}",
-        conflicts=pa.Table.from_pylist(rows, schema=CONFLICT_SCHEMA),
-        details="\n".join(
-            f"  {conflict.message} [{conflict.kind.value}]" for conflict in conflicts
-        ),
-        next_step=f"Apply a schema to {source} or to {target} that agrees with the other one, and "
-        "merge again.",
+    return pa.Table.from_pylist(rows, schema=CONFLICT_SCHEMA)
+
+
+def _next_step(source: str, target: str, conflicts: Sequence[SchemaConflict]) -> str:
+    apply = (
+        f"Apply a schema to {source} or to {target} that agrees with the other one, and merge "
+        "again."
+    )
+    if not all(conflict.is_decided_by_a_side for conflict in conflicts):
+        return apply
+    elements = {conflict.element: "theirs" for conflict in conflicts}
+    return (
+        f"Choose a side with `--resolve '{json.dumps({'schema': elements})}'` (ours is {target}, "
+        f"theirs is {source}). Or: {apply}"
     )

@@ -60,16 +60,6 @@ class SchemaConflictKind(enum.StrEnum):
     NUMBERS_TAKEN = "SM-115"
 
 
-_DECIDED_BY_A_SIDE: Final = frozenset(SchemaConflictKind) - {
-    SchemaConflictKind.NAME_TAKEN,
-    SchemaConflictKind.MEMBER_DROPPED,
-    SchemaConflictKind.NOT_A_SCHEMA,
-    SchemaConflictKind.END_DROPPED,
-    SchemaConflictKind.NUMBERS_TAKEN,
-}
-"""The others need a change of the schema of one side."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaConflict:
     """Two changes of one element; `element` is `Person` or `Person.age`, as the base names it."""
@@ -77,11 +67,8 @@ class SchemaConflict:
     kind: SchemaConflictKind
     element: str
     message: str
-
-    @property
-    def is_decided_by_a_side(self) -> bool:
-        """Whether a resolution can name the side whose change counts."""
-        return self.kind in _DECIDED_BY_A_SIDE
+    is_decided_by_a_side: bool = False
+    """Whether one of the two changes can be taken as it is: neither converts a value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +163,18 @@ class _Facet(enum.Enum):
 
 FacetKey: TypeAlias = tuple[_Facet, Hashable]
 _NOTES: Final = frozenset({_Facet.NOTE, _Facet.ANNOTATION})
+_DECIDED_BY_A_SIDE: Final = _NOTES | {
+    _Facet.NAME,
+    _Facet.EMBED,
+    _Facet.UNIQUE,
+    _Facet.INDEX,
+    _Facet.RANGE,
+    _Facet.CHECK,
+    _Facet.CARDINALITY,
+    _Facet.CLUSTERING,
+    _Facet.OTHER,
+}
+"""Facets that rows are checked against and not made of; either value is one that a side has."""
 _COMBINED: Final = _NOTES | {_Facet.DECLARED}
 """What may differ between two additions of the same thing."""
 
@@ -423,8 +422,22 @@ class _Merger:
     def _path(self, number: int) -> str:
         return self._base[number].path if number in self._base else self._any(number).path
 
-    def _refuse(self, kind: SchemaConflictKind, element: str, message: str) -> None:
-        self.conflicts.append(SchemaConflict(kind=kind, element=element, message=message))
+    def _refuse(
+        self,
+        kind: SchemaConflictKind,
+        element: str,
+        message: str,
+        *,
+        is_decided_by_a_side: bool = False,
+    ) -> None:
+        self.conflicts.append(
+            SchemaConflict(
+                kind=kind,
+                element=element,
+                message=message,
+                is_decided_by_a_side=is_decided_by_a_side,
+            )
+        )
 
     def _merge_element(self, number: int) -> None:
         ours = self._sides[Side.OURS].get(number)
@@ -513,41 +526,15 @@ class _Merger:
         return theirs if decided is Side.THEIRS else ours
 
     def _decide(self, number: int, key: FacetKey, old: Any, ours: Any, theirs: Any) -> Any:
-        path, facet = self._path(number), key[0]
-        if facet is _Facet.TYPE:
-            common = _common_type(old, ours, theirs)
-            if common is not None:
-                return common
+        combined = _combine(key[0], old, ours, theirs)
+        if combined is not None:
+            return combined
+        path = self._path(number)
         decided = self._resolution.get(path)
         if decided is not None:
             return ours if decided is Side.OURS else theirs
-        one, other = _facet_words(key, ours), _facet_words(key, theirs)
-        match facet:
-            case _Facet.NAME:
-                kind = SchemaConflictKind.RENAMED_DIFFERENTLY
-                message = f"ours renames {path} to {ours}, theirs to {theirs}"
-            case _Facet.TYPE if _has_enum(old, ours, theirs):
-                kind = SchemaConflictKind.ENUM_CHANGED_DIFFERENTLY
-                message = f"{path} becomes {one} in ours and {other} in theirs"
-            case _Facet.TYPE:
-                kind = SchemaConflictKind.NO_COMMON_TYPE
-                message = (
-                    f"{path} becomes {one} in ours and {other} in theirs; "
-                    "no type holds the values of both"
-                )
-            case _Facet.NOTE | _Facet.ANNOTATION:
-                kind = SchemaConflictKind.NOTE_CHANGED_DIFFERENTLY
-                message = f"the {key[1]} of {path} becomes {one} in ours and {other} in theirs"
-            case _Facet.EMBED:
-                kind = SchemaConflictKind.EMBEDDED_DIFFERENTLY
-                message = f"the `@embed` of {path} is changed differently by ours and theirs"
-            case _Facet.OTHER:
-                kind = SchemaConflictKind.FILLED_DIFFERENTLY
-                message = f"the {key[1]} of {path} becomes {one} in ours and {other} in theirs"
-            case _:
-                kind = SchemaConflictKind.CONSTRAINT_CHANGED_DIFFERENTLY
-                message = f"{_subject_words(key, path)} becomes {one} in ours and {other} in theirs"
-        self._refuse(kind, path, message)
+        kind, message = _disagreement(key, path, old, ours, theirs)
+        self._refuse(kind, path, message, is_decided_by_a_side=key[0] in _DECIDED_BY_A_SIDE)
         return None if isinstance(ours or theirs, _Written) else ours  # no second conflict
 
     def _merge_values(self, number: int) -> None:
@@ -838,6 +825,57 @@ def _is_same(one: object, other: object) -> bool:
     if isinstance(one, _Written) and isinstance(other, _Written):
         return repr(one.meaning) == repr(other.meaning)
     return repr(one) == repr(other)
+
+
+def _combine(facet: _Facet, old: Any, ours: Any, theirs: Any) -> Any:
+    """What holds both changes of a facet; None if nothing does."""
+    match facet:
+        case _Facet.TYPE:
+            return _common_type(old, ours, theirs)
+        case _Facet.ENDS if old is not None:
+            return tuple(map(_unite_ends, ours, theirs))
+        case _:
+            return None
+
+
+def _disagreement(
+    key: FacetKey, path: str, old: Any, ours: Any, theirs: Any
+) -> tuple[SchemaConflictKind, str]:
+    """The conflict of two changes of a facet that do not go together."""
+    one, other = _facet_words(key, ours), _facet_words(key, theirs)
+    becomes = f"becomes {one} in ours and {other} in theirs"
+    match key[0]:
+        case _Facet.NAME:
+            kind = SchemaConflictKind.RENAMED_DIFFERENTLY
+            message = f"ours renames {path} to {ours}, theirs to {theirs}"
+        case _Facet.TYPE if _has_enum(old, ours, theirs):
+            kind = SchemaConflictKind.ENUM_CHANGED_DIFFERENTLY
+            message = f"{path} {becomes}"
+        case _Facet.TYPE:
+            kind = SchemaConflictKind.NO_COMMON_TYPE
+            message = f"{path} {becomes}; no type holds the values of both"
+        case _Facet.NOTE | _Facet.ANNOTATION:
+            kind = SchemaConflictKind.NOTE_CHANGED_DIFFERENTLY
+            message = f"the {key[1]} of {path} {becomes}"
+        case _Facet.EMBED:
+            kind = SchemaConflictKind.EMBEDDED_DIFFERENTLY
+            message = f"the `@embed` of {path} is changed differently by ours and theirs"
+        case _Facet.OTHER:
+            kind = SchemaConflictKind.FILLED_DIFFERENTLY
+            message = f"the {key[1]} of {path} {becomes}"
+        case _:
+            kind = SchemaConflictKind.CONSTRAINT_CHANGED_DIFFERENTLY
+            message = f"{_subject_words(key, path)} {becomes}"
+    return kind, message
+
+
+def _unite_ends(ours: _EndNumbers, theirs: _EndNumbers) -> _EndNumbers:
+    """The node types of both; types are only ever added to an end."""
+    added = (number for number in theirs.declared if number not in ours.declared)
+    return _EndNumbers(
+        declared=(*ours.declared, *added),
+        implicit=theirs.implicit if ours.implicit is None else ours.implicit,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -104,6 +104,8 @@ class Resolution:
 
     default: Choice | None = None
     types: tuple[TypeResolution, ...] = ()
+    schema: tuple[tuple[str, Side], ...] = ()
+    """Whose change of an element of the schema counts: `Person`, or `Person.age`."""
 
     def choice(self, table_key: str, column: str | None) -> Choice | None:
         """The column's word, else the type's, else the general one; a whole row has no column."""
@@ -117,7 +119,12 @@ class Resolution:
         types = {
             type_resolution.table_key: type_resolution.to_json() for type_resolution in self.types
         }
-        return {**_default_json(self.default), **({"types": types} if types else {})}
+        schema = {element: side.value for element, side in self.schema}
+        return {
+            **_default_json(self.default),
+            **({"types": types} if types else {}),
+            **({"schema": schema} if schema else {}),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,6 +201,19 @@ def parse_resolution(resolution: object, catalog: Catalog) -> Resolution:
             )
 
 
+def require_rows_only(resolution: Resolution) -> None:
+    """Refuse a resolution that decides about schemas, for what merges none.
+
+    Raises:
+        InvalidInputError: it does.
+    """
+    if resolution.schema:
+        raise InvalidInputError(
+            "the resolution decides about the schema, which only a merge does",
+            next_step="Give `default` and `types`.",
+        )
+
+
 def value_texts(values: pa.Array) -> list[str | None]:
     """Each value as JSON; engines spell conflicts alike by calling this."""
     return [_json(value) for value in _spelt(values)]
@@ -246,7 +266,7 @@ def _digest(content: bytes) -> dict[str, object]:
 
 
 def _read(resolution: object, catalog: Catalog) -> Resolution:
-    members = _members(resolution, "the resolution", ("default", "types"))
+    members = _members(resolution, "the resolution", ("default", "types", "schema"))
     declared = catalog.tables()
     named: dict[str, object] = {}
     for name, value in _mapping(members.get("types", {}), "types").items():
@@ -261,7 +281,21 @@ def _read(resolution: object, catalog: Catalog) -> Resolution:
             for table_key, declared_type in declared.items()
             if table_key in named
         ),
+        schema=tuple(
+            (element, _side(word, element))
+            for element, word in sorted(_mapping(members.get("schema", {}), "schema").items())
+        ),
     )
+
+
+def _side(word: object, element: str) -> Side:
+    sides = tuple(side.value for side in Side)
+    if not isinstance(word, str) or word not in sides:
+        raise InvalidInputError(
+            f"the schema of {element} is {shown(word)}, expected one of {', '.join(sides)}",
+            next_step="Name the side whose change of the schema counts.",
+        )
+    return Side(word)
 
 
 def _type_resolution(table_key: str, declared: _Declared, resolution: object) -> TypeResolution:

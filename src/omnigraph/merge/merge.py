@@ -566,7 +566,12 @@ class _Merging:
         """The result that a merge into this state would have, but for a commit."""
         request = self._request
         plan = self._plan = plan_merge(
-            self._objects, self._contracts, request.source, request.source_commit, state
+            self._objects,
+            self._contracts,
+            request.source,
+            request.source_commit,
+            state,
+            request.terms.resolution,
         )
         if plan.outcome is not MergeOutcome.UP_TO_DATE:
             require_nothing_dropped(self._objects.root, plan)
@@ -580,7 +585,7 @@ class _Merging:
                 for table in previewed.tables
                 if table.alters
             }
-            self._resolved = previewed.resolved
+            self._resolved = _resolved(plan, previewed.resolved)
         return self.result(None)
 
     def _require_source(self, error: errors.OmnigraphError) -> None:
@@ -605,6 +610,7 @@ class _Merging:
             self._request.source,
             self._request.source_commit,
             state,
+            self._request.terms.resolution,
         )
         if plan.outcome is MergeOutcome.UP_TO_DATE:
             return Prepared(changes=(), read_set=frozenset())
@@ -622,7 +628,7 @@ class _Merging:
         self._counts = {keys[change.table_key]: _counts(change) for change in changes}
         self._counts |= {key: counts for key, counts in merged.counts.items() if any_rows(counts)}
         changes += merged.changes
-        self._resolved = merged.resolved
+        self._resolved = _resolved(plan, merged.resolved)
         edited = {*self._counts, *routes.pointed, *routes.adopted}
         move = self._move(plan, routes, merged.created, edited)
         reach("merge.staged")
@@ -782,6 +788,13 @@ class _Merging:
             commit_id=self._request.source_commit,
             resolution=json.dumps(resolution, sort_keys=True) if resolution else None,
         )
+
+
+def _resolved(plan: MergePlan, of_rows: pa.Table) -> pa.Table:
+    """Conflicts that the resolution decided, those of the schemas first."""
+    if plan.schemas is None:
+        return of_rows
+    return pa.concat_tables([plan.schemas.resolved, of_rows])
 
 
 def _pointed(plan: MergePlan, key: str) -> PointedTable:

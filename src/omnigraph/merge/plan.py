@@ -24,6 +24,7 @@ from omnigraph.storage.manifest.commit_graph import base_of
 from omnigraph.storage.manifest.time_travel import all_commits, snapshot_of
 
 if TYPE_CHECKING:
+    from omnigraph.merge.conflicts import Resolution
     from omnigraph.storage.manifest.commit_graph import CommitGraph
     from omnigraph.storage.manifest.state import ManifestState
     from omnigraph.storage.objects.store import Objects
@@ -71,6 +72,7 @@ def plan_merge(
     source: Resolved,
     source_commit: str,
     target: ManifestState,
+    resolution: Resolution,
 ) -> MergePlan:
     """Compare the heads of source and target with their common ancestor."""
     root = objects.root
@@ -94,7 +96,7 @@ def plan_merge(
     schemas = None
     if outcome is not MergeOutcome.UP_TO_DATE:
         commits = (base.commit_id, target_commit, source_commit)
-        schemas = _schemas(contracts, graph, (before, target, source), commits)
+        schemas = _schemas(contracts, graph, (before, target, source), commits, resolution)
     tables = _tables(schemas, before, ours, theirs)
     theirs_at, ours_at = (
         datetime.fromisoformat(graph.commits[commit_id].created_at)
@@ -118,6 +120,7 @@ def _schemas(
     graph: CommitGraph,
     sides: tuple[Snapshot, ManifestState, Resolved],
     commits: tuple[str, str, str],
+    resolution: Resolution,
 ) -> MergedSchemas | None:
     """The schemas of the base, the target and the source, with their commits."""
     before, target, source = sides
@@ -133,7 +136,9 @@ def _schemas(
             ("base", target.branch or names.MAIN, source.name), commits, hashes, strict=True
         )
     )
-    return merge_schemas(contracts, graph, base=base, ours=ours, theirs=theirs)
+    return merge_schemas(
+        contracts, graph, base=base, ours=ours, theirs=theirs, resolution=dict(resolution.schema)
+    )
 
 
 def _needs_work(sides: TableSides, schemas: MergedSchemas | None) -> bool:

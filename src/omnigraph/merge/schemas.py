@@ -17,11 +17,13 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from omnigraph.errors import ConflictError
+import pyarrow as pa
+
+from omnigraph.errors import ConflictError, InvalidInputError
 from omnigraph.evolution.lifting import (
     RecordedStep,
     SchemaStep,
@@ -34,20 +36,24 @@ from omnigraph.evolution.lifting import (
     table_lift,
 )
 from omnigraph.evolution.table_changes import WrittenValues
+from omnigraph.language.diagnostics import did_you_mean, shown
 from omnigraph.merge.both_changed import (
     SameNumbers,
     SideValues,
     collect_values,
     conflict_of_schemas,
+    conflict_rows,
     fills_by_column,
     merge_values,
     renumber,
     step_to,
 )
+from omnigraph.merge.conflicts import CONFLICT_SCHEMA
 from omnigraph.validation.schema_contract import contract_for
 
 if TYPE_CHECKING:
     from omnigraph.merge.catalogs import MergedSchema, SchemaConflict
+    from omnigraph.merge.conflicts import Side
     from omnigraph.schema.catalog import Catalog
     from omnigraph.storage.manifest.commit_graph import CommitGraph
     from omnigraph.storage.manifest_rows import GraphCommit, SchemaChange
@@ -89,6 +95,8 @@ class MergedSchemas:
     from_ours: SchemaPath = field(repr=False)
     from_theirs: SchemaPath = field(repr=False)
     same: SameNumbers = field(default_factory=dict, repr=False)
+    resolved: pa.Table = field(default_factory=CONFLICT_SCHEMA.empty_table, repr=False)
+    """The conflicts that the resolution decided."""
 
     def with_common_numbers(self, contract: SchemaContract) -> Catalog:
         """The catalog of one of them by the numbers that all have in common."""
@@ -143,13 +151,18 @@ def merge_schemas(
     base: SideOfMerge,
     ours: SideOfMerge,
     theirs: SideOfMerge,
+    resolution: Mapping[str, Side],
 ) -> MergedSchemas | None:
     """The schemas of a merge; None if no side changed the schema.
 
+    `resolution` says which side counts for elements that both changed differently.
+
     Raises:
+        InvalidInputError: the resolution names an element that no side has.
         MergeConflictError: both sides changed it, and their changes do not go together.
         ConflictError: both came to one schema by different values.
     """
+    require_elements(resolution, (contracts.of(side.schema_hash) for side in (base, ours, theirs)))
     if base.schema_hash == ours.schema_hash == theirs.schema_hash:
         return None
     same = _same_numbers(graph, ours, theirs)
@@ -162,7 +175,7 @@ def merge_schemas(
     elif theirs.schema_hash == base.schema_hash:
         merged = ours
     else:
-        return _merge_both(contracts, paths, base, ours, theirs)
+        return _merge_both(contracts, paths, (base, ours, theirs), resolution)
     path = paths.to(merged)
     return MergedSchemas(
         base=contracts.of(base.schema_hash),
@@ -196,17 +209,43 @@ def _same_numbers(graph: CommitGraph, *sides: SideOfMerge) -> SameNumbers:
     return same
 
 
+def require_elements(resolution: Mapping[str, Side], contracts: Iterable[SchemaContract]) -> None:
+    """Refuse a resolution with a type or property that no schema of the merge has."""
+    if not resolution:
+        return
+    known = {
+        element
+        for contract in contracts
+        for declared in (*contract.catalog.tables().values(), *contract.catalog.interfaces.values())
+        for element in (declared.name, *(f"{declared.name}.{name}" for name in declared.properties))
+    }
+    for element in resolution:
+        if element not in known:
+            hint = did_you_mean(element, known)
+            raise InvalidInputError(
+                f"the resolution names {shown(element)}, which no schema of the merge has"
+                + (f"; {hint}" if hint else ""),
+                next_step="Name a type, as `Person`, or a property, as `Person.age`.",
+            )
+
+
 def _merge_both(
-    contracts: Contracts, paths: _Paths, base: SideOfMerge, ours: SideOfMerge, theirs: SideOfMerge
+    contracts: Contracts,
+    paths: _Paths,
+    sides: tuple[SideOfMerge, SideOfMerge, SideOfMerge],
+    resolution: Mapping[str, Side],
 ) -> MergedSchemas:
     from omnigraph.schema.printing import print_schema
 
     same = paths.same
+    base, ours, theirs = sides
     before, our_catalog, their_catalog = (
         renumber(contracts.of(side.schema_hash).catalog, same) for side in (base, ours, theirs)
     )
     our_values, their_values = (collect_values(paths.to(side).steps) for side in (ours, theirs))
-    result = _merge_catalogs(before, (our_catalog, our_values), (their_catalog, their_values))
+    result, resolved = _merge_catalogs(
+        before, (our_catalog, our_values), (their_catalog, their_values), resolution
+    )
     if result.catalog is None:
         raise conflict_of_schemas(theirs.name, ours.name, result.conflicts)
     same = {**same, **result.same_numbers}
@@ -240,19 +279,33 @@ def _merge_both(
         from_ours=SchemaPath(recorded=(recorded, recorded_of_theirs), steps=(from_ours,)),
         from_theirs=SchemaPath(steps=(from_theirs,)),
         same=same,
+        resolved=conflict_rows(resolved, resolution),
     )
 
 
 def _merge_catalogs(
-    before: Catalog, ours: tuple[Catalog, SideValues], theirs: tuple[Catalog, SideValues]
-) -> MergedSchema:
+    before: Catalog,
+    ours: tuple[Catalog, SideValues],
+    theirs: tuple[Catalog, SideValues],
+    resolution: Mapping[str, Side],
+) -> tuple[MergedSchema, list[SchemaConflict]]:
+    """Merge catalogs, and the conflicts that the resolution decided.
+
+    It counts for elements whose conflicts a side can decide.
+    """
     from omnigraph.merge.catalogs import SchemaSide, merge_catalogs  # the compiler
 
     our_side, their_side = (
         SchemaSide(catalog=catalog, fills=fills_by_column(values, before), mappings=values.mappings)
         for catalog, values in (ours, theirs)
     )
-    return merge_catalogs(before, our_side, their_side)
+    merged = merge_catalogs(before, our_side, their_side)
+    undecided = {one.element for one in merged.conflicts if not one.is_decided_by_a_side}
+    decided = {element: side for element, side in resolution.items() if element not in undecided}
+    resolved = [one for one in merged.conflicts if one.element in decided]
+    if resolved:
+        merged = merge_catalogs(before, our_side, their_side, decided)
+    return merged, resolved
 
 
 def conflicts_after(
@@ -270,13 +323,14 @@ def conflicts_after(
     same = _same_numbers(graph, ours, theirs)
     paths = _Paths(contracts, graph, base, same)
     our_steps = (*paths.to(ours).steps, _renumber_step(step, same))
-    result = _merge_catalogs(
+    result, _ = _merge_catalogs(
         renumber(contracts.of(base.schema_hash).catalog, same),
         (our_steps[-1].after, collect_values(our_steps)),
         (
             renumber(contracts.of(theirs.schema_hash).catalog, same),
             collect_values(paths.to(theirs).steps),
         ),
+        {},
     )
     return result.conflicts
 
