@@ -167,7 +167,7 @@ def words_at(text: str, catalog: Catalog) -> set[str]:
         ("match { $p: Pe", {"Person"}),
         ("match { $p: ", {"Person", "Company", "Named"}),
         ("match { $p: Person  $p ", {"knows", "worksAt"}),
-        ("match { $p: Person  $p w", {"worksAt", "weight"}),
+        ("match { $p: Person  $p wo", {"worksAt"}),
         ("match { $c: Company  $c k", set()),
         ("match { $p: Person  $p.", {"email", "age", "status", "name", "id"}),
         ("match { $p: Person  $p knows $q } return { $q.a", {"age"}),

@@ -14,7 +14,9 @@ from omnigraph.query.types import as_f32
 
 PARAMETERS: Final = (
     "$none: String?, $no_number: I64?, $minus: I64, $large: I64, $word: String, $regex: String, "
-    "$spaces: String"
+    "$spaces: String, $flags: [Bool], $unsure: [Bool], $no_flags: [Bool]?, $marks: [F64], "
+    "$holes: [I64], $days: [Date], $month: String, $no_unit: String?, $no_day: Date?, "
+    "$no_time: DateTime?, $last: DateTime"
 )
 GIVEN: Final[Mapping[str, Any]] = {
     "none": None,
@@ -24,6 +26,17 @@ GIVEN: Final[Mapping[str, Any]] = {
     "regex": "^b",
     "large": 2**62,
     "spaces": "\u00a0\u3000x\u2003\u0085",
+    "flags": [True, False, None],
+    "unsure": [None, True],
+    "no_flags": None,
+    "marks": [2.5, -0.0, None],
+    "holes": [None, 7, 7, None],
+    "days": [dt.date(1, 1, 1), dt.date(9999, 12, 31)],
+    "month": "month",
+    "no_unit": None,
+    "no_day": None,
+    "no_time": None,
+    "last": dt.datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=dt.UTC),
 }
 
 TEXT: Final[tuple[tuple[str, Any], ...]] = (
@@ -249,6 +262,150 @@ NUMBERS: Final[tuple[tuple[str, Any], ...]] = (
     ("div(7, 7 - $large + $large)", 1),
 )
 
+
+def _date(text: str) -> dt.date:
+    return dt.date.fromisoformat(text)
+
+
+def _moment(text: str) -> dt.datetime:
+    return dt.datetime.fromisoformat(text).replace(tzinfo=dt.UTC)
+
+
+_EVE: Final = 'datetime("1969-12-31T23:59:59.999999Z")'
+
+TIMES: Final[tuple[tuple[str, Any], ...]] = (
+    ('year(date("0001-01-01"))', 1),
+    ("year($last)", 9999),
+    ('year(datetime("2024-01-01T00:30:00+01:00"))', 2023),
+    ('month(date("2024-02-29"))', 2),
+    (f"month({_EVE})", 12),
+    ('day(date("2024-02-29"))', 29),
+    ("day($last)", 31),
+    (f"hour({_EVE})", 23),
+    ('hour(datetime("2024-05-31T12:30:00+02:00"))', 10),
+    (f"minute({_EVE})", 59),
+    (f"second({_EVE})", 59),
+    ("second($last)", 59),
+    ('second(datetime("0001-01-01T00:00:01.5Z"))', 1),
+    ('weekday(date("2024-12-29"))', 7),
+    ('weekday(date("0001-01-01"))', 1),
+    (f"weekday({_EVE})", 3),
+    ('week(date("2024-12-30"))', 1),
+    ('week(date("2021-01-03"))', 53),
+    ('week(date("0001-01-01"))', 1),
+    ("week($last)", 52),
+    ("year($no_day)", None),
+    ("hour($no_time)", None),
+    ("week($no_time)", None),
+    ('truncate(date("2024-08-31"), "year")', _date("2024-01-01")),
+    ('truncate(date("2024-08-31"), "quarter")', _date("2024-07-01")),
+    ('truncate(date("2024-08-31"), $month)', _date("2024-08-01")),
+    ('truncate(date("2025-01-01"), "week")', _date("2024-12-30")),
+    ('truncate(date("0001-01-07"), "week")', _date("0001-01-01")),
+    ('truncate(date("2024-08-31"), "day")', _date("2024-08-31")),
+    ('truncate($last, "year")', _moment("9999-01-01")),
+    (f'truncate({_EVE}, "quarter")', _moment("1969-10-01")),
+    (f'truncate({_EVE}, "month")', _moment("1969-12-01")),
+    (f'truncate({_EVE}, "week")', _moment("1969-12-29")),
+    (f'truncate({_EVE}, "day")', _moment("1969-12-31")),
+    (f'truncate({_EVE}, "hour")', _moment("1969-12-31T23:00:00")),
+    (f'truncate({_EVE}, "minute")', _moment("1969-12-31T23:59:00")),
+    (f'truncate({_EVE}, "second")', _moment("1969-12-31T23:59:59")),
+    # PySpark cannot give the first and the last day of all to Python, so they are compared.
+    ('truncate($last, "second") = datetime("9999-12-31T23:59:59Z")', True),
+    (
+        'truncate(datetime("0001-01-01T00:00:00.000001Z"), "second")'
+        ' = datetime("0001-01-01T00:00:00Z")',
+        True,
+    ),
+    ("truncate($last, $no_unit)", None),
+    ('truncate($no_day, "week")', None),
+    ('add(date("2024-01-31"), 1, "month")', _date("2024-02-29")),
+    ('add(date("2023-01-31"), 1, $month)', _date("2023-02-28")),
+    ('add(date("2024-03-31"), $minus, "month")', _date("2024-02-29")),
+    ('add(date("2024-02-29"), 1, "year")', _date("2025-02-28")),
+    ('add(date("2024-02-29"), -4, "year")', _date("2020-02-29")),
+    ('add(date("2024-11-30"), 1, "quarter")', _date("2025-02-28")),
+    ('add(date("0001-01-01"), 9998, "year")', _date("9999-01-01")),
+    ('add(date("9999-12-31"), -119976, "month")', _date("0001-12-31")),
+    ('add(date("1970-01-01"), -1, "day")', _date("1969-12-31")),
+    ('add(date("2024-02-22"), 1, "week")', _date("2024-02-29")),
+    ('add(date("2024-02-22"), 0, "year")', _date("2024-02-22")),
+    (f'add({_EVE}, 1, "month")', _moment("1970-01-31T23:59:59.999999")),
+    (f'add({_EVE}, 2, "month")', _moment("1970-02-28T23:59:59.999999")),
+    (f'add({_EVE}, 25, "hour")', _moment("1970-01-02T00:59:59.999999")),
+    (f'add({_EVE}, -1, "minute")', _moment("1969-12-31T23:58:59.999999")),
+    (f'add({_EVE}, 1, "second")', _moment("1970-01-01T00:00:00.999999")),
+    ('add($last, -315537897599, "second") = datetime("0001-01-01T00:00:00.999999Z")', True),
+    ('add($no_day, 1, "day")', None),
+    ('add($last, $no_number, "day")', None),
+    ("add($last, 1, $no_unit)", None),
+    ('case when $minus > 0 then add($last, 1, "day") else $last end = $last', True),
+    ('between_days(date("2024-02-28"), date("2024-03-01"))', 2),
+    ('between_days(date("9999-12-31"), date("0001-01-01"))', -3652058),
+    (f'between_days({_EVE}, date("1970-01-02"))', 1),
+    (f'between_days(datetime("1970-01-01T23:59:59.999998Z"), {_EVE})', 0),
+    (f'between_days(datetime("1970-01-02T00:00:00Z"), {_EVE})', -1),
+    ("between_days($last, $no_day)", None),
+    (f'between_microseconds({_EVE}, date("1970-01-01"))', 1),
+    ('$last - datetime("0001-01-01T00:00:00Z")', 315537897599999999),
+    ('date("2024-03-01") - date("2024-02-28")', 172800000000),
+    (f'date("1969-12-31") - {_EVE}', -86399999999),
+    ("$last - $no_time", None),
+    (f'{_EVE} + duration("PT0.000001S")', _moment("1970-01-01")),
+    (f'{_EVE} - duration("P1DT23H59M59.999999S")', _moment("1969-12-30")),
+    (f'duration("-P1W") + {_EVE}', _moment("1969-12-24T23:59:59.999999")),
+    ('date("2024-02-28") + duration("P1D")', _moment("2024-02-29")),
+    (f'{_EVE} + duration("PT1H") * $minus', _moment("1969-12-31T22:59:59.999999")),
+    (f'{_EVE} - -(duration("PT1M") + duration("PT1M"))', _moment("1970-01-01T00:01:59.999999")),
+    ('$last - ($last - date("2024-02-29"))', _moment("2024-02-29")),
+    ('duration("P1DT2H30M")', 95400000000),
+    ('duration("-PT0.5S")', -500000),
+    ('duration("P1W") / duration("P1D")', 7.0),
+    ('$no_time + duration("P1D")', None),
+)
+
+LISTS: Final[tuple[tuple[str, Any], ...]] = (
+    ("length($holes)", 4),
+    ("length([])", 0),
+    ('length(["a", ""])', 2),
+    ("length($no_flags)", None),
+    ('length(split("a,b", ","))', 2),
+    ("slice($holes, 1)", (7, 7, None)),
+    ("slice($holes, 0, 2)", (None, 7)),
+    ("slice($holes, 2, 1)", ()),
+    ("slice($holes, 0, 0)", ()),
+    ("slice($holes, 4)", ()),
+    ("slice($holes, 3, 9223372036854775807)", (None,)),
+    ("slice($holes, 18446744073709551615)", ()),
+    ("slice($holes, $minus)", None),
+    ("slice($holes, 0, $minus)", None),
+    ("slice($holes, $no_number)", None),
+    ("slice($no_flags, 0, 1)", None),
+    ("slice($marks, 0, 2)", (2.5, -0.0)),
+    ("slice($days, 1)", (dt.date(9999, 12, 31),)),
+    ('slice(split("a,b,c", ","), length("a"), length("ab"))', ("b",)),
+    ("length(slice($days, 0, 1))", 1),
+    ('slice($days, 0, 1) contains date("0001-01-01")', True),
+    ("$marks contains 0.0", True),
+    ("$holes contains 7", True),
+    ("$holes contains 8", None),
+    ("slice($holes, 1, 3) contains 8", False),
+    ("slice($holes, 0, 0) contains 8", False),
+    ("any($flags)", True),
+    ("any(slice($flags, 1))", None),
+    ("any(slice($flags, 1, 2))", False),
+    ("any([])", False),
+    ("any([false, true])", True),
+    ("any($no_flags)", None),
+    ("all($flags)", False),
+    ("all($unsure)", None),
+    ("all(slice($unsure, 1))", True),
+    ("all([])", True),
+    ("all($no_flags)", None),
+    ("not any(slice($flags, 1, 2)) and all([true])", True),
+)
+
 REFUSED: Final[tuple[str, ...]] = (
     "cast($word as I64)",
     "cast($word as U64)",
@@ -265,9 +422,17 @@ REFUSED: Final[tuple[str, ...]] = (
     "round($large + ($large - 1), -19)",
     "coalesce($no_number, cast($word as I64))",
     "case when $minus < 0 then cast($word as I32) else 1 end",
+    'add($last, 1, "second")',
+    'add(date("0001-01-01"), $minus, "day")',
+    'add(date("9999-12-31"), 1, "month")',
+    'add($last, $large, "year")',
+    'add($last, 0 - $large - $large, "second")',
+    '$last + duration("PT0.000001S")',
+    'date("0001-01-01") - duration("PT1S")',
+    'coalesce($no_time, add($last, $large, "week"))',
 )
 """Expressions that fail while they run, in every engine."""
 
-RULES: Final = (*TEXT, *CHOICES, *CASTS, *NUMBERS)
+RULES: Final = (*TEXT, *CHOICES, *CASTS, *NUMBERS, *TIMES, *LISTS)
 OF_RE2_ALONE: Final = frozenset({'matches("é", "[[:alpha:]]")', 'matches("ä", "\\\\pL")'})
 """Rules about patterns that Python does not have, so the evaluator cannot know them."""

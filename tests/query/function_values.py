@@ -141,6 +141,74 @@ def _floor(number: float) -> float:
     return number if not math.isfinite(number) else float(math.floor(number))
 
 
+def _truncate(time: dt.date, unit: str) -> dt.date:
+    if unit == "week":
+        time -= dt.timedelta(days=time.weekday())
+    months: Mapping[str, Mapping[str, int]] = {
+        "year": {"month": 1, "day": 1},
+        "quarter": {"month": (time.month - 1) // 3 * 3 + 1, "day": 1},
+        "month": {"day": 1},
+    }
+    start = time.replace(**months.get(unit, {}))
+    if not isinstance(start, dt.datetime):
+        return start
+    smaller = ("hour", "minute", "second")
+    kept = smaller.index(unit) + 1 if unit in smaller else 0
+    parts = [getattr(start, part) if at < kept else 0 for at, part in enumerate(smaller)]
+    return dt.datetime(start.year, start.month, start.day, *parts, tzinfo=dt.UTC)
+
+
+def _add(time: dt.date, count: int, unit: str) -> dt.date:
+    months = {"year": 12, "quarter": 3, "month": 1}.get(unit)
+    if months is None:
+        seconds = {"week": 7 * 86400, "day": 86400, "hour": 3600, "minute": 60, "second": 1}
+        micros = 1 if unit == "microsecond" else seconds[unit] * 1_000_000
+        # A date counts from midnight, and its units are whole days.
+        at = time if isinstance(time, dt.datetime) else dt.datetime.combine(time, dt.time())
+        try:
+            moved = at + dt.timedelta(microseconds=count * micros)
+        except OverflowError as error:
+            raise ValueError(time) from error
+        return moved if isinstance(time, dt.datetime) else moved.date()
+    year, month = divmod(time.year * 12 + time.month - 1 + count * months, 12)
+    for day in range(time.day, 0, -1):
+        if not 1 <= year <= 9999:
+            break
+        try:
+            return time.replace(year=year, month=month + 1, day=day)
+        except ValueError:
+            continue
+    raise ValueError(time)
+
+
+def _microseconds(start: dt.date, end: dt.date) -> int:
+    moments = (
+        one
+        if isinstance(one, dt.datetime)
+        else dt.datetime(one.year, one.month, one.day, tzinfo=dt.UTC)
+        for one in (start, end)
+    )
+    first, second = moments
+    return (second - first) // dt.timedelta(microseconds=1)
+
+
+def _between_days(start: dt.date, end: dt.date) -> int:
+    span = _microseconds(start, end)
+    return abs(span) // 86_400_000_000 * (-1 if span < 0 else 1)
+
+
+def _slice(items: Sequence[Any], start: int, end: int | None = None) -> Any:
+    return None if start < 0 or (end is not None and end < 0) else tuple(items[start:end])
+
+
+def _any(items: Sequence[bool | None]) -> bool | None:
+    return True if True in items else None if None in items else False
+
+
+def _all(items: Sequence[bool | None]) -> bool | None:
+    return False if False in items else None if None in items else True
+
+
 VALUES: Final[Mapping[ScalarFunction, Callable[..., Any]]] = {
     ScalarFunction.LOWER: lambda text: "".join(map(simple_lower, text)),
     ScalarFunction.UPPER: lambda text: "".join(map(simple_upper, text)),
@@ -158,6 +226,21 @@ VALUES: Final[Mapping[ScalarFunction, Callable[..., Any]]] = {
     ScalarFunction.CEIL: lambda number: -_floor(-number),
     ScalarFunction.SQRT: lambda number: None if number < 0 else math.sqrt(number),
     ScalarFunction.DIV: _div,
+    ScalarFunction.YEAR: lambda time: time.year,
+    ScalarFunction.MONTH: lambda time: time.month,
+    ScalarFunction.DAY: lambda time: time.day,
+    ScalarFunction.HOUR: lambda time: time.hour,
+    ScalarFunction.MINUTE: lambda time: time.minute,
+    ScalarFunction.SECOND: lambda time: time.second,
+    ScalarFunction.WEEKDAY: lambda time: time.isoweekday(),
+    ScalarFunction.WEEK: lambda time: time.isocalendar().week,
+    ScalarFunction.TRUNCATE: _truncate,
+    ScalarFunction.ADD: _add,
+    ScalarFunction.BETWEEN_DAYS: _between_days,
+    ScalarFunction.BETWEEN_MICROSECONDS: _microseconds,
+    ScalarFunction.SLICE: _slice,
+    ScalarFunction.ANY: _any,
+    ScalarFunction.ALL: _all,
 }
 
 

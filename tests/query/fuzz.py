@@ -67,6 +67,10 @@ query computed($s: String?, $n: I64) {
         $all: _   $all <_> $_   $p <knows|wrote>{2,} $deep   $all.id != "x"
         like($p.name, "a\\\\%_") or matches($p.name, "^[a-z]+$") and split($p.name, ",") contains $s
         length(trim($p.name)) > 2 or coalesce($p.age, $n, 3) = div($p.age, 2)
+        year($p.born) + month($p.born) - day($p.born) > hour($p.joined) * minute($p.joined)
+        second($p.joined) = weekday($p.born) or week($p.joined) = 1 and any([true]) or all([])
+        truncate($p.joined, "month") < add($p.joined, -3, "day") + duration("P1DT2H")
+        between_days($p.born, now()) > 3 or between_microseconds($p.born, $p.joined) > 4
     }
     return {
         $p.* , types($way) edge_types($way), case when $p.age > 3 then "old" when $p.age is null
@@ -74,6 +78,7 @@ query computed($s: String?, $n: I64) {
         cast($p.age as String) as text, try_cast($p.name as DateTime), round($p.height, 1)
         abs(-$p.age) + floor($p.height) - ceil(1.5) * sqrt($n), substring($p.name, 0, 2)
         replace($p.name, "a", $s), round(1250, -2), count { $p wrote $_ } as many
+        slice($p.tags, 0, 1), $p.joined - $p.born
     }
     order { if($p.age > 1, $p.name, $s) desc, many, length($way) }
 }

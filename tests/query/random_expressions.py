@@ -14,7 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from omnigraph.query.columns import struct_properties
-from omnigraph.query.functions import DECLARATIONS, Accepts, ScalarFunction, Signature
+from omnigraph.query.functions import (
+    DATE_UNITS,
+    DECLARATIONS,
+    TIME_UNITS,
+    Accepts,
+    ScalarFunction,
+    Signature,
+)
 from omnigraph.query.types import EdgeOf, ExpressionType, NodeOf, is_number, scalar_of
 from omnigraph.schema.catalog import (
     FLOATS,
@@ -199,6 +206,10 @@ class Expressions:
             return self.text_call(scope, depth=depth)
         if scalar in NUMBERS and depth < 4 and self.generator.random() < 0.4:
             return self._number_call(scope, depth=depth)
+        if scalar in (Scalar.DATE, Scalar.DATETIME) and depth < 4:
+            return self._time_call(scalar, scope, depth=depth)
+        if scalar in INTEGERS and depth < 4 and self.generator.random() < 0.6:
+            return self._number_of(scope, depth=depth)
         if scalar in INTEGERS and depth < 4:
             return f"length({self.value(Scalar.STRING, scope, depth=depth)})"
         return None
@@ -220,7 +231,7 @@ class Expressions:
         ]
         return f"{function.value}({', '.join(arguments)})"
 
-    def _argument(  # noqa: PLR0911 - one per kind
+    def _argument(  # noqa: C901, PLR0911, PLR0912 - one per kind
         self, accepts: Accepts, scope: Sequence[Seen]
     ) -> str:
         match accepts:
@@ -240,6 +251,20 @@ class Expressions:
                 return self._known_text(LIKE_PATTERNS)
             case Accepts.REGEX:
                 return self._known_text(REGEXES)
+            case Accepts.DATE_UNIT | Accepts.TIME_UNIT:
+                units = DATE_UNITS if accepts is Accepts.DATE_UNIT else TIME_UNITS
+                return self._known_text(units)
+            case Accepts.DATE:
+                return self.value(Scalar.DATE, scope, depth=2)
+            case Accepts.DATETIME:
+                return self.value(Scalar.DATETIME, scope, depth=2)
+            case Accepts.TIME:
+                kind = self.generator.choice([Scalar.DATE, Scalar.DATETIME])
+                return self.value(kind, scope, depth=2)
+            case Accepts.LIST:
+                return self.part_of_list(scope) or self._flags(scope)
+            case Accepts.BOOLS:
+                return self._flags(scope)
 
     def _field_or_literal(self, scalars: frozenset[Scalar], scope: Sequence[Seen]) -> str:
         fields = self.scalars(scope, scalars)
@@ -284,6 +309,66 @@ class Expressions:
                     one([Scalar.I32, Scalar.I64, Scalar.U32]), scope, depth=depth + 1
                 )
                 return f"div({whole}, {one([2, 3, 10, '(-1)', whole])})"
+
+    def _time_call(self, scalar: Scalar, scope: Sequence[Seen], *, depth: int) -> str:
+        """A function that gives a time, most likely one that does not fail."""
+        time = self.value(scalar, scope, depth=depth + 1)
+        unit = self._known_text(DATE_UNITS if scalar is Scalar.DATE else TIME_UNITS)
+        one = self.generator.choice
+        step = one(["1", "1", "0", "11", "25", "-1", "if(year({}) < 5000, {}, -{})", "steps"])
+        if step == "steps" and (small := self.scalars(scope, INTEGERS)):
+            step = one(small).text
+        elif not step.lstrip("-").isdigit() or one([True, False, False]):
+            count = one([1, 2, 3, 12, 13, 31])
+            step = f"if(year({time}) < 5000, {count}, -{count})"
+        match one(["truncate", "truncate", "add", "add", "plus"]):
+            case "truncate":
+                return f"truncate({time}, {unit})"
+            case "plus" if scalar is Scalar.DATETIME:
+                span = spelt(one(["P1D", "PT0.000001S", "P1WT23H59M59S", "-PT36H"]))
+                return f"({time} {one('+-')} duration({span}) * {step})"
+            case _:
+                return f"add({time}, {step}, {unit})"
+
+    def _flags(self, scope: Sequence[Seen]) -> str:
+        kind = ListType(item=Scalar.BOOL)
+        lists = [each.text for each in self.fields(scope) if each.type == kind]
+        flags = [self.generator.choice([True, False, None]) for _ in range(3)]
+        text = self.generator.choice([*lists, self.parameter("[Bool]", flags)])
+        if self.generator.random() < 0.5:
+            text = f"slice({text}, {self.generator.randrange(3)})"
+        return text
+
+    def _number_of(self, scope: Sequence[Seen], *, depth: int) -> str:
+        """A number that a function makes from times or from a list."""
+        one = self.generator.choice
+        listed = self.part_of_list(scope)
+        if listed is not None and self.generator.random() < 0.4:
+            return f"length({listed})"
+        scalar = one([Scalar.DATE, Scalar.DATETIME])
+        time = self.value(scalar, scope, depth=depth + 1)
+        if self.generator.random() < 0.4:
+            other = self.value(one([Scalar.DATE, Scalar.DATETIME]), scope, depth=depth + 1)
+            return one([f"between_days({time}, {other})", f"({other} - {time})"])
+        parts = ["year", "month", "day", "weekday", "week"]
+        parts += ["hour", "minute", "second"] if scalar is Scalar.DATETIME else []
+        return f"{one(parts)}({time})"
+
+    def part_of_list(self, scope: Sequence[Seen]) -> str | None:
+        """Some items of a list that can be read, if there is one."""
+        lists = [each.text for each in self.fields(scope) if isinstance(each.type, ListType)]
+        if not lists:
+            return None
+        text = self.generator.choice(lists)
+        small = [each.text for each in self.scalars(scope, INTEGERS)]
+        bounds = [self.generator.choice([0, 1, 2, *small]) for _ in range(2)]
+        match self.generator.randrange(3):
+            case 0:
+                return text
+            case 1:
+                return f"slice({text}, {bounds[0]})"
+            case _:
+                return f"slice({text}, {bounds[0]}, {bounds[1]})"
 
     def _choice(self, scalar: Scalar, scope: Sequence[Seen], *, depth: int) -> str:
         """One of several values, of which not all are computed."""
@@ -424,7 +509,8 @@ class Expressions:
             held = self.generator.choice(lists)
             assert isinstance(held.type, ListType)
             item = self.value(held.type.item, scope, depth=1)
-            return f"{held.text} contains {item}" if self._likely() else f"({item}) in {held.text}"
+            text = held.text if self._likely() else f"slice({held.text}, 0, 1)"
+            return f"{text} contains {item}" if self._likely() else f"({item}) in {text}"
         scalars = self.scalars(scope, frozenset(Scalar) - {Scalar.BLOB})
         one = self.generator.choice(scalars)
         assert isinstance(one.type, ScalarType)

@@ -445,6 +445,8 @@ class _Writer:
             return f"{self.generator.choice(parts)}(${way.name})"
         if choice < 0.6:
             return self.generator.choice(self.expressions.fields(scope)).text
+        if choice < 0.65 and (listed := self.expressions.part_of_list(scope)) is not None:
+            return listed
         if choice < 0.85:
             return self._computed_column(scope)
         if choice < 0.9:
@@ -470,7 +472,7 @@ class _Writer:
 
     def _has_order(self, text: str) -> bool:
         """Whether a column can be ordered by: no whole entity, no list."""
-        lists = [*(part for part in PathPart if part is not PathPart.LENGTH), "split"]
+        lists = [*(part for part in PathPart if part is not PathPart.LENGTH), "split", "slice"]
         if text.startswith(tuple(f"{function}(" for function in lists)):
             return False
         return not text.startswith("$") or any(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -11,22 +12,40 @@ import pytest
 
 from omnigraph.engine.expressions import function_sql, letter_case
 from omnigraph.engine.expressions.kernels import KERNELS, Kernel
+from omnigraph.engine.expressions.sql import sql_of
 from omnigraph.engine.spark import function_columns
 from omnigraph.errors import InvalidInputError, QueryFailedError
 from omnigraph.graph import Graph
-from omnigraph.query.functions import DECLARATIONS, Evaluation, ScalarFunction
+from omnigraph.query import expressions as ex
+from omnigraph.query import types as qt
+from omnigraph.query.binding import BoundParameters
+from omnigraph.query.functions import (
+    DATE_UNITS,
+    DECLARATIONS,
+    MICROSECOND,
+    TIME_UNITS,
+    Evaluation,
+    ScalarFunction,
+)
 from omnigraph.query.text_patterns import PATTERN_CHARACTERS_MAX
 from omnigraph.runner.databases import open_database
 from tests.query.answers import alike, plain
 from tests.query.expression_values import EvaluationError
 from tests.query.function_rules import GIVEN, OF_RE2_ALONE, PARAMETERS, REFUSED, RULES
-from tests.query.function_values import VALUES, WHITE_SPACE, simple_lower, simple_upper
+from tests.query.function_values import (
+    VALUES,
+    WHITE_SPACE,
+    function_value,
+    simple_lower,
+    simple_upper,
+)
 from tests.query.letter_case_runs import runs_of
 from tests.query.people import ask
 from tests.query.people_on_disk import people_on_disk
 
 pytestmark = pytest.mark.unit
 
+NO_PARAMETERS = BoundParameters(values={}, now=dt.datetime(2024, 1, 1, tzinfo=dt.UTC))
 ONE_PERSON = '$p: Person { id: "ann" }'
 CHARACTERS = [chr(code) for code in range(1, 0x20000) if not 0xD800 <= code < 0xE000]
 """All that have a case or are white space, and many that do not."""
@@ -71,7 +90,7 @@ def test_a_value_that_is_refused_fails_the_query(people: Graph, text: str) -> No
     with pytest.raises(EvaluationError):
         ask(ONE_PERSON, f"{text} as c", "", PARAMETERS, **GIVEN)
     query = f"query q({PARAMETERS}) {{ match {{ {ONE_PERSON} }} return {{ {text} as c }} }}"
-    with pytest.raises(QueryFailedError, match=r"cannot be converted|does not fit"):
+    with pytest.raises(QueryFailedError, match=r"cannot be converted|does not fit|outside of the"):
         people.query(query, dict(GIVEN)).to_pylist()
 
 
@@ -148,6 +167,86 @@ def test_the_kernels_of_a_database_outlive_the_connection_that_added_them() -> N
     assert made
 
 
+# Times
+
+
+def _times() -> list[dt.datetime]:
+    """Both ends of the range, days around every kind of boundary, and their last microseconds."""
+    days = [dt.date(1, 1, 1), dt.date(9999, 12, 31)]
+    for year in (4, 100, 400, 1582, 1900, 1969, 1970, 2000, 2023, 2024, 2026, 9996, 9998):
+        start = dt.date(year, 1, 1) - dt.timedelta(days=8)
+        days += [start + dt.timedelta(days=number) for number in range(0, 382, 3)]
+        days += [start + dt.timedelta(days=number) for number in range(16)]
+    midnights = [dt.datetime.combine(day, dt.time(), dt.UTC) for day in days]
+    last = dt.timedelta(hours=23, minutes=59, seconds=59, microseconds=999_999)
+    return [time + span for time in midnights for span in (dt.timedelta(0), last)]
+
+
+def _value(call: str, arguments: list[Any]) -> Any:
+    try:
+        return function_value(ScalarFunction(call), arguments)
+    except ValueError:
+        return None
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_functions_of_times_are_those_of_the_calendar(zone: str) -> None:
+    times = _times()
+    database = open_database()
+    function_sql.add_kernels(database)
+    database.sql(f"SET TimeZone = '{zone}'")
+    database.register(
+        "times", pa.table({"t": times, "d": [time.date() for time in times]}, schema=_TIMES)
+    )
+    calls: list[tuple[str, list[str], qt.ExpressionType]] = [
+        (part, [], kind)
+        for part in ("year", "month", "day", "weekday", "week")
+        for kind in (qt.DATE, qt.DATETIME)
+    ]
+    calls += [(part, [], qt.DATETIME) for part in ("hour", "minute", "second")]
+    calls += [("truncate", [unit], qt.DATE) for unit in DATE_UNITS]
+    calls += [("truncate", [unit], qt.DATETIME) for unit in TIME_UNITS]
+    texts = [_time_call(*call) for call in calls]
+
+    found = database.sql(f"SELECT {', '.join(texts)} FROM times").to_arrow_table()  # noqa: S608
+
+    for (name, others, kind), column in zip(calls, found.columns, strict=True):
+        values = [time.date() if kind == qt.DATE else time for time in times]
+        if pa.types.is_timestamp(column.type):
+            column = column.cast(pa.timestamp("us", "UTC"))  # noqa: PLW2901 - as UTC
+        assert column.to_pylist() == [_value(name, [value, *others]) for value in values]
+
+
+_TIMES = pa.schema([("t", pa.timestamp("us", "UTC")), ("d", pa.date32())])
+
+
+def _time_call(name: str, others: list[str], kind: qt.ExpressionType) -> str:
+    function = ScalarFunction(name)
+    time = ex.PropertyOf(variable="x", name="t", type=kind, nullable=False)
+    call = ex.FunctionCall(
+        function=function,
+        arguments=(time, *(ex.Constant(value=unit, type=qt.STRING) for unit in others)),
+        type=kind if others else qt.I64,
+        nullable=False,
+    )
+    column = "d" if kind == qt.DATE else "t"
+    return sql_of(call, column=lambda _: column, parameters=NO_PARAMETERS)
+
+
+@pytest.mark.parametrize("unit", [*TIME_UNITS, MICROSECOND])
+def test_times_are_added_as_the_calendar_does(unit: str) -> None:
+    counts = [0, 1, -1, 11, -13, 59, -9998, 119_987, 2**40, 2**63 - 1, -(2**63)]
+    rows = [(time, count) for time in _times()[::7] for count in counts]
+    micros = pa.array([time for time, _ in rows], _TIMES.field("t").type).cast(pa.int64())
+    units = pa.array([unit] * len(rows))
+
+    added = KERNELS[Kernel.ADD_TIME].compute(micros, pa.array([n for _, n in rows]), units)
+
+    found = added.cast(_TIMES.field("t").type).to_pylist()
+    assert found == [_value("add", [time, count, unit]) for time, count in rows]
+    assert any(value is None for value in found)
+
+
 # Patterns that are given
 
 
@@ -160,6 +259,8 @@ def test_the_kernels_of_a_database_outlive_the_connection_that_added_them() -> N
         ("like($p.name, $x)", "a\\b", "is followed by"),
         ("like($p.name, $x)", "a\\", "is followed by"),
         ("split($p.name, $x) is null", "", "cannot be empty"),
+        ("truncate($p.born, $x) is null", "hour", "a Date has no hour; dates have year"),
+        ("add($p.joined, 1, $x) is null", "microsecond", "is no unit; the units are year"),
     ],
 )
 def test_a_pattern_that_is_given_is_checked_before_anything_is_read(
@@ -190,6 +291,31 @@ def test_a_nested_divisor_is_computed_once(people: Graph) -> None:
     text = f"query q() {{ match {{ {ONE_PERSON} }} return {{ {deep} as c }} }}"
 
     assert people.query(text).to_pylist() == [{"c": 30.0}]
+
+
+def test_mutations_and_groups_compute_with_times_and_lists(tmp_path: Path) -> None:
+    graph = people_on_disk(tmp_path)
+    graph.mutate(
+        'query m() { update Person set { born: add(date("2024-01-31"), age, "month"),'
+        ' joined: date("2024-01-01") + duration("PT1H") * age } where length(tags) >= 0 }'
+    )
+    graph.mutate(
+        "query m() { match { $p: Person  $p.born is not null  year($p.born) = 2026 }"
+        ' update $p set { tags: slice(["a", "b", "c"], 1, month($p.born)) } }'
+    )
+
+    rows = graph.query(
+        "query q() { match { $p: Person  $p.age is not null }"
+        ' return { truncate($p.born, "year") as year, max($p.joined - $p.born) as longest,'
+        " count(*) as n, collect(day($p.born)) as days, max(length($p.tags)) as tags }"
+        " having year(year) > 2000 order { year } }"
+    ).to_pylist()
+    start, hour = dt.date(2024, 1, 1), 3_600_000_000
+    bob, ann = (start - dt.date(2025, 9, 30)).days, (start - dt.date(2026, 7, 31)).days
+    assert [tuple(row.values()) for row in rows] == [
+        (dt.date(2025, 1, 1), (bob * 24 + 20) * hour, 1, [30], 0),
+        (dt.date(2026, 1, 1), (ann * 24 + 30) * hour, 1, [31], 2),
+    ]
 
 
 def test_a_mutation_computes_with_functions(tmp_path: Path) -> None:

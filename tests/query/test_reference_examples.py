@@ -37,6 +37,7 @@ GIVEN: dict[str, Any] = {
     "bonus": 2,
     "city": None,
     "pattern": "%@x",
+    "months": 1200,
 }
 ROWS: dict[str, list[dict[str, Any]]] = {
     "Person": [

@@ -168,6 +168,10 @@ FUNCTIONS_EXPLAINED: Final[Mapping[str, tuple[str, str]]] = {
     "now": ("now() -> DateTime", "The time of the run."),
     "date": ('date("2024-05-31") -> Date', "A date, as a literal."),
     "datetime": ('datetime("2024-05-31T12:30:00Z") -> DateTime', "A point in time, as a literal."),
+    "duration": (
+        'duration("P1DT2H30M") -> I64',
+        "A duration of weeks, days, hours, minutes and seconds, in microseconds, as a literal.",
+    ),
     "type": ("type($x) -> String", "The name of the type of a node or an edge."),
     "types": ("types($path) -> [String]", "The types of the nodes of a path."),
     "edge_types": ("edge_types($path) -> [String]", "The types of the edges of a path."),

@@ -44,6 +44,21 @@ class ScalarFunction(enum.StrEnum):
     CEIL = "ceil"
     SQRT = "sqrt"
     DIV = "div"
+    YEAR = "year"
+    MONTH = "month"
+    DAY = "day"
+    HOUR = "hour"
+    MINUTE = "minute"
+    SECOND = "second"
+    WEEKDAY = "weekday"
+    WEEK = "week"
+    TRUNCATE = "truncate"
+    ADD = "add"
+    BETWEEN_DAYS = "between_days"
+    BETWEEN_MICROSECONDS = "between_microseconds"
+    SLICE = "slice"
+    ANY = "any"
+    ALL = "all"
 
 
 class Evaluation(enum.Enum):
@@ -64,10 +79,29 @@ class Accepts(enum.Enum):
     SEPARATOR = "a String that is not empty, as a literal or a parameter"
     LIKE_PATTERN = "a pattern, as a literal or a parameter"
     REGEX = "a regular expression, as a literal or a parameter"
+    DATE = "a Date"
+    DATETIME = "a DateTime"
+    TIME = "a Date or a DateTime"
+    DATE_UNIT = "a unit of dates, as a literal or a parameter"
+    TIME_UNIT = "a unit of time, as a literal or a parameter"
+    LIST = "a list"
+    BOOLS = "a list of Bool"
 
 
-KNOWN: Final = frozenset({Accepts.SEPARATOR, Accepts.LIKE_PATTERN, Accepts.REGEX})
+KNOWN: Final = frozenset(
+    {
+        Accepts.SEPARATOR,
+        Accepts.LIKE_PATTERN,
+        Accepts.REGEX,
+        Accepts.DATE_UNIT,
+        Accepts.TIME_UNIT,
+    }
+)
 """Arguments whose value is known before anything is read, and checked then."""
+DATE_UNITS: Final = ("year", "quarter", "month", "week", "day")
+TIME_UNITS: Final = (*DATE_UNITS, "hour", "minute", "second")
+MICROSECOND: Final = "microsecond"
+"""The unit of durations, which texts of queries do not have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +159,9 @@ class FunctionDeclaration:
         return max(signature.most for signature in self.signatures)
 
 
-def accepts_type(accepts: Accepts, argument: qt.ExpressionType) -> bool:
+def accepts_type(  # noqa: C901, PLR0911, PLR0912 - one per kind
+    accepts: Accepts, argument: qt.ExpressionType
+) -> bool:
     """Whether a parameter takes arguments of a type."""
     match accepts:
         case Accepts.TEXT | Accepts.SEPARATOR | Accepts.LIKE_PATTERN | Accepts.REGEX:
@@ -136,8 +172,36 @@ def accepts_type(accepts: Accepts, argument: qt.ExpressionType) -> bool:
             return qt.is_float(argument)
         case Accepts.NUMBER:
             return qt.is_number(argument)
+        case Accepts.DATE_UNIT | Accepts.TIME_UNIT:
+            return argument == qt.STRING
+        case Accepts.DATE:
+            return argument == qt.DATE
+        case Accepts.DATETIME:
+            return argument == qt.DATETIME
+        case Accepts.TIME:
+            return qt.is_time(argument)
+        case Accepts.LIST:
+            return isinstance(argument, ct.ListType)
+        case Accepts.BOOLS:
+            return argument == qt.BOOLS
         case _:
             assert_never(accepts)
+
+
+def _part_of_time(
+    function: ScalarFunction, takes: Accepts, meaning: str
+) -> Mapping[ScalarFunction, FunctionDeclaration]:
+    """A function that gives a number for a date or a point in time."""
+    kinds = "Date | DateTime" if takes is Accepts.TIME else "DateTime"
+    return {
+        function: FunctionDeclaration(
+            signatures=(Signature(parameters=(takes,), result=qt.I64),),
+            evaluation=Evaluation.NATIVE,
+            usage=f"{function.value}($p.joined)",
+            shown=f"{function.value}(time: {kinds}) -> I64",
+            meaning=meaning,
+        )
+    }
 
 
 _TEXT: Final = (Accepts.TEXT,)
@@ -167,11 +231,14 @@ DECLARATIONS: Final[Mapping[ScalarFunction, FunctionDeclaration]] = {
         meaning="The text without white space at both ends.",
     ),
     ScalarFunction.LENGTH: FunctionDeclaration(
-        signatures=(Signature(parameters=_TEXT, result=qt.I64),),
+        signatures=(
+            Signature(parameters=_TEXT, result=qt.I64),
+            Signature(parameters=(Accepts.LIST,), result=qt.I64),
+        ),
         evaluation=Evaluation.NATIVE,
         usage="length($p.name)",
-        shown="length($path) -> I32 | length(text: String) -> I64",
-        meaning="The number of edges of a path, or of code points of a text.",
+        shown="length($path) -> I32 | length(text: String) -> I64 | length(list) -> I64",
+        meaning="The number of edges of a path, of code points of a text, or of items of a list.",
     ),
     ScalarFunction.CONCAT: FunctionDeclaration(
         signatures=(
@@ -298,6 +365,88 @@ DECLARATIONS: Final[Mapping[ScalarFunction, FunctionDeclaration]] = {
         shown="div(dividend: I64, divisor: I64) -> I64",
         meaning="The quotient of integers, cut toward zero; null if the divisor is 0.",
         can_fail=True,
+    ),
+    **_part_of_time(ScalarFunction.YEAR, Accepts.TIME, "The year, in UTC."),
+    **_part_of_time(ScalarFunction.MONTH, Accepts.TIME, "The month, 1 to 12, in UTC."),
+    **_part_of_time(ScalarFunction.DAY, Accepts.TIME, "The day of the month, in UTC."),
+    **_part_of_time(ScalarFunction.HOUR, Accepts.DATETIME, "The hour, 0 to 23, in UTC."),
+    **_part_of_time(ScalarFunction.MINUTE, Accepts.DATETIME, "The minute, 0 to 59, in UTC."),
+    **_part_of_time(ScalarFunction.SECOND, Accepts.DATETIME, "The whole second, 0 to 59."),
+    **_part_of_time(ScalarFunction.WEEKDAY, Accepts.TIME, "1 for Monday to 7 for Sunday, in UTC."),
+    **_part_of_time(ScalarFunction.WEEK, Accepts.TIME, "The week of ISO 8601, 1 to 53, in UTC."),
+    ScalarFunction.TRUNCATE: FunctionDeclaration(
+        signatures=(
+            Signature(parameters=(Accepts.DATE, Accepts.DATE_UNIT), result=None),
+            Signature(parameters=(Accepts.DATETIME, Accepts.TIME_UNIT), result=None),
+        ),
+        evaluation=Evaluation.NATIVE,
+        usage='truncate($p.joined, "month")',
+        shown="truncate(time: Date | DateTime, unit: String) -> Date | DateTime",
+        meaning="The start, in UTC, of the year, quarter, month, week, day, hour, minute or second "
+        "of the time; weeks start on Monday.",
+    ),
+    ScalarFunction.ADD: FunctionDeclaration(
+        signatures=(
+            Signature(
+                parameters=(Accepts.DATE, Accepts.INTEGER, Accepts.DATE_UNIT),
+                result=None,
+                converts=ct.Scalar.I64,
+            ),
+            Signature(
+                parameters=(Accepts.DATETIME, Accepts.INTEGER, Accepts.TIME_UNIT),
+                result=None,
+                converts=ct.Scalar.I64,
+            ),
+        ),
+        evaluation=Evaluation.KERNEL,
+        usage='add($p.joined, 1, "month")',
+        shown="add(time: Date | DateTime, count: I64, unit: String) -> Date | DateTime",
+        meaning="The time so many units later, or earlier if the count is negative; a day that the "
+        "month does not have becomes its last one.",
+        can_fail=True,
+    ),
+    ScalarFunction.BETWEEN_DAYS: FunctionDeclaration(
+        signatures=(Signature(parameters=(Accepts.TIME, Accepts.TIME), result=qt.I64),),
+        evaluation=Evaluation.NATIVE,
+        usage="between_days($p.joined, now())",
+        shown="between_days(start: Date | DateTime, end: Date | DateTime) -> I64",
+        meaning="The whole days from the first time to the second; negative if that is earlier.",
+    ),
+    ScalarFunction.BETWEEN_MICROSECONDS: FunctionDeclaration(
+        signatures=(Signature(parameters=(Accepts.TIME, Accepts.TIME), result=qt.I64),),
+        evaluation=Evaluation.NATIVE,
+        usage="between_microseconds($p.joined, now())",
+        shown="between_microseconds(start: Date | DateTime, end: Date | DateTime) -> I64",
+        meaning="The microseconds from the first time to the second, which is `end - start`.",
+    ),
+    ScalarFunction.SLICE: FunctionDeclaration(
+        signatures=(
+            Signature(
+                parameters=(Accepts.LIST, Accepts.INDEX, Accepts.INDEX),
+                result=None,
+                optional=1,
+                gives_null=True,
+            ),
+        ),
+        evaluation=Evaluation.NATIVE,
+        usage="slice($p.tags, 0, 3)",
+        shown="slice(list, start: I64 [, end: I64]) -> list",
+        meaning="The items from `start`, counted from 0, to the one in front of `end`, or all; "
+        "null if one is negative.",
+    ),
+    ScalarFunction.ANY: FunctionDeclaration(
+        signatures=(Signature(parameters=(Accepts.BOOLS,), result=qt.BOOL, gives_null=True),),
+        evaluation=Evaluation.NATIVE,
+        usage="any($p.flags)",
+        shown="any(list: [Bool]) -> Bool",
+        meaning="Whether an item is true; null if none is and one is null.",
+    ),
+    ScalarFunction.ALL: FunctionDeclaration(
+        signatures=(Signature(parameters=(Accepts.BOOLS,), result=qt.BOOL, gives_null=True),),
+        evaluation=Evaluation.NATIVE,
+        usage="all($p.flags)",
+        shown="all(list: [Bool]) -> Bool",
+        meaning="Whether every item is true; null if none is false and one is null.",
     ),
 }
 

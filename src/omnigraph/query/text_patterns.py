@@ -1,4 +1,4 @@
-"""Patterns of text conditions: what is wrong with one, and `like` as a regular expression.
+"""Patterns and units, which are known before a run: what is wrong with one, and `like` as a regex.
 
 Invariant: every pattern that is not refused is an RE2 expression, which is matched in time linear
 in the text.
@@ -9,14 +9,16 @@ from __future__ import annotations
 import re
 from typing import Final, assert_never
 
-from omnigraph.query.functions import Accepts
+from omnigraph.query.functions import DATE_UNITS, TIME_UNITS, Accepts
 
 PATTERN_CHARACTERS_MAX: Final = 1000
 _LIKE_ITEM: Final = re.compile(r"\\[%_\\]|[^\\]", re.DOTALL)
 _IN_REGEX: Final = re.compile(r"[^0-9A-Za-z\s\x80-\U0010ffff]")
 
 
-def refuse_known(accepts: Accepts, value: str) -> str | None:
+def refuse_known(  # noqa: PLR0911 - one per kind
+    accepts: Accepts, value: str
+) -> str | None:
     """What is wrong with an argument whose value is known; None if nothing is."""
     match accepts:
         case Accepts.SEPARATOR:
@@ -29,10 +31,33 @@ def refuse_known(accepts: Accepts, value: str) -> str | None:
             return None
         case Accepts.REGEX:
             return _too_long(value) if len(value) > PATTERN_CHARACTERS_MAX else refuse_regex(value)
-        case Accepts.TEXT | Accepts.INDEX | Accepts.INTEGER | Accepts.FLOAT | Accepts.NUMBER:
+        case Accepts.DATE_UNIT:
+            return _refuse_unit(value, DATE_UNITS)
+        case Accepts.TIME_UNIT:
+            return _refuse_unit(value, TIME_UNITS)
+        case (
+            Accepts.TEXT
+            | Accepts.INDEX
+            | Accepts.INTEGER
+            | Accepts.FLOAT
+            | Accepts.NUMBER
+            | Accepts.DATE
+            | Accepts.DATETIME
+            | Accepts.TIME
+            | Accepts.LIST
+            | Accepts.BOOLS
+        ):
             return None
         case _:
             assert_never(accepts)
+
+
+def _refuse_unit(value: str, units: tuple[str, ...]) -> str | None:
+    if value in units:
+        return None
+    kind = "dates have" if units == DATE_UNITS else "the units are"
+    found = f"`{value[:40]}` is no unit" if value not in TIME_UNITS else f"a Date has no {value}"
+    return f"{found}; {kind} {', '.join(units)}"
 
 
 def refuse_regex(source: str) -> str | None:

@@ -61,6 +61,7 @@ F64: Final = ct.ScalarType(scalar=ct.Scalar.F64)
 DATE: Final = ct.ScalarType(scalar=ct.Scalar.DATE)
 DATETIME: Final = ct.ScalarType(scalar=ct.Scalar.DATETIME)
 STRINGS: Final = ct.ListType(item=ct.Scalar.STRING)
+BOOLS: Final = ct.ListType(item=ct.Scalar.BOOL)
 
 INTEGER_LIMITS: Final = {
     ct.Scalar.I32: (-(2**31), 2**31 - 1),
@@ -118,6 +119,11 @@ def is_float(expression_type: ExpressionType) -> bool:
 
 def is_text(expression_type: ExpressionType) -> bool:
     return scalar_of(expression_type) is ct.Scalar.STRING
+
+
+def is_time(expression_type: ExpressionType) -> bool:
+    """Whether values are dates or points in time."""
+    return expression_type in (DATE, DATETIME)
 
 
 def is_orderable(expression_type: ExpressionType) -> bool:

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.engine.expressions.kernels import CAST_KERNELS, KERNELS, Kernel, find_refusals
+from omnigraph.engine.expressions.kernels import (
+    CANNOT_CAST,
+    CAST_KERNELS,
+    KERNELS,
+    Kernel,
+    find_refusals,
+)
 from omnigraph.query import expressions as ex
 from omnigraph.query import types as qt
 from omnigraph.query.functions import ScalarFunction
@@ -38,7 +44,7 @@ TRIMMED: Final = "".join(
 """The code points with the property White_Space."""
 INDEX_MAX: Final = 2**31 - 2
 """No text has more characters."""
-REFUSED: Final = "omnigraph refuses a value"
+REFUSED: Final = "omnigraph refuses a value: "
 """How an error begins that a call in SQL raises; what follows says why."""
 
 _Text: TypeAlias = Callable[[Sequence[str]], str]
@@ -71,6 +77,45 @@ def _substring(arguments: Sequence[str]) -> str:
     return f"substring({', '.join([text, f'({start}) + 1', *(f'({item})' for item in count)])})"
 
 
+def utc_text(text: str, kind: qt.ExpressionType) -> str:
+    """A time as a timestamp without a zone, which is in UTC whatever the session is set to."""
+    return f"make_timestamp(epoch_us({text}))" if kind == qt.DATETIME else text
+
+
+def microseconds_text(text: str, kind: qt.ExpressionType) -> str:
+    """The microseconds from 1970 to a time."""
+    return f"epoch_us({text})" if kind == qt.DATETIME else f"epoch_us(CAST({text} AS TIMESTAMP))"
+
+
+def time_text(microseconds: str, kind: qt.ExpressionType) -> str:
+    """The time so many microseconds after 1970."""
+    if kind == qt.DATETIME:
+        return f"make_timestamptz({microseconds})"
+    return f"CAST(make_timestamp({microseconds}) AS DATE)"
+
+
+_DAY: Final = 86_400_000_000
+"""Microseconds."""
+
+
+def _slice(arguments: Sequence[str]) -> str:
+    items, start, *end = arguments
+    return f"({items})[({start}) + 1:({end[0] if end else INDEX_MAX})]"
+
+
+def _quantified(decisive: str, other: str) -> _Text:
+    """A value that decides if an item has it; else null if an item is, else the other value."""
+
+    def body(items: str) -> str:
+        return (
+            f"CASE WHEN list_contains({items}, {decisive}) THEN {decisive}"
+            f" WHEN list_count({items}) < len({items}) THEN NULL"
+            f" WHEN {items} IS NOT NULL THEN {other} END"
+        )
+
+    return lambda arguments: once(arguments[0], body, simple=False)
+
+
 NATIVE: Final[Mapping[ScalarFunction, _Text]] = {
     ScalarFunction.TRIM: lambda arguments: f"trim({arguments[0]}, {quoted(TRIMMED)})",
     ScalarFunction.LENGTH: lambda arguments: f"length({arguments[0]})",
@@ -83,8 +128,23 @@ NATIVE: Final[Mapping[ScalarFunction, _Text]] = {
         f"CAST((CAST({arguments[0]} AS HUGEINT) // CAST({arguments[1]} AS HUGEINT)) AS BIGINT)"
     ),
     ScalarFunction.SPLIT: lambda arguments: f"string_split({', '.join(arguments)})",
+    ScalarFunction.YEAR: lambda arguments: f"year({arguments[0]})",
+    ScalarFunction.MONTH: lambda arguments: f"month({arguments[0]})",
+    ScalarFunction.DAY: lambda arguments: f"day({arguments[0]})",
+    ScalarFunction.HOUR: lambda arguments: f"hour({arguments[0]})",
+    ScalarFunction.MINUTE: lambda arguments: f"minute({arguments[0]})",
+    ScalarFunction.SECOND: lambda arguments: f"second({arguments[0]})",
+    ScalarFunction.WEEKDAY: lambda arguments: f"isodow({arguments[0]})",
+    ScalarFunction.WEEK: lambda arguments: f"weekofyear({arguments[0]})",
+    ScalarFunction.TRUNCATE: lambda arguments: f"date_trunc({arguments[1]}, {arguments[0]})",
+    ScalarFunction.BETWEEN_DAYS: lambda arguments: f"(({arguments[1]} - {arguments[0]}) // {_DAY})",
+    ScalarFunction.BETWEEN_MICROSECONDS: lambda arguments: f"({arguments[1]} - {arguments[0]})",
+    ScalarFunction.SLICE: _slice,
+    ScalarFunction.ANY: _quantified("true", "false"),
+    ScalarFunction.ALL: _quantified("false", "true"),
 }
-"""The text of a call, from the texts of its arguments."""
+"""The text of a call, from the texts of its arguments; times are timestamps without a zone, or
+microseconds for the functions between two of them."""
 
 KERNEL_OF: Final[Mapping[ScalarFunction, Kernel]] = {
     ScalarFunction.LOWER: Kernel.LOWER,
@@ -94,6 +154,7 @@ KERNEL_OF: Final[Mapping[ScalarFunction, Kernel]] = {
     ScalarFunction.ROUND: Kernel.ROUND_F64,
     ScalarFunction.FLOOR: Kernel.FLOOR,
     ScalarFunction.CEIL: Kernel.CEIL,
+    ScalarFunction.ADD: Kernel.ADD_TIME,
 }
 
 
@@ -151,17 +212,18 @@ def _callable(kernel: Kernel, *, strict: bool) -> Callable[..., pa.Array]:
         arrays = [column.combine_chunks() for column in columns]
         result = function.compute(*arrays)
         if strict:
-            _require_none_refused(result, arrays)
+            _require_none_refused(result, arrays, function.refusal)
         return result
 
     return compute
 
 
-def _require_none_refused(result: pa.Array, arguments: Sequence[pa.Array]) -> None:
+def _require_none_refused(result: pa.Array, arguments: Sequence[pa.Array], why: str) -> None:
     refused = find_refusals(result, arguments)
     if pc.any(refused, min_count=0).as_py():
         at = pc.index(refused, True).as_py()
-        raise ValueError(f"{REFUSED}: {arguments[0][at].as_py()!r:.80}")
+        value = f": {arguments[0][at].as_py()!r:.80}" if why == CANNOT_CAST else ""
+        raise ValueError(f"{REFUSED}{why}{value}")
 
 
 def step_text(text: str, source: ct.Scalar, target: ct.Scalar, kind: str, *, lenient: bool) -> str:

@@ -30,6 +30,9 @@ from omnigraph.schema.catalog import Scalar
 
 Compute: TypeAlias = Callable[..., pa.Array]
 
+CANNOT_CAST: Final = "a value cannot be converted"
+OUTSIDE_OF_YEARS: Final = "a time is outside of the years 1 to 9999"
+
 
 class Kernel(enum.StrEnum):
     """The kernels; the value is part of their name in SQL."""
@@ -41,6 +44,7 @@ class Kernel(enum.StrEnum):
     ROUND_F64 = "round_f64"
     FLOOR = "floor"
     CEIL = "ceil"
+    ADD_TIME = "add_time"
     TEXT_TO_I64 = "text_to_i64"
     TEXT_TO_U64 = "text_to_u64"
     TEXT_TO_F64 = "text_to_f64"
@@ -56,12 +60,16 @@ class Kernel(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelFunction:
-    """What a kernel takes and gives, as Arrow types, and how it is computed."""
+    """What a kernel takes and gives, as Arrow types, and how it is computed.
+
+    `refusal` says why a value is refused, if it can fail.
+    """
 
     takes: tuple[pa.DataType, ...]
     gives: pa.DataType
     compute: Compute
     can_fail: bool = False
+    refusal: str = CANNOT_CAST
 
 
 def _lower(texts: pa.Array) -> pa.Array:
@@ -150,6 +158,54 @@ def _floor(numbers: pa.Array) -> pa.Array:
 
 def _ceil(numbers: pa.Array) -> pa.Array:
     return pc.add(pc.ceil(numbers), 0.0)
+
+
+_DAY: Final = 86_400_000_000
+"""Microseconds."""
+_FIRST_TIME: Final = -719_162 * _DAY
+_LAST_TIME: Final = 2_932_897 * _DAY - 1
+_MONTHS: Final[Mapping[str, int]] = {"year": 12, "quarter": 3, "month": 1}
+_MONTHS_MAX: Final = 12 * 10_000
+_SPANS: Final[Mapping[str, int]] = {
+    "week": 7 * _DAY,
+    "day": _DAY,
+    "hour": 3_600_000_000,
+    "minute": 60_000_000,
+    "second": 1_000_000,
+    "microsecond": 1,
+}
+
+
+def _add_time(times: pa.Array, counts: pa.Array, units: pa.Array) -> pa.Array:
+    """Times are microseconds since 1970, and the unit is the same in every row."""
+    unit = units[0].as_py() if len(units) else None
+    if unit is None:
+        return pa.nulls(len(times), pa.int64())
+    at = pc.fill_null(times, 0).to_numpy(zero_copy_only=False)
+    count = pc.fill_null(counts, 0).to_numpy(zero_copy_only=False)
+    outside = (at < _FIRST_TIME) | (at > _LAST_TIME)
+    at = np.where(outside, 0, at)
+    if unit in _MONTHS:
+        most = _MONTHS_MAX // _MONTHS[unit]
+        moved = _add_months(at, np.clip(count, -most, most) * _MONTHS[unit])
+    else:
+        # Not further than from one end of the range beyond the other, so that nothing overflows.
+        most = (_LAST_TIME - _FIRST_TIME) // _SPANS[unit] + 1
+        moved = at + np.clip(count, -most, most) * _SPANS[unit]
+    outside |= (moved < _FIRST_TIME) | (moved > _LAST_TIME)
+    missing = pc.or_(pc.is_null(times), pc.is_null(counts)).to_numpy(zero_copy_only=False)
+    return pa.array(moved, pa.int64(), mask=outside | missing)
+
+
+def _add_months(at: Any, count: Any) -> Any:
+    """A day that the month does not have becomes its last one."""
+    days = at // _DAY
+    months = days.astype("datetime64[D]").astype("datetime64[M]")
+    day_of_month = days - months.astype("datetime64[D]").astype(np.int64)
+    target = months + count
+    first = target.astype("datetime64[D]").astype(np.int64)
+    length = (target + 1).astype("datetime64[D]").astype(np.int64) - first
+    return (first + np.minimum(day_of_month, length - 1)) * _DAY + at % _DAY
 
 
 _INTEGER: Final = re.compile(r"-?[0-9]+", re.ASCII)
@@ -324,6 +380,13 @@ KERNELS: Final[Mapping[Kernel, KernelFunction]] = {
     ),
     Kernel.FLOOR: KernelFunction(takes=(pa.float64(),), gives=pa.float64(), compute=_floor),
     Kernel.CEIL: KernelFunction(takes=(pa.float64(),), gives=pa.float64(), compute=_ceil),
+    Kernel.ADD_TIME: KernelFunction(
+        takes=(pa.int64(), pa.int64(), pa.string()),
+        gives=pa.int64(),
+        compute=_add_time,
+        can_fail=True,
+        refusal=OUTSIDE_OF_YEARS,
+    ),
     **{
         kernel: KernelFunction(takes=(takes,), gives=gives, compute=compute, can_fail=can_fail)
         for kernel, takes, gives, compute, can_fail in (

@@ -23,11 +23,14 @@ from omnigraph.engine.expressions.function_sql import (
     index_text,
     kernel_call,
     kernel_of,
+    microseconds_text,
     once,
     quoted,
     step_text,
+    time_text,
+    utc_text,
 )
-from omnigraph.engine.expressions.kernels import KERNELS
+from omnigraph.engine.expressions.kernels import CANNOT_CAST, KERNELS, Kernel
 from omnigraph.query import expressions as ex
 from omnigraph.query import types as qt
 from omnigraph.query.ast import BinaryOperator
@@ -171,7 +174,6 @@ _STRING_TESTS: Final = {
 }
 
 
-CANNOT_CAST: Final = "a value cannot be converted"
 TOO_LARGE: Final = "an integer or a sum does not fit into 64 bits"
 
 
@@ -182,7 +184,7 @@ def refusal(error: Exception) -> str | None:
     # While rows are read, the same text is in an error of Arrow.
     text = str(error)
     if REFUSED in text:
-        return text[text.index(REFUSED) :].splitlines()[0].replace(REFUSED, CANNOT_CAST)
+        return text[text.index(REFUSED) + len(REFUSED) :].splitlines()[0]
     if isinstance(error, duckdb.ConversionException | OSError) and "DOUBLE" in text:
         return CANNOT_CAST
     too_large = (
@@ -268,13 +270,17 @@ class _Sql:
     def _call(self, call: ex.FunctionCall) -> str:
         texts = [self.of(argument) for argument in call.arguments]
         match call.function:
-            case ScalarFunction.SUBSTRING:
+            case ScalarFunction.SUBSTRING | ScalarFunction.SLICE:
                 texts[1:] = [
                     index_text(text, simple=_is_simple(argument))
                     for text, argument in zip(texts[1:], call.arguments[1:], strict=True)
                 ]
-            case ScalarFunction.SPLIT if self._known(call.arguments[1]) is None:
+            case ScalarFunction.SPLIT | ScalarFunction.TRUNCATE if (
+                self._known(call.arguments[1]) is None
+            ):
                 return literal(None, call.type)
+            case _ if qt.is_time(call.arguments[0].type):
+                return _of_time(call, texts)
             case ScalarFunction.SQRT:
                 simple = _is_simple(call.arguments[0])
                 texts[0] = once(
@@ -399,6 +405,25 @@ class _Sql:
         if not literals:
             return f"CASE WHEN {wanted} IS NULL THEN NULL ELSE false END"
         return f"({wanted} IN ({', '.join(literals)}))"
+
+
+def _of_time(call: ex.FunctionCall, texts: list[str]) -> str:
+    """A function of dates and points in time."""
+    kinds = [argument.type for argument in call.arguments]
+    match call.function:
+        case ScalarFunction.TRUNCATE:
+            start = NATIVE[call.function]([utc_text(texts[0], kinds[0]), texts[1]])
+            return time_text(f"epoch_us({start})", call.type)
+        case ScalarFunction.ADD:
+            at, *by = texts
+            added = kernel_call(
+                Kernel.ADD_TIME, [microseconds_text(at, kinds[0]), *by], strict=True
+            )
+            return time_text(added, call.type)
+        case ScalarFunction.BETWEEN_DAYS | ScalarFunction.BETWEEN_MICROSECONDS:
+            return NATIVE[call.function]([*map(microseconds_text, texts, kinds)])
+        case _:
+            return NATIVE[call.function]([utc_text(texts[0], kinds[0])])
 
 
 def _is_simple(expression: ex.Expression) -> bool:

@@ -19,7 +19,7 @@ from pyspark.sql import functions as sql
 
 from omnigraph.engine.expressions.function_sql import INDEX_MAX, TRIMMED, kernel_of
 from omnigraph.engine.expressions.kernels import CAST_KERNELS, KERNELS, Kernel
-from omnigraph.engine.spark.rows import cannot_cast, out_of_range
+from omnigraph.engine.spark.rows import cannot_cast, out_of_range, refuse
 from omnigraph.query import expressions as ex
 from omnigraph.query import types as qt
 from omnigraph.query.binding import BoundParameters, known_value
@@ -61,6 +61,20 @@ def function_column(
             columns[1] = sql.lit(spell(known) if isinstance(known, str) else None).cast("string")
         case ScalarFunction.ABS if qt.is_integer(call.type):
             return once(columns[0], _abs_integer)
+        case ScalarFunction.LENGTH if isinstance(call.arguments[0].type, ct.ListType):
+            return sql.array_size(columns[0]).cast("bigint")
+        case ScalarFunction.TRUNCATE:
+            return _truncate(columns[0], call.type, known_value(call.arguments[1], parameters))
+        case ScalarFunction.ADD:
+            columns[0] = _microseconds(columns[0], call.type)
+            return _time(kernel_column(Kernel.ADD_TIME, columns, strict=True), call.type)
+        case ScalarFunction.BETWEEN_DAYS | ScalarFunction.BETWEEN_MICROSECONDS:
+            columns = [
+                _microseconds(column, argument.type)
+                for column, argument in zip(columns, call.arguments, strict=True)
+            ]
+        case function if function in _OF_DAYS:
+            columns[0] = _date(columns[0], call.arguments[0].type)
         case _:
             pass
     kernel = kernel_of(call)
@@ -79,7 +93,7 @@ def kernel_column(kernel: Kernel, columns: Sequence[Column], *, strict: bool = F
         if not strict:
             return arrow_column(compute, columns, takes=takes, gives=gives)
         return arrow_column_or_refusal(
-            compute, columns, takes=takes, gives=gives, refused=cannot_cast()
+            compute, columns, takes=takes, gives=gives, refused=refuse(function.refusal)
         )
 
 
@@ -160,6 +174,86 @@ def _div(columns: Sequence[Column]) -> Column:
     return once(sql.struct(dividend.alias("dividend"), divisor.alias("divisor")), divide)
 
 
+_UNITS: Final[Mapping[str, int]] = {
+    "day": _DAY,
+    "hour": 3_600_000_000,
+    "minute": 60_000_000,
+    "second": 1_000_000,
+}
+"""Microseconds."""
+_OF_DAYS: Final = frozenset(
+    {
+        ScalarFunction.YEAR,
+        ScalarFunction.MONTH,
+        ScalarFunction.DAY,
+        ScalarFunction.WEEKDAY,
+        ScalarFunction.WEEK,
+    }
+)
+
+
+def _microseconds(column: Column, kind: qt.ExpressionType) -> Column:
+    """The microseconds from 1970 to a time, in UTC whatever the session is set to."""
+    if kind == qt.DATE:
+        return sql.unix_date(column).cast("bigint") * sql.lit(_DAY)
+    return sql.unix_micros(column)
+
+
+def _time(microseconds: Column, kind: qt.ExpressionType) -> Column:
+    """The time so many microseconds after 1970."""
+    if kind == qt.DATE:
+        return sql.date_from_unix_date(_div_floor(microseconds, _DAY).cast("int"))
+    return sql.timestamp_micros(microseconds)
+
+
+def _date(column: Column, kind: qt.ExpressionType) -> Column:
+    return column if kind == qt.DATE else _time(sql.unix_micros(column), qt.DATE)
+
+
+def _div_floor(number: Column, unit: int) -> Column:
+    return once(
+        number,
+        lambda value: sql.call_function(
+            "div", value - sql.pmod(value, sql.lit(unit).cast("bigint")), sql.lit(unit)
+        ),
+    )
+
+
+def _truncate(column: Column, kind: qt.ExpressionType, unit: object) -> Column:
+    if not isinstance(unit, str):
+        return sql.lit(None).cast("date" if kind == qt.DATE else "timestamp")
+    if unit in _UNITS:
+        length = sql.lit(_UNITS[unit]).cast("bigint")
+        start = once(_microseconds(column, kind), lambda at: at - sql.pmod(at, length))
+        return _time(start, kind)
+    first_day = NATIVE[ScalarFunction.TRUNCATE]([_date(column, kind), sql.lit(unit)])
+    return first_day if kind == qt.DATE else _time(_microseconds(first_day, qt.DATE), kind)
+
+
+def _part_of_day(unit: str, count: int) -> _Build:
+    """The whole units since the start of a day, an hour or a minute that has so many of them."""
+
+    def build(columns: Sequence[Column]) -> Column:
+        whole = sql.lit(_UNITS[unit] * count).cast("bigint")
+        return _div_floor(sql.pmod(sql.unix_micros(columns[0]), whole), _UNITS[unit])
+
+    return build
+
+
+def _slice(columns: Sequence[Column]) -> Column:
+    items, start, *end = columns
+    last = _index(end[0]) if end else sql.lit(INDEX_MAX)
+
+    def cut(first: Column) -> Column:
+        # Not by `greatest`, which skips nulls.
+        return once(
+            last - first,
+            lambda count: sql.slice(items, first + 1, sql.when(count < 0, 0).otherwise(count)),
+        )
+
+    return once(_index(start), cut)
+
+
 def _index(column: Column) -> Column:
     """An index that is null if it is negative, and not beyond every text."""
     return once(
@@ -186,5 +280,22 @@ NATIVE: Final[Mapping[ScalarFunction, _Build]] = {
     ),
     ScalarFunction.DIV: _div,
     ScalarFunction.SPLIT: lambda columns: sql.call_function("split", *columns, sql.lit(-1)),
+    ScalarFunction.YEAR: lambda columns: sql.year(columns[0]).cast("bigint"),
+    ScalarFunction.MONTH: lambda columns: sql.month(columns[0]).cast("bigint"),
+    ScalarFunction.DAY: lambda columns: sql.dayofmonth(columns[0]).cast("bigint"),
+    ScalarFunction.HOUR: _part_of_day("hour", 24),
+    ScalarFunction.MINUTE: _part_of_day("minute", 60),
+    ScalarFunction.SECOND: _part_of_day("second", 60),
+    ScalarFunction.WEEKDAY: lambda columns: (sql.weekday(columns[0]) + 1).cast("bigint"),
+    ScalarFunction.WEEK: lambda columns: sql.weekofyear(columns[0]).cast("bigint"),
+    ScalarFunction.TRUNCATE: lambda columns: sql.call_function("trunc", *columns),
+    ScalarFunction.BETWEEN_DAYS: lambda columns: sql.call_function(
+        "div", columns[1] - columns[0], sql.lit(_DAY)
+    ),
+    ScalarFunction.BETWEEN_MICROSECONDS: lambda columns: columns[1] - columns[0],
+    ScalarFunction.SLICE: _slice,
+    # `exists` of Spark has two or three values, as the session is set to.
+    ScalarFunction.ANY: lambda columns: sql.array_contains(columns[0], sql.lit(True)),  # noqa: FBT003
+    ScalarFunction.ALL: lambda columns: ~sql.array_contains(columns[0], sql.lit(False)),  # noqa: FBT003
 }
 """The column of a call, from the columns of its arguments."""

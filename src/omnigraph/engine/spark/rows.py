@@ -28,6 +28,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as sql
 
+from omnigraph.engine.expressions.kernels import CANNOT_CAST, OUTSIDE_OF_YEARS
 from omnigraph.engine.expressions.path_weights import CORRECT_WEIGHT
 from omnigraph.errors import QueryFailedError
 from omnigraph.names import ID_COLUMN
@@ -297,22 +298,26 @@ def merge_equal(rows: Rows, variable: str, names: Names, *, weighed: bool) -> Ro
 
 OUT_OF_RANGE: Final = "an integer or a sum does not fit into 64 bits"
 _NEXT_STEP: Final = "Use smaller numbers, or floats."
-CANNOT_CAST: Final = "a value cannot be converted"
 _USE_TRY_CAST: Final = "Use `try_cast`, which gives null for such values."
-_REFUSALS: Final = {OUT_OF_RANGE: _NEXT_STEP, CANNOT_CAST: _USE_TRY_CAST}
+_REFUSALS: Final = {
+    OUT_OF_RANGE: _NEXT_STEP,
+    CANNOT_CAST: _USE_TRY_CAST,
+    OUTSIDE_OF_YEARS: "Add less, or choose with `case` which times to change.",
+}
 
 
 def out_of_range() -> Column:
     """A value that fails the job when a row evaluates it."""
-    return _raise(OUT_OF_RANGE)
+    return refuse(OUT_OF_RANGE)
 
 
 def cannot_cast() -> Column:
     """As above, for a value that another type does not have."""
-    return _raise(CANNOT_CAST)
+    return refuse(CANNOT_CAST)
 
 
-def _raise(why: str) -> Column:
+def refuse(why: str) -> Column:
+    """As above, for one of the reasons that a query has."""
     # On separate lines, like an `OmnigraphError` of a task.
     name = f"omnigraph.errors.{QueryFailedError.__name__}"
     return sql.raise_error(sql.lit(f"\n{name}: {why}.\n{_REFUSALS[why]}\n"))

@@ -13,18 +13,24 @@ Invariants:
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from omnigraph.language.diagnostics import Span
 from omnigraph.names import ID_COLUMN
 from omnigraph.query import ast
 from omnigraph.query import expressions as ex
 from omnigraph.query import types as qt
 from omnigraph.query.checks.choices import CASTS, CHOICES
-from omnigraph.query.checks.literals import date_constant, datetime_constant, fit_vector
+from omnigraph.query.checks.literals import (
+    date_constant,
+    datetime_constant,
+    duration_constant,
+    fit_vector,
+)
 from omnigraph.query.checks.scalar_calls import Infer, infer_function
-from omnigraph.query.checks.scope import Bound, ExpressionContext, Scope
+from omnigraph.query.checks.scope import Bound, ExpressionContext, Findings, Scope
 from omnigraph.query.diagnostics import Rule
 from omnigraph.query.functions import ARGUMENTS_MAX, DECLARATIONS, ScalarFunction
 from omnigraph.schema import catalog as ct
@@ -59,6 +65,7 @@ FUNCTIONS: Final[Mapping[str, FunctionShape]] = {
     "datetime": FunctionShape(
         family=Family.VALUE, fewest=1, most=1, usage='datetime("2024-05-31T12:30:00Z")'
     ),
+    "duration": FunctionShape(family=Family.VALUE, fewest=1, most=1, usage='duration("P1DT2H")'),
     "type": FunctionShape(family=Family.VALUE, fewest=1, most=1, usage="type($p)"),
     **{
         part.value: FunctionShape(
@@ -442,8 +449,8 @@ def _count_text(shape: FunctionShape) -> str:
 def _value(call: ast.Call, scope: Scope, infer: Infer) -> ex.Expression | None:
     if call.function.text == "now":
         return ex.Now()
-    if call.function.text in ("date", "datetime"):
-        return _date(call, scope, infer)
+    if call.function.text in _LITERALS:
+        return _literal(call, scope, infer)
     if call.function.text in CASTS:
         bad_argument(call, call.arguments[0], "a value and a type", scope)
         return None
@@ -461,7 +468,14 @@ def _is_of_path(call: ast.Call, scope: Scope) -> bool:
     return bound is not None and isinstance(bound.type, qt.PathOf)
 
 
-def _date(call: ast.Call, scope: Scope, infer: Infer) -> ex.Constant | None:
+_LITERALS: Final[Mapping[str, Callable[[str, Span, Findings], ex.Constant | None]]] = {
+    "date": date_constant,
+    "datetime": datetime_constant,
+    "duration": duration_constant,
+}
+
+
+def _literal(call: ast.Call, scope: Scope, infer: Infer) -> ex.Constant | None:
     argument = call.arguments[0]
     text = infer(argument, scope, ExpressionContext.INSIDE)
     if text is None:
@@ -469,8 +483,7 @@ def _date(call: ast.Call, scope: Scope, infer: Infer) -> ex.Constant | None:
     if not isinstance(text, ex.Constant) or not isinstance(text.value, str):
         bad_argument(call, argument, "a string in the text", scope)
         return None
-    make = date_constant if call.function.text == "date" else datetime_constant
-    return make(text.value, argument.span, scope.findings)
+    return _LITERALS[call.function.text](text.value, argument.span, scope.findings)
 
 
 def _of_variable(call: ast.Call, scope: Scope, infer: Infer) -> ex.Expression | None:

@@ -41,6 +41,12 @@ from omnigraph.query.checks.scope import (
     Scope,
     readable_properties,
 )
+from omnigraph.query.checks.times import (
+    add_duration,
+    is_duration,
+    negate_duration,
+    time_between,
+)
 from omnigraph.query.diagnostics import Rule
 from omnigraph.query.typed import TypedProjection
 from omnigraph.schema.catalog import EdgeType, EnumType, ListType, NodeType, Scalar, ScalarType
@@ -65,6 +71,22 @@ def infer_arithmetic(
         type=qt.I64 if both_integers and operator is not BinaryOperator.DIVIDE else qt.F64,
         nullable=left.nullable or right.nullable or (divides and not _is_nonzero(right)),
     )
+
+
+def infer_time_arithmetic(
+    expression: ast.Binary, left: ex.Expression, right: ex.Expression, scope: Scope
+) -> ex.Expression | None:
+    """A time and a duration, or the duration between two times."""
+    is_addition = expression.operator is BinaryOperator.ADD
+    is_subtraction = expression.operator is BinaryOperator.SUBTRACT
+    if is_subtraction and qt.is_time(left.type) and qt.is_time(right.type):
+        return time_between(right, left)
+    if (is_addition or is_subtraction) and is_duration(expression.right, right):
+        return add_duration(left, right if is_addition else negate_duration(right))
+    if is_addition and is_duration(expression.left, left):
+        return add_duration(right, left)
+    report_operands(expression.span, expression.operator.value, (left.type, right.type), scope)
+    return None
 
 
 def _is_nonzero(expression: ex.Expression) -> bool:
@@ -130,7 +152,9 @@ def report_operands(
     span: Span, word: str, types: tuple[qt.ExpressionType, ...], scope: Scope
 ) -> None:
     hint = ""
-    if qt.STRING in types and (qt.DATE in types or qt.DATETIME in types):
+    if word in ("+", "-") and any(map(qt.is_time, types)) and any(map(qt.is_integer, types)):
+        hint = 'write `$t + duration("P1D")`, or `add($t, 1, "day")`'
+    elif qt.STRING in types and (qt.DATE in types or qt.DATETIME in types):
         name = "date" if qt.DATE in types else "datetime"
         hint = f'write `{name}("...")`, or declare a parameter of that type'
     elif word in ("=", "!=") and any(isinstance(operand_type, ListType) for operand_type in types):
@@ -138,7 +162,7 @@ def report_operands(
     elif word == "%":
         hint = "`%` takes integers"
     elif Scalar.STRING in map(qt.scalar_of, types) and word == "+":
-        hint = "strings cannot be joined in a query"
+        hint = "join texts with `concat`"
     shown = " and ".join(qt.show(operand_type) for operand_type in types)
     scope.findings.error(Rule.OPERAND_TYPES, span, f"`{word}` has no meaning for {shown}", hint)
 
@@ -536,7 +560,9 @@ def _binary(expression: ast.Binary, scope: Scope) -> ex.Expression | None:
             blob_in_condition(side.span, scope)
             return None
     if expression.operator in _ARITHMETIC:
-        return infer_arithmetic(expression, left, right, scope)
+        of_time = qt.is_time(left.type) or qt.is_time(right.type)
+        compute = infer_time_arithmetic if of_time else infer_arithmetic
+        return compute(expression, left, right, scope)
     if expression.operator is BinaryOperator.IN:
         return membership(right, left, expression.span, "in", scope)
     if expression.operator in _STRING_TESTS:

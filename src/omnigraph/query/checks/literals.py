@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
+from typing import Final
 
 from omnigraph.language.diagnostics import Span
 from omnigraph.query import types as qt
@@ -23,6 +25,7 @@ from omnigraph.schema import catalog as ct
 from omnigraph.schema.resolve import number_value, string_value, unknown_escapes
 
 EMPTY_LIST = Constant(value=(), type=qt.NullType())
+_DURATION_CHARACTERS_MAX: Final = 100
 
 
 def string_constant(literal: StringLiteral, findings: Findings) -> Constant:
@@ -98,6 +101,37 @@ def datetime_constant(text: str, span: Span, findings: Findings) -> Constant | N
             'write `datetime("2024-05-31T12:30:00Z")`',
         )
         return None
+
+
+_DURATION: Final = re.compile(
+    r"(-)?P(?=.)(?:([0-9]+)W)?(?:([0-9]+)D)?"
+    r"(?:T(?=.)(?:([0-9]+)H)?(?:([0-9]+)M)?(?:([0-9]+)(?:\.([0-9]{1,6}))?S)?)?",
+    re.ASCII,
+)
+_SECONDS: Final = (7 * 86_400, 86_400, 3_600, 60, 1)
+
+
+def duration_constant(text: str, span: Span, findings: Findings) -> Constant | None:
+    """The microseconds of a duration of ISO 8601; years and months have no fixed length."""
+    parts = _DURATION.fullmatch(text) if len(text) <= _DURATION_CHARACTERS_MAX else None
+    if parts is None:
+        months = re.match(r"-?P[^T]*[YM]", text) is not None
+        findings.error(
+            Rule.DATE_VALUE,
+            span,
+            f"{_quote(text)} is not a duration",
+            'years and months have no fixed length; write `add($t, 1, "month")`'
+            if months
+            else 'write `duration("P1DT2H30M")`: weeks, days, then hours, minutes, seconds',
+        )
+        return None
+    sign, *counts, fraction = parts.groups()
+    seconds = sum(int(count or 0) * length for count, length in zip(counts, _SECONDS, strict=True))
+    microseconds = seconds * 1_000_000 + int((fraction or "").ljust(6, "0"))
+    if microseconds > qt.INTEGER_LIMITS[ct.Scalar.I64][1]:
+        findings.error(Rule.VALUE_RANGE, span, "this duration does not fit into 64 bits")
+        return None
+    return Constant(value=-microseconds if sign else microseconds, type=qt.I64)
 
 
 def list_constant(items: Sequence[Constant], span: Span, findings: Findings) -> Constant | None:

@@ -7,12 +7,14 @@ the run are valid, those of parameters excepted, which are checked when the quer
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from omnigraph.query import ast
 from omnigraph.query import expressions as ex
 from omnigraph.query import types as qt
 from omnigraph.query.checks.choices import chain_casts
+from omnigraph.query.checks.literals import EMPTY_LIST
 from omnigraph.query.checks.scope import ExpressionContext, Scope
 from omnigraph.query.diagnostics import Rule
 from omnigraph.query.functions import (
@@ -36,7 +38,7 @@ def infer_function(call: ast.Call, scope: Scope, infer: Infer) -> ex.Expression 
     function = ScalarFunction(call.function.text)
     declaration = DECLARATIONS[function]
     inferred = [infer(argument, scope, ExpressionContext.INSIDE) for argument in call.arguments]
-    arguments = tuple(argument for argument in inferred if argument is not None)
+    arguments = tuple(_typed(argument) for argument in inferred if argument is not None)
     if len(arguments) < len(inferred):
         return None
     types = [argument.type for argument in arguments]
@@ -60,6 +62,11 @@ def infer_function(call: ast.Call, scope: Scope, infer: Infer) -> ex.Expression 
     )
 
 
+def _typed(argument: ex.Expression) -> ex.Expression:
+    """An empty list has no type of its own; every other argument as it is."""
+    return replace(EMPTY_LIST, type=qt.BOOLS) if argument == EMPTY_LIST else argument
+
+
 def _complete_round(arguments: tuple[ex.Expression, ...]) -> tuple[ex.Expression, ...]:
     """With the number of digits, and an F32 as the F64 that is spelt like it."""
     number, *digits = arguments
@@ -73,7 +80,10 @@ def _convert(arguments: Sequence[ex.Expression], signature: Signature) -> tuple[
     """Numbers in the type of the signature; the digits of a rounded float stay integers."""
     converted: list[ex.Expression] = []
     for position, argument in enumerate(arguments):
-        # A second argument is a number of digits or a divisor.
+        if not qt.is_number(argument.type):
+            converted.append(argument)
+            continue
+        # A second argument is a number of digits, a divisor or a count.
         source = qt.scalar_of(argument.type)
         target = ct.Scalar.I64 if position else signature.converts
         assert source is not None
