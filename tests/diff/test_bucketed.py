@@ -47,7 +47,13 @@ def diffed(
     graph: Graph, before: Snapshot, after: Snapshot, runner: Callable[[], Runner]
 ) -> GraphDiff:
     comparison = Comparison(runner=lambda: nullcontext(runner()), new_id=new_id)
-    return diff_snapshots(graph._objects.root, before, after, comparison=comparison)
+    return diff_snapshots(
+        graph._objects.root,
+        before,
+        after,
+        comparison=comparison,
+        catalogs=lambda: (graph.schema.catalog, graph.schema.catalog),
+    )
 
 
 def file_contents(folder: Path) -> dict[str, bytes]:

@@ -67,7 +67,14 @@ def changed(graph: Graph) -> tuple[Snapshot, Snapshot]:
 
 def diffed(graph: Graph, before: Snapshot, after: Snapshot, **more: Any) -> GraphDiff:
     comparison = Comparison(runner=lambda: nullcontext(ThreadRunner()), new_id=new_id)
-    return diff_snapshots(parse_root(graph.root), before, after, comparison=comparison, **more)
+    return diff_snapshots(
+        parse_root(graph.root),
+        before,
+        after,
+        comparison=comparison,
+        catalogs=lambda: (graph.schema.catalog, graph.schema.catalog),
+        **more,
+    )
 
 
 def rows(diff: GraphDiff, key: str) -> list[tuple[str, str, list[str] | None]]:

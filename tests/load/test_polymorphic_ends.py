@@ -15,6 +15,7 @@ import pytest
 
 import omnigraph
 from omnigraph.api.options import LoadOptions
+from omnigraph.diff.change_feed import BaselineTable
 from omnigraph.errors import MergeConflictError, ValidationFailedError
 from omnigraph.graph import Graph
 from omnigraph.load import load as load_operation
@@ -427,3 +428,71 @@ def test_a_branch_with_more_types_at_an_end_merges(tmp_path: Path, into: str) ->
         "e4": "A",
     }
     assert merged.maintenance.check().ok
+
+
+@pytest.mark.unit
+def test_differences_and_feeds_name_the_types_of_ends(graph: Graph) -> None:
+    before = graph.commits()[0].commit_id
+    first = next(iter(graph.baseline(types=["Mentions"])))
+    assert isinstance(first, BaselineTable)
+    images = [row["after"] for row in first.reader().read_all().to_pylist()]
+    assert {image["dst_type"] for image in images} == {"Person", "Company"}
+    graph.write({"Mentions": [{"id": "new", "src": "x", "dst": "y", "dst_type": "Company"}]})
+
+    (change,) = graph.diff(before).rows("edge:Mentions").read_all().to_pylist()
+    assert change["after"]["dst_type"] == "Company"
+    (commit,) = graph.changes(start=before)
+    (table,) = commit.tables
+    assert table.reader().read_all().to_pylist() == [change]
+    graph.delete({"Mentions": ["new"]})
+    (_, last) = graph.changes(start=before)
+    (gone,) = last.tables
+    assert gone.reader().read_all().to_pylist()[0]["before"]["dst_type"] == "Company"
+
+
+@pytest.mark.unit
+def test_more_types_of_an_end_and_new_names_of_types_are_no_differences(tmp_path: Path) -> None:
+    nodes = "node A {} node B {} "
+    graph = omnigraph.init(str(tmp_path / "graph"), schema=nodes + "edge E: A -> A")
+    graph.write({"A": [{"id": "x"}], "E": [{"id": "e1", "src": "x", "dst": "x"}]})
+    graph.write({"B": [{"id": "x"}]})
+    before = graph.commits()[0].commit_id
+    graph.schema.apply(nodes + "edge E: A -> A | B")
+    graph.schema.apply('node Z @rename_from("A") {} node B {} edge E: Z -> Z | B')
+
+    assert "edge:E" not in graph.diff(before).tables
+    graph.write({"E": [{"id": "e1", "src": "x", "dst": "x", "dst_type": "B"}]}, mode="merge")
+    (change,) = graph.diff(before).rows("edge:E").read_all().to_pylist()
+    assert change["changed"] == ["dst_type"]
+    assert (change["before"]["dst_type"], change["after"]["dst_type"]) == ("Z", "B")
+
+
+@pytest.mark.unit
+def test_a_dry_run_names_the_types_of_ends(graph: Graph) -> None:
+    result = graph.mutate('query q() { delete Mentions where from = "x" }', dry_run=True)
+
+    samples = [sample.before for sample in result.samples]
+    assert {sample["dst_type"] for sample in samples if sample} == {"Person", "Company"}
+
+
+@pytest.mark.unit
+def test_types_that_both_sides_of_a_merge_add_to_an_end_are_united(tmp_path: Path) -> None:
+    nodes = "node A {} node B {} node C {} "
+    graph = omnigraph.init(str(tmp_path / "graph"), schema=nodes + "edge E: A -> A")
+    rows = {name: [{"id": "x"}] for name in "ABC"}
+    graph.write({**rows, "E": [{"id": "e0", "src": "x", "dst": "x"}]})
+    branch = graph.branches.create("dev")
+    branch.schema.apply(nodes + "edge E: A -> A | C")
+    branch.write({"E": [{"id": "t", "src": "x", "dst": "x", "dst_type": "C"}]})
+    graph.schema.apply(nodes + "edge E: A | B -> A | B", allow_diverged=True)
+    typed = {"src_type": "B", "dst_type": "B"}
+    graph.write({"E": [{"id": "o", "src": "x", "dst": "x", **typed}]})
+
+    graph.merge("dev")
+
+    assert "edge E: A | B -> A | B | C" in graph.schema.text
+    assert {
+        (row["id"], row["src_type"], row["dst_type"])
+        for row in graph.scan("E").read_all().to_pylist()
+    } == {("e0", "A", "A"), ("t", "A", "C"), ("o", "B", "B")}
+    assert graph.maintenance.check().ok

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -13,7 +14,7 @@ import omnigraph
 from omnigraph import names
 from omnigraph.errors import OmnigraphError
 from omnigraph.graph import Graph
-from omnigraph.spark.datasource import OmnigraphDataSource
+from omnigraph.spark.datasource import OmnigraphDataSource, planned_stream
 from tests.gate.selection import for_gate
 from tests.spark.test_types import EVERYTHING_SCHEMA, bits, everything
 from tests.stores import folder_of
@@ -215,3 +216,40 @@ def test_a_task_that_fails_leaves_neither_rows_nor_parts(graph: Graph, spark: Sp
 def test_a_graph_that_is_not_there_is_named(graph_root: str) -> None:
     with pytest.raises(OmnigraphError, match="there is no graph at"):
         OmnigraphDataSource({"path": graph_root, "type": "Person"}).schema()
+
+
+ENDS_SCHEMA = """
+node Person { name: String @key }
+node Company { name: String @key }
+edge Owns: Person -> Person | Company
+"""
+
+
+def test_types_of_ends_are_names_in_loads_frames_and_sql(
+    spark: SparkSession, graph_root: str
+) -> None:
+    graph = omnigraph.init(graph_root, schema=ENDS_SCHEMA)
+    graph.write({"Person": [{"name": "a"}], "Company": [{"name": "a"}]})
+    owned = [("o1", "a", "a", "Company"), ("o2", "a", "a", "Person"), ("o3", "a", "b", "Company")]
+    frame = spark.createDataFrame(owned, "id string, src string, dst string, dst_type string")
+
+    report = graph.load(
+        {"Owns": frame},
+        spark=spark,
+        on_error="quarantine",
+        options=omnigraph.LoadOptions(max_rejected=10),
+    )
+
+    assert report.quarantined == {"missing_endpoint": 1}
+    rows = spark.read.format("omnigraph").option("type", "Owns").load(graph.root)
+    assert {(row.id, row.dst_type) for row in rows.collect()} == {
+        ("o1", "Company"),
+        ("o2", "Person"),
+    }
+    on_spark = graph.spark(spark)
+    found = on_spark.sql("SELECT id FROM Owns WHERE dst_type = 'Company'").collect()
+    assert [row.id for row in found] == ["o1"]
+    with pytest.raises(OmnigraphError, match="the condition names dst_type"):
+        on_spark.edges("Owns", where="dst_type = 'Company'")
+    stream = planned_stream({"path": graph.root, "type": "Owns"})
+    assert stream.tables["edge:Owns"].field("dst_type").type == pa.string()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from omnigraph.diff.change_feed import Baseline, ChangeFeed
     from omnigraph.diff.diff import GraphDiff
     from omnigraph.display.pages import Listing
+    from omnigraph.schema.catalog import Catalog
     from omnigraph.storage.manifest_rows import GraphCommit
     from omnigraph.storage.refs.references import Resolved
     from omnigraph.view.drawing import View
@@ -69,6 +70,7 @@ class BranchHistory:
                 root,
                 *sides,
                 comparison=comparison,
+                catalogs=partial(self._catalogs_of, *resolved),
                 types=types,
                 elements=partial(self._elements_of, *resolved),
             )
@@ -79,12 +81,22 @@ class BranchHistory:
         """Readers of two states, for pictures."""
         from omnigraph.view.elements import SnapshotElements  # most differences are never drawn
 
-        def elements(state: Resolved) -> SnapshotElements:
-            schema = state.snapshot.schema_hash or state.state.head.first_schema
-            catalog = self._handle.contracts.of(schema).catalog
-            return SnapshotElements(self._handle.objects.root, state.snapshot, catalog)
+        root = self._handle.objects.root
+        first, second = self._catalogs_of(before, after)
+        return (
+            SnapshotElements(root, before.snapshot, first),
+            SnapshotElements(root, after.snapshot, second),
+        )
 
-        return elements(before), elements(after)
+    def _catalogs_of(self, before: Resolved, after: Resolved) -> tuple[Catalog, Catalog]:
+        """The schemas of two states."""
+        first, second = (
+            self._handle.contracts.of(
+                state.snapshot.schema_hash or state.state.head.first_schema
+            ).catalog
+            for state in (before, after)
+        )
+        return first, second
 
     def changes(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -226,10 +226,14 @@ def _show_rows(key: str, table: TypeDiff, rows: int, *, whole_rows: bool) -> Non
         return
     output.line(key)
     width = output.terminal_width()
-    is_edge = key.startswith(names.EDGE_PREFIX)
+    lines = _RowLines(
+        is_edge=key.startswith(names.EDGE_PREFIX),
+        end_type_columns=table.end_type_columns,
+        whole_rows=whole_rows,
+    )
     for batch in table.rows(batch_rows=rows):
         for change in batch.to_pylist():
-            for sign, line in _row_lines(change, is_edge=is_edge, whole_rows=whole_rows):
+            for sign, line in lines.of(change):
                 text = f"  {sign} {line}"
                 output.line(text if width is None else fold(text, width))
             left -= 1
@@ -239,36 +243,42 @@ def _show_rows(key: str, table: TypeDiff, rows: int, *, whole_rows: bool) -> Non
                 return
 
 
-def _row_lines(
-    change: dict[str, Any], *, is_edge: bool, whole_rows: bool
-) -> Iterator[tuple[str, str]]:
-    """A changed row with its sign: what people know it by, and its values."""
-    before, after = change["before"], change["after"]
-    if change["op"] != "update":
-        row = after or before
-        yield _SIGNS[change["op"]], _row_text(row, _values(row), is_edge=is_edge)
-    elif whole_rows:
-        yield "-", _row_text(before, _values(before), is_edge=is_edge)
-        yield "+", _row_text(after, _values(after), is_edge=is_edge)
-    else:
-        edits = [
-            f"{column} {_quote(before[column])} -> {_quote(after[column])}"
-            for column in change["changed"]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RowLines:
+    """How changed rows of a type are shown."""
+
+    is_edge: bool
+    end_type_columns: tuple[str, ...]
+    whole_rows: bool
+
+    def of(self, change: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        """A changed row with its sign: what people know it by, and its values."""
+        before, after = change["before"], change["after"]
+        if change["op"] != "update":
+            row = after or before
+            yield _SIGNS[change["op"]], self._text(row, self._values(row))
+        elif self.whole_rows:
+            yield "-", self._text(before, self._values(before))
+            yield "+", self._text(after, self._values(after))
+        else:
+            edits = [
+                f"{column} {_quote(before[column])} -> {_quote(after[column])}"
+                for column in change["changed"]
+            ]
+            yield _SIGNS["update"], self._text(after, edits)
+
+    def _text(self, row: dict[str, Any], texts: list[str]) -> str:
+        known_by = element(row, is_edge=self.is_edge, end_type_columns=self.end_type_columns)
+        name = printable(known_by)
+        return f"{name}: {', '.join(texts)}" if texts else name
+
+    def _values(self, row: dict[str, Any]) -> list[str]:
+        identity = {*_IDENTITY, *self.end_type_columns}
+        return [
+            f"{column} {_quote(content)}"
+            for column, content in row.items()
+            if content is not None and column not in identity and content != row["id"]
         ]
-        yield _SIGNS["update"], _row_text(after, edits, is_edge=is_edge)
-
-
-def _row_text(row: dict[str, Any], texts: list[str], *, is_edge: bool) -> str:
-    name = printable(element(row, is_edge=is_edge))
-    return f"{name}: {', '.join(texts)}" if texts else name
-
-
-def _values(row: dict[str, Any]) -> list[str]:
-    return [
-        f"{column} {_quote(content)}"
-        for column, content in row.items()
-        if content is not None and column not in _IDENTITY and content != row["id"]
-    ]
 
 
 def _quote(content: object) -> str:

@@ -34,10 +34,12 @@ from omnigraph.storage.manifest.time_travel import last_schema_change, tables_un
 from omnigraph.storage.manifest_rows import GraphCommit, SchemaChange
 from omnigraph.storage.refs.references import branch_ref, branch_state, is_commit_id
 from omnigraph.storage.snapshot import Pin, TableEntry
+from omnigraph.validation.schema_contract import read_contract
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from omnigraph.schema.catalog import Catalog, EdgeType
     from omnigraph.storage.objects.store import Objects
 
 
@@ -169,6 +171,8 @@ class BranchLine:
     ) -> None:
         ref = branch_ref(objects, branch)
         self.root = objects.root
+        self._objects = objects
+        self._catalogs: dict[str, Catalog] = {}
         self.state = branch_state(objects, ref)
         self.branch = self.state.branch or names.MAIN
         self.head = self.state.head.commit_id
@@ -186,6 +190,31 @@ class BranchLine:
         """The chosen tables as the head has them, nodes before edges, then by name."""
         tables = self.state.snapshot().tables
         return {key: tables[key] for key in sorted(tables, key=nodes_first) if self._chooses(key)}
+
+    def edge_types(
+        self, move: TableMove, commit: GraphCommit | None = None
+    ) -> tuple[EdgeType | None, EdgeType | None]:
+        """The edge type of a table before and after a commit; without one, as of the head."""
+        later: Sequence[GraphCommit] = () if commit is None else self._later_than(commit)
+        changes = [known.schema_change for known in later if known.schema_change is not None]
+        after = changes[0].before if changes else self.state.head.schema_hash
+        change = None if commit is None else commit.schema_change
+        before = after if change is None else change.before
+        return self._edge_type(before, move.before), self._edge_type(after, move.after)
+
+    def _later_than(self, commit: GraphCommit) -> tuple[GraphCommit, ...]:
+        later = self._back_to(commit.commit_id)
+        assert later is not None, "a commit of the line"
+        return later
+
+    def _edge_type(self, schema_hash: str, entry: TableEntry | None) -> EdgeType | None:
+        if entry is None:
+            return None
+        catalog = self._catalogs.get(schema_hash)
+        if catalog is None:
+            catalog = read_contract(self._objects, schema_hash).catalog
+            self._catalogs[schema_hash] = catalog
+        return catalog.edges[entry.table_key.removeprefix(names.EDGE_PREFIX)]
 
     def cursor(self, commit_id: str | None, *, graph: str | None = None) -> Cursor:
         """The position after a commit of this line; `graph` saves a lookup of the first commit."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import pyarrow as pa
@@ -36,6 +37,7 @@ from omnigraph.diff.table_diff import (
     is_one_sided,
     one_sided_parts,
     one_sided_rows,
+    with_end_types,
 )
 from omnigraph.display.cells import Moment, counted, short_id
 from omnigraph.display.pages import Displayed, Page, change_table, change_words
@@ -366,7 +368,9 @@ class Baseline(Iterator[BaselineTable | BaselineEnd]):
         entry = next(self._entries, None)
         if entry is not None:
             with gone_if_removed(self._line.root, entry):
+                move = TableMove(before=None, after=entry)
                 diff = diff_table(self._line.root, None, entry)
+                diff = with_end_types(diff, partial(self._line.edge_types, move))
             if not diff.unchanged:
                 self._unread.add(entry.table_key)
             return BaselineTable(
@@ -423,7 +427,8 @@ def planned_move(line: BranchLine, commit: GraphCommit, move: TableMove) -> Tabl
     """
     try:
         conversion = Conversion(by_edits=move.by_edits)
-        return diff_table(line.root, move.before, move.after, conversion=conversion)
+        diff = diff_table(line.root, move.before, move.after, conversion=conversion)
+        return with_end_types(diff, partial(line.edge_types, move, commit))
     except MAYBE_GONE as error:
         raise _explained(line, commit, move, error) from error
 

@@ -37,6 +37,7 @@ from omnigraph.diff.table_diff import (
     Op,
     TableDiff,
     diff_table,
+    with_end_types,
 )
 from omnigraph.display.cells import counted
 from omnigraph.display.pages import Displayed, Page, change_table, change_words
@@ -57,6 +58,7 @@ from omnigraph.view.scene import (
 
 if TYPE_CHECKING:
     from omnigraph.runner.protocol import Runner
+    from omnigraph.schema.catalog import Catalog, EdgeType
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.snapshot import Pin, Snapshot, TableEntry
     from omnigraph.view.drawing import View
@@ -89,6 +91,11 @@ class TypeDiff(Displayed):
     counts: ChangeCounts
     columns: tuple[DiffColumn, ...]
     _diff: TableDiff = field(repr=False)
+
+    @property
+    def end_type_columns(self) -> tuple[str, ...]:
+        """The columns of edges with the names of the node types at their ends."""
+        return self._diff.end_type_columns
 
     @property
     def columns_changed(self) -> bool:
@@ -216,12 +223,13 @@ def json_lines(table_key: str, batch: pa.RecordBatch) -> bytes:
     )
 
 
-def diff_snapshots(
+def diff_snapshots(  # noqa: PLR0913 - two states, and how they are compared and shown
     root: Root,
     before: Snapshot,
     after: Snapshot,
     *,
     comparison: Comparison,
+    catalogs: Callable[[], tuple[Catalog, Catalog]],
     types: Sequence[str] | None = None,
     elements: Sides | None = None,
 ) -> GraphDiff:
@@ -232,6 +240,7 @@ def diff_snapshots(
         before: The snapshot to start from.
         after: The snapshot to arrive at, of the same branch or another.
         comparison: What compares the rows.
+        catalogs: The schemas before and after, for the names of node types at ends of edges.
         types: Types to look at, by name or table key; all if left out.
         elements: Readers of either side, for pictures.
 
@@ -246,7 +255,10 @@ def diff_snapshots(
     }
     entries = [entry for pair in pairs.values() for entry in pair]
     with gone_if_removed(root, *entries), comparison.runner() as runner:
-        diffs = {key: diff_table(root, *pair) for key, pair in pairs.items()}
+        diffs = {
+            key: with_end_types(diff_table(root, *pair), partial(_edge_types, catalogs, pair))
+            for key, pair in pairs.items()
+        }
         counts = count_tables(runner, diffs, comparison.new_id)
     changed_tables = {}
     for key, (old, _) in pairs.items():
@@ -266,6 +278,18 @@ def diff_snapshots(
         _write=partial(_write_files, root, {key: diffs[key] for key in changed_tables}, comparison),
         _elements=elements,
     )
+
+
+def _edge_types(
+    catalogs: Callable[[], tuple[Catalog, Catalog]],
+    pair: tuple[TableEntry | None, TableEntry | None],
+) -> tuple[EdgeType | None, EdgeType | None]:
+    """The edge type of a table before and after."""
+    before, after = (
+        None if entry is None else catalog.edges[entry.table_key.removeprefix(names.EDGE_PREFIX)]
+        for catalog, entry in zip(catalogs(), pair, strict=True)
+    )
+    return before, after
 
 
 def _write_files(

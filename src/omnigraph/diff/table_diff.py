@@ -30,9 +30,9 @@ import mmap
 import os
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
@@ -44,8 +44,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
+from omnigraph.diff.end_types import EndTypes, NameEnds
 from omnigraph.errors import DamagedGraphError, InvalidInputError, StorageUnavailableError
-from omnigraph.names import ID_COLUMN
+from omnigraph.names import EDGE_PREFIX, END_TYPE_COLUMNS, ID_COLUMN
 from omnigraph.runner.databases import open_database
 from omnigraph.schema.arrow import concatenate
 from omnigraph.storage.staging.row_changes import (
@@ -58,6 +59,7 @@ from omnigraph.storage.staging.row_changes import (
 )
 
 if TYPE_CHECKING:
+    from omnigraph.schema.catalog import EdgeType
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.snapshot import TableEntry
 
@@ -75,6 +77,7 @@ _PLACES: Final = """
     coalesce(b.id, a.id) AS id, b.place AS before, a.place AS after,
     coalesce(b.size, 0) + coalesce(a.size, 0) AS size
 """
+_TYPE_COLUMNS: Final = frozenset(END_TYPE_COLUMNS.values())
 _NOTHING: Final = pa.schema([(ID_COLUMN, pa.string())])
 _NOTED: Final = pa.schema([("id", pa.string()), ("place", pa.int64()), ("size", pa.int64())])
 _SETTINGS: Final = {"memory_limit": "256MB", "threads": str(min(4, os.cpu_count() or 1))}
@@ -181,6 +184,12 @@ class TableDiff:
         return self.plan.unchanged
 
     @property
+    def end_type_columns(self) -> tuple[str, ...]:
+        """The columns with the names of node types at ends of edges."""
+        lift = self.conversion.after
+        return tuple(lift.ends) if isinstance(lift, NameEnds) else ()
+
+    @property
     def schema(self) -> pa.Schema:
         before, after = (
             pa.struct([(column.name, column.types[side]) for column in self.columns])
@@ -265,19 +274,45 @@ def diff_table(
         InvalidInputError: a column that neither version has.
     """
     plan = plan_row_changes(root, before, after, columns=columns, by_edits=conversion.by_edits)
+    diff_columns = _diff_columns(plan, conversion)
+    known_columns = {column.name for column in diff_columns if column.before or column.after}
+    for column in columns or ():
+        if column not in known_columns and known_columns:
+            raise InvalidInputError(f"neither version has a column {column!r:.80}")
+    return TableDiff(root=root, plan=plan, columns=diff_columns, conversion=conversion)
+
+
+def _diff_columns(plan: RowChanges, conversion: Conversion) -> tuple[DiffColumn, ...]:
     before_types, after_types = (
         dict(zip(side.names, side.types, strict=True))
         for side in (conversion.schema(plan, is_new=False), conversion.schema(plan, is_new=True))
     )
-    known_types = {**after_types, **before_types}
-    for column in columns or ():
-        if column not in known_types and known_types:
-            raise InvalidInputError(f"neither version has a column {column!r:.80}")
-    diff_columns = [
+    return tuple(
         DiffColumn(name=name, before=before_types.get(name), after=after_types.get(name))
-        for name in dict.fromkeys([ID_COLUMN, *known_types])
-    ]
-    return TableDiff(root=root, plan=plan, columns=tuple(diff_columns), conversion=conversion)
+        for name in dict.fromkeys([ID_COLUMN, *after_types, *before_types])
+    )
+
+
+def with_end_types(
+    diff: TableDiff, end_types: Callable[[], tuple[EdgeType | None, EdgeType | None]]
+) -> TableDiff:
+    """The comparison with the names of node types at the ends of edges instead of their numbers.
+
+    `end_types` gives the edge type before and after; it is asked only if rows may store types.
+    """
+    plan = diff.plan
+    stored_names = {*plan.stored_before.names, *plan.stored_after.names}
+    is_edge = diff.table_key.startswith(EDGE_PREFIX)
+    if not is_edge or stored_names.isdisjoint(_TYPE_COLUMNS):
+        return diff
+    before, after = end_types()
+    types = EndTypes(before=before, after=after)
+    conversion = replace(
+        diff.conversion,
+        before=types.lift(plan.stored_before, is_new=False),
+        after=types.lift(plan.stored_after, is_new=True),
+    )
+    return replace(diff, conversion=conversion, columns=_diff_columns(plan, conversion))
 
 
 def count_changes(diff: TableDiff) -> ChangeCounts:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 import textwrap
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import pairwise
@@ -152,11 +152,20 @@ def _nested(content: object) -> str:
             return value(content)
 
 
-def element(row: Mapping[str, object], *, is_edge: bool) -> str:
-    """A node or an edge by what people know it by: the id of a node, the ends of an edge."""
-    if is_edge:
-        return f"{row['src']} -> {row['dst']}"
-    return str(row["id"])
+def element(
+    row: Mapping[str, object], *, is_edge: bool, end_type_columns: Sequence[str] = ()
+) -> str:
+    """A node or an edge by what people know it by: the id of a node, the ends of an edge.
+
+    An end that may have several node types is its type and its id, as in `doc1 -> Company acme`.
+    """
+    if not is_edge:
+        return str(row["id"])
+    ends = (
+        f"{row[f'{end}_type']} {row[end]}" if f"{end}_type" in end_type_columns else f"{row[end]}"
+        for end in ("src", "dst")
+    )
+    return " -> ".join(ends)
 
 
 def printable(text: str) -> str:

@@ -40,10 +40,12 @@ from omnigraph.mutate.statements import (
 from omnigraph.notes import NO_NOTE, CommitNote
 from omnigraph.query.plan import Mutation
 from omnigraph.schema.arrow import has_blob
+from omnigraph.schema.ends import name_ends
 from omnigraph.schema.model import model_hash
 from omnigraph.storage.staging.edits import stage_edits
 from omnigraph.storage.staging.tail_merge import merge_tail
 from omnigraph.validation.constraints import WriteMode, table_rules
+from omnigraph.validation.input.intake import declared_types
 from omnigraph.validation.keyed_checks import check_keyed
 from omnigraph.validation.lookups import SnapshotTables
 from omnigraph.validation.row_checks import check_rows
@@ -184,7 +186,8 @@ class ChangeSample:
         return f"update {', '.join(changed) or 'nothing'}"
 
 
-def _samples(effect: Effect, pinned: PinnedRows) -> Iterator[ChangeSample]:
+def _samples(effect: Effect, pinned: PinnedRows, catalog: Catalog) -> Iterator[ChangeSample]:
+    types = declared_types(catalog)
     for key, table in effect.tables.items():
         deleted = table.deleted[:SAMPLES_OF_A_TABLE]
         written = table.rows.slice(0, SAMPLES_OF_A_TABLE - len(deleted))
@@ -192,8 +195,13 @@ def _samples(effect: Effect, pinned: PinnedRows) -> Iterator[ChangeSample]:
         columns = [
             name for name in table.rows.column_names if not has_blob(table.rows.schema.field(name))
         ]
-        before = {row[names.ID_COLUMN]: row for row in pinned.rows_of(key, ids, columns)}
-        after = {row[names.ID_COLUMN]: row for row in written.select(columns).to_pylist()}
+        before, after = (
+            {row[names.ID_COLUMN]: name_ends(types[key], row) for row in rows}
+            for rows in (
+                pinned.rows_of(key, ids, columns),
+                written.select(columns).to_pylist(),
+            )
+        )
         for entity_id in ids.to_pylist():
             yield ChangeSample(
                 table=key,
@@ -277,7 +285,7 @@ def preview_mutation(
             for key, table in effect.tables.items()
         },
         statements=effect.statements,
-        samples=tuple(_samples(effect, PinnedRows(objects.root, snapshot))),
+        samples=tuple(_samples(effect, PinnedRows(objects.root, snapshot), catalog)),
     )
 
 

@@ -28,6 +28,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -50,6 +51,8 @@ from omnigraph.runner.types import (
     to_spark,
 )
 from omnigraph.runner.worker_tasks import tidy
+from omnigraph.schema.arrow import with_end_names
+from omnigraph.schema.ends import end_type_columns
 from omnigraph.storage.lance.tables import (
     PlannedScan,
     find_entry,
@@ -68,7 +71,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from omnigraph.schema.catalog import Catalog
+    from omnigraph.schema.catalog import Catalog, EdgeType
 
 
 _KIND_END: Final = ":"
@@ -139,6 +142,7 @@ class ScanPlan:
 
     `stored` is the table's own shape of the columns asked for; `groups` are the fragments of each
     task; `row_count` and `row_bytes` are the rows of these fragments and about how large one is.
+    With `declared`, rows have the names of the node types at their ends, and `stored` has these.
     """
 
     root: Root
@@ -149,6 +153,7 @@ class ScanPlan:
     groups: tuple[tuple[int, ...], ...] = field(repr=False)
     row_count: int
     row_bytes: float
+    declared: EdgeType | None = field(default=None, repr=False)
 
     @property
     def schema(self) -> StructType:
@@ -165,8 +170,11 @@ def scan_plan(
     columns: Sequence[str] | None = None,
     where: str | None = None,
     rows_per_task: int = ROWS_PER_TASK,
+    declared: EdgeType | None = None,
 ) -> ScanPlan:
     """Plan the scan of one table at its pin; reads no rows.
+
+    With `declared` the types of ends are names; otherwise they are numbers, as they are stored.
 
     Raises:
         InvalidInputError: a column that the table does not have, or a condition that Lance does
@@ -175,6 +183,7 @@ def scan_plan(
     condition: object = where
     if condition is not None and not isinstance(condition, str):
         raise errors.InvalidInputError(f"where is {condition!r:.80}, expected a condition as text")
+    _require_no_types(where, declared)
     with gone_if_removed(root, entry):
         wanted = known_columns(root, entry, columns)
         if wanted is None:
@@ -186,11 +195,34 @@ def scan_plan(
         entry=entry,
         columns=wanted,
         where=where,
-        stored=planned.schema.remove_metadata(),
+        stored=_named_schema(planned.schema.remove_metadata(), declared),
         groups=grouped(planned.fragments, rows_max=rows_per_task),
         row_count=sum(fragment.rows for fragment in planned.fragments),
         row_bytes=row_bytes,
+        declared=declared,
     )
+
+
+def _named_schema(stored: pa.Schema, declared: EdgeType | None) -> pa.Schema:
+    if declared is None:
+        return stored
+    return with_end_names(declared, stored.empty_table()).schema
+
+
+def _require_no_types(where: str | None, declared: EdgeType | None) -> None:
+    """Refuse a condition on the types of ends: Lance compares what is stored, their numbers."""
+    for column in _types_in(where, declared):
+        raise errors.InvalidInputError(
+            f"the condition names {column}, which is stored as the number of a type",
+            next_step="Filter the frame instead: rows there have the names of types.",
+        )
+
+
+def _types_in(where: str | None, declared: EdgeType | None) -> list[str]:
+    """The columns with types of ends that a condition may be about."""
+    if where is None or declared is None:
+        return []
+    return [column for column in end_type_columns(declared) if column in where]
 
 
 _SAMPLE_BYTES: Final = 1 << 20
@@ -231,7 +263,8 @@ def read_group(plan: ScanPlan, group: int) -> Iterator[pa.RecordBatch]:
         plan.root, plan.entry, plan.groups[group], columns=plan.columns, where=plan.where
     )
     for batch in streamed_unless_removed(rows, plan.root, plan.entry):
-        yield to_spark(batch, carried)
+        named = batch if plan.declared is None else with_end_names(plan.declared, batch)
+        yield to_spark(named, carried)
 
 
 def scan_task(plan: ScanPlan) -> ArrowTask:
@@ -346,8 +379,22 @@ class SparkTables:
         self, table_key: str, *, columns: Sequence[str] | None = None, where: str | None = None
     ) -> DataFrame:
         """The rows of a type by its table key, `node:Person` or `edge:Knows`."""
+        return data_frame(self.spark, self._plan(table_key, columns=columns, where=where))
+
+    def stored_table(
+        self, table_key: str, *, columns: Sequence[str] | None = None, where: str | None = None
+    ) -> DataFrame:
+        """The same with the types of ends as they are stored, by number."""
         entry = find_entry(self.root, self.snapshot, table_key)
         return data_frame(self.spark, scan_plan(self.root, entry, columns=columns, where=where))
+
+    def _plan(
+        self, table_key: str, *, columns: Sequence[str] | None = None, where: str | None = None
+    ) -> ScanPlan:
+        entry = find_entry(self.root, self.snapshot, table_key)
+        is_edge = table_key.startswith(names.EDGE_PREFIX)
+        declared = self.catalog.edges[_type_name(table_key)] if is_edge else None
+        return scan_plan(self.root, entry, columns=columns, where=where, declared=declared)
 
     def count(self, type: str) -> int:  # noqa: A002 - the conventional name
         """The number of rows of a type, by its name or table key; reads no table, runs no job.
@@ -405,9 +452,7 @@ class SparkTables:
             for key, name in view_names(self.snapshot.tables).items()
             if re.search(rf"\b{re.escape(name)}\b", text, re.IGNORECASE)
         }
-        plans = {
-            key: scan_plan(self.root, find_entry(self.root, self.snapshot, key)) for key in keys
-        }
+        plans = {key: self._plan(key) for key in keys}
         with without_noise():
             use = self._learn_use(text, args, keys, plans) if plans else {}
             frames = {keys[key]: self._rows_for(plan, use[key]) for key, plan in plans.items()}
@@ -448,11 +493,14 @@ class SparkTables:
 
 
 def _narrow(plan: ScanPlan, use: TableUse) -> ScanPlan:
+    narrowed = partial(
+        scan_plan, plan.root, plan.entry, columns=use.columns, declared=plan.declared
+    )
     try:
-        return scan_plan(plan.root, plan.entry, columns=use.columns, where=use.where)
+        return narrowed(where=use.where)
     except errors.InvalidInputError:
-        # Lance does not know every comparison that Spark knows.
-        return scan_plan(plan.root, plan.entry, columns=use.columns)
+        # Lance does not know every comparison that Spark knows, nor the names of types of ends.
+        return narrowed()
 
 
 def run_sql(

@@ -5,6 +5,9 @@ Invariant: nothing here needs Arrow, because the check of a query, and so an edi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from omnigraph.names import END_TYPE_COLUMNS, SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph.schema import catalog as ct
 
@@ -20,3 +23,15 @@ def polymorphic_ends(declared: ct.NodeType | ct.EdgeType) -> dict[str, ct.EdgeEn
         return {}
     ends = {SOURCE_COLUMN: declared.source, TARGET_COLUMN: declared.target}
     return {column: end for column, end in ends.items() if end.is_polymorphic}
+
+
+def name_ends(declared: ct.NodeType | ct.EdgeType, row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row with the names of the node types at its ends instead of their numbers."""
+    named = dict(row)
+    for id_column, end in polymorphic_ends(declared).items():
+        column = END_TYPE_COLUMNS[id_column]
+        if column in named:
+            number = end.implicit_number if named[column] is None else named[column]
+            names: dict[int | None, str] = {known: name for name, known in end.numbers().items()}
+            named[column] = names.get(number)
+    return named

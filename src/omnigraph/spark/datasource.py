@@ -49,12 +49,14 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from omnigraph import errors
+from omnigraph import errors, names
 from omnigraph.creation.initialise import existing_graph
 from omnigraph.diff.branch_line import nodes_first
 from omnigraph.language.diagnostics import did_you_mean
+from omnigraph.names import END_TYPE_COLUMNS
 from omnigraph.runner.scan import ScanPlan, read_group, scan_plan
 from omnigraph.runner.spark_versions import arrow_schema, require_read_limits
+from omnigraph.schema.catalog import EdgeType
 from omnigraph.spark.change_source import (
     COMMITS_PER_BATCH,
     ChangeStreamReader,
@@ -71,6 +73,7 @@ from omnigraph.spark.sink import (
     SinkOptions,
     SinkPlan,
 )
+from omnigraph.storage.lance.tables import open_pinned
 from omnigraph.storage.manifest.time_travel import moment_of
 from omnigraph.storage.objects.location import Root, parse_root
 from omnigraph.storage.objects.store import StoredObjects
@@ -81,7 +84,8 @@ from omnigraph.storage.refs.references import (
     manifest_version,
     resolve,
 )
-from omnigraph.storage.snapshot import Snapshot
+from omnigraph.storage.snapshot import Snapshot, TableEntry
+from omnigraph.validation.schema_contract import read_contract
 
 _STORAGE_PREFIX: Final = "storage."
 _PAST: Final = ("version", "commit", "timestampAsOf")
@@ -186,12 +190,24 @@ def planned_read(options: Mapping[str, str]) -> ScanPlan:
     root = _root(options)
     snapshot = _snapshot(root, options)
     columns = options.get("columns")
+    entry = snapshot.tables[_table_key(root, snapshot, options)]
     return scan_plan(
         root,
-        snapshot.tables[_table_key(root, snapshot, options)],
+        entry,
         columns=None if columns is None else [column.strip() for column in columns.split(",")],
         where=options.get("filter"),
+        declared=_edge_type(root, snapshot, entry),
     )
+
+
+def _edge_type(root: Root, snapshot: Snapshot, entry: TableEntry) -> EdgeType | None:
+    """The declaration of edges whose rows may store types of their ends; None for other rows."""
+    if not entry.table_key.startswith(names.EDGE_PREFIX):
+        return None
+    type_name = entry.table_key.removeprefix(names.EDGE_PREFIX)
+    if {*END_TYPE_COLUMNS.values()}.isdisjoint(open_pinned(root, entry).schema.names):
+        return None
+    return read_contract(StoredObjects(root), snapshot.schema_hash).catalog.edges[type_name]
 
 
 def planned_stream(options: Mapping[str, str]) -> StreamPlan:
@@ -206,7 +222,10 @@ def planned_stream(options: Mapping[str, str]) -> StreamPlan:
     return StreamPlan(
         root=root,
         branch=options.get("branch"),
-        tables={key: scan_plan(root, snapshot.tables[key]).stored for key in table_keys},
+        tables={
+            key: scan_plan(root, entry, declared=_edge_type(root, snapshot, entry)).stored
+            for key, entry in ((key, snapshot.tables[key]) for key in table_keys)
+        },
         labels=_labels(snapshot) if "types" in options else None,
         start=checked_start(options.get("startingCommit", "now")),
         commits_per_batch=commits_per_batch,

@@ -84,7 +84,7 @@ def table_frame(
     if key not in frames:
         if len(frames) >= _FRAMES_MAX:
             frames.clear()
-        frames[key] = graph.table(table_key, columns=columns, where=where)
+        frames[key] = graph.stored_table(table_key, columns=columns, where=where)
     return frames[key]
 
 
