@@ -876,6 +876,7 @@ def _load_options(options: LoadOptions | None) -> tuple[LoadOptions, partial[Loa
     return chosen, partial(
         LoadRequest,
         columns=chosen.columns,
+        end_type=chosen.end_type,
         order_by=chosen.order_by,
         max_bad=chosen.max_rejected,
         engine=chosen.engine,

@@ -16,7 +16,14 @@ import pytest
 import omnigraph
 from omnigraph.api.options import LoadOptions
 from omnigraph.diff.change_feed import BaselineTable
-from omnigraph.errors import MergeConflictError, ValidationFailedError
+from omnigraph.errors import (
+    InvalidInputError,
+    LoadRefusedError,
+    MergeConflictError,
+    SchemaRefusedError,
+    ValidationFailedError,
+)
+from omnigraph.evolution.plan.plan import StepKind
 from omnigraph.graph import Graph
 from omnigraph.load import load as load_operation
 from omnigraph.load import pipeline
@@ -313,6 +320,57 @@ def test_files_name_types_in_a_column(graph: Graph, tmp_path: Path) -> None:
 
 
 @pytest.mark.unit
+def test_a_load_names_the_type_of_ends_without_one(graph: Graph, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("id,src,dst\nc1,x,y\n")
+    lines = [
+        {"edge": "Mentions", "from": "y", "to": "x", "data": {"id": "j1"}},
+        {"edge": "Mentions", "from": "y", "to": "y", "data": {"id": "j2"}},
+        {
+            "edge": "Mentions",
+            "from": "y",
+            "to": {"type": "Person", "id": "x"},
+            "data": {"id": "j3"},
+        },
+    ]
+    path = write_lines(tmp_path / "in.jsonl", lines)
+    options = LoadOptions(end_type={"to": "Company"})
+    graph.write({"Document": [{"id": "y"}, {"id": "z"}]}, mode="merge")
+
+    graph.load(str(tmp_path / "in.csv"), type="Mentions", options=options)
+    graph.load(path, options=options)
+    frame = pa.table({"id": ["f1"], "src": ["z"], "dst": ["x"]})
+    graph.load({"Mentions": frame}, options=options)
+    note = pa.table({"id": ["j3"], "note": ["kept"]})
+    graph.load({"Mentions": note}, mode="merge", options=options)
+
+    types = {row["id"]: row["dst_type"] for row in graph.scan("Mentions").read_all().to_pylist()}
+    assert {key: types[key] for key in ("c1", "j1", "j2", "j3", "f1")} == {
+        **dict.fromkeys(("c1", "j1", "j2", "f1"), "Company"),
+        "j3": "Person",
+    }
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(
+    ("end_type", "message"),
+    [
+        ({"to": "Document"}, None),
+        ({"to": "Compny"}, "no edge has a choice of types with 'Compny' at its end 'to'"),
+        ({"into": "Company"}, "end_type has 'into', expected from or to"),
+        ("Company", "expected a mapping of ends to node types"),
+    ],
+)
+def test_a_load_is_told_which_types_an_end_may_have(
+    graph: Graph, end_type: Any, message: str | None
+) -> None:
+    frame = pa.table({"src": ["x"], "dst": ["x"]})
+    error = LoadRefusedError if message is None else InvalidInputError
+
+    with pytest.raises(error, match=message):
+        graph.load({"Mentions": frame}, options=LoadOptions(end_type=end_type))
+
+
+@pytest.mark.unit
 def test_a_mutation_names_the_type_of_an_end(graph: Graph) -> None:
     graph.mutate(
         'query q() { insert Likes { from: "x", from_type: "Company", '
@@ -496,3 +554,55 @@ def test_types_that_both_sides_of_a_merge_add_to_an_end_are_united(tmp_path: Pat
         for row in graph.scan("E").read_all().to_pylist()
     } == {("e0", "A", "A"), ("t", "A", "C"), ("o", "B", "B")}
     assert graph.maintenance.check().ok
+
+
+THREE_TYPES = "node A {} node B {} node C {} edge E: A -> A | B | C"
+TWO_TYPES = "node A {} node B {} node C {} edge E: A -> A | C"
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Graph:
+    graph = omnigraph.init(str(tmp_path / "three"), schema=THREE_TYPES)
+    rows = {name: [{"id": "x"}] for name in "ABC"}
+    ends = [{"id": kind, "src": "x", "dst": "x", "dst_type": kind} for kind in "ABC"]
+    graph.write({**rows, "E": ends})
+    return graph
+
+
+@pytest.mark.unit
+def test_a_type_that_no_edge_has_is_removed_from_an_end(three: Graph) -> None:
+    with pytest.raises(SchemaRefusedError) as refused_change:
+        three.schema.apply(TWO_TYPES)
+    text = str(refused_change.value)
+    assert "[OG-CS-106] expected no dst_type of B in edge:E; found 1 row in violation: B" in text
+
+    three.delete({"E": ["B"]})
+    plan = three.schema.apply(TWO_TYPES).plan
+    assert plan is not None
+    assert [step.kind for step in plan.steps] == [StepKind.CHANGE_ENDS]
+    types = {row["id"]: row["dst_type"] for row in three.scan("E").read_all().to_pylist()}
+    assert types == {"A": "A", "C": "C"}
+    with pytest.raises(SchemaRefusedError, match="OG-ED-101"):
+        three.schema.apply(TWO_TYPES.replace("A | C", "C"))
+    assert three.maintenance.check().ok
+
+
+@pytest.mark.unit
+def test_an_edge_to_a_type_that_the_other_side_removed_is_a_conflict(three: Graph) -> None:
+    three.delete({"E": ["B"]})
+    branch = three.branches.create("dev")
+    branch.write({"E": [{"id": "new", "src": "x", "dst": "x", "dst_type": "B"}]})
+    three.schema.apply(TWO_TYPES, allow_diverged=True)
+
+    with pytest.raises(MergeConflictError, match="missing_endpoint"):
+        three.merge("dev")
+
+
+@pytest.mark.unit
+def test_the_type_that_an_end_had_alone_stays(tmp_path: Path) -> None:
+    nodes = "node A {} node B {} node C {} "
+    graph = omnigraph.init(str(tmp_path / "graph"), schema=nodes + "edge E: A -> A")
+    graph.schema.apply(nodes + "edge E: A -> A | B | C")
+
+    with pytest.raises(SchemaRefusedError, match="OG-ED-101"):
+        graph.schema.apply(nodes + "edge E: A -> B | C")

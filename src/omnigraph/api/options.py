@@ -124,6 +124,8 @@ class LoadOptions:
 
     columns: Mapping[str, str] | None = None
     """Columns of the input by property, where their names differ."""
+    end_type: Mapping[str, str] | None = None
+    """Node types of ends of edges that the input does not name, as in `{"to": "Company"}`."""
     order_by: str | None = None
     """Of several records with one key, keep the one with the highest value of this property."""
     max_rejected: int | str | None = None

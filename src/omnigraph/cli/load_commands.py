@@ -66,6 +66,14 @@ Mapped = Annotated[
     list[str] | None,
     typer.Option("--map", metavar="PROP=COLUMN", help="Column of the file that holds a property."),
 ]
+EndType = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--end-type",
+        metavar="END=TYPE",
+        help="Node type of an end of edges that the input does not name: to=Company.",
+    ),
+]
 OrderBy = Annotated[
     str | None,
     typer.Option(
@@ -243,6 +251,7 @@ def load(  # noqa: PLR0913 - one parameter per option
     max_bad: MaxBad = None,
     type_name: As = None,
     mapped: Mapped = None,
+    end_type: EndType = None,
     order_by: OrderBy = None,
     dry_run: DryRun = False,
     quarantine: Quarantine = None,
@@ -271,6 +280,7 @@ def load(  # noqa: PLR0913 - one parameter per option
         metadata=options.metadata_of(metadata),
         options=LoadOptions(
             columns=_columns(mapped),
+            end_type=_end_types(end_type),
             order_by=order_by,
             max_rejected=max_bad,
             engine=cast("Literal['auto', 'local', 'spark']", engine),
@@ -322,6 +332,18 @@ def _columns(mapped: list[str] | None) -> dict[str, str]:
             raise typer.BadParameter(f"{text!r}: write PROP=COLUMN", param_hint="--map")
         columns[name] = column
     return columns
+
+
+def _end_types(given: list[str] | None) -> dict[str, str] | None:
+    types = {}
+    for text in given or ():
+        end, equals, type_name = text.partition("=")
+        if not (end in {"from", "to"} and equals and type_name):
+            raise typer.BadParameter(
+                f"{text!r}: write from=TYPE or to=TYPE", param_hint="--end-type"
+            )
+        types[end] = type_name
+    return types or None
 
 
 def _show_load(report: LoadReport, *, as_json: bool) -> None:

@@ -60,7 +60,9 @@ _SECOND_BYTES: Final = 4
 ValueCheck: TypeAlias = (
     data_checks.ValuesInRange | data_checks.ValuesMatch | data_checks.ValuesInSet
 )
-RowCheck: TypeAlias = data_checks.TableIsEmpty | data_checks.NoNulls | ValueCheck
+FoundCheck: TypeAlias = data_checks.NoNulls | data_checks.NoEndsOf
+"""A check whose violations Lance finds by a condition while it reads."""
+RowCheck: TypeAlias = data_checks.TableIsEmpty | FoundCheck | ValueCheck
 """A check that looks at one row at a time, so that any part of a table can be checked alone."""
 
 GroupCheck: TypeAlias = data_checks.TupleIsUnique | data_checks.EdgesPerSource
@@ -168,11 +170,12 @@ def _row_offenders(
 def _check_piece(root: Root, piece: _RowPiece, task: Task) -> list[_Tally]:
     """Check the rows of some fragments; one answer per check, also where it holds.
 
-    Nulls are found by Lance while it reads, one pass per check; all other checks share one pass.
+    Nulls and types of ends are found by Lance while it reads, one pass per check; all other checks
+    share one pass.
     """
     tallies = {check: _Tally() for check in piece.checks}
-    null_checks = [check for check in piece.checks if isinstance(check, data_checks.NoNulls)]
-    other_checks = [check for check in piece.checks if not isinstance(check, data_checks.NoNulls)]
+    found_checks = [check for check in piece.checks if isinstance(check, FoundCheck)]
+    other_checks = [check for check in piece.checks if not isinstance(check, FoundCheck)]
     if other_checks:
         read_columns = columns_read(
             column for other_check in other_checks for column in _columns(other_check)
@@ -180,9 +183,9 @@ def _check_piece(root: Root, piece: _RowPiece, task: Task) -> list[_Tally]:
         for batch in _scan(root, piece, (ID_COLUMN, *read_columns), task):
             for other_check in other_checks:
                 tallies[other_check].add(_broken(other_check, batch))
-    for check in null_checks:
-        if not _is_never_null(check):
-            where = _null_condition(check)
+    for check in found_checks:
+        if isinstance(check, data_checks.NoEndsOf) or not _is_never_null(check):
+            where = _condition(check)
             for batch in _scan(root, piece, (ID_COLUMN,), task, where=where):
                 tallies[check].add(batch.column(ID_COLUMN))
     return list(tallies.values())
@@ -236,8 +239,10 @@ def _is_never_null(check: data_checks.NoNulls) -> bool:
     return any(isinstance(null_column.fill, LiteralFill) for null_column in _null_columns(check))
 
 
-def _null_condition(check: data_checks.NoNulls) -> str | None:
-    """True where no column has a value; None if that is every row."""
+def _condition(check: FoundCheck) -> str | None:
+    """True for a row that violates a check; None if that is every row."""
+    if isinstance(check, data_checks.NoEndsOf):
+        return f"`{check.column}` IN ({', '.join(map(str, check.numbers))})"
     sources = dict.fromkeys(
         name for null_column in _null_columns(check) for name in sources_of(null_column)
     )

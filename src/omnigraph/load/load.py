@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeGuard
 
 import pyarrow as pa
 
+from omnigraph import names
 from omnigraph.arguments import one_of
 from omnigraph.commit.publish import OperationStatus, decision_in, operation_status
 from omnigraph.errors import ConflictError, InvalidInputError, OmnigraphError
@@ -41,6 +42,7 @@ from omnigraph.load.staging import StagedInput, discard_staged
 from omnigraph.notes import NO_NOTE, CommitNote
 from omnigraph.runner.threads import PARALLEL, ThreadRunner
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, Scalar, ScalarType
+from omnigraph.schema.ends import polymorphic_ends
 from omnigraph.schema.model import model_hash
 from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.manifest_rows import Outcome
@@ -93,6 +95,7 @@ class LoadRequest:
     source: object
     type_name: str | None
     columns: Mapping[str, str] | None
+    end_type: Mapping[str, str] | None
     mode: str
     order_by: str | None
     on_error: str
@@ -146,6 +149,7 @@ def load_graph(
         widening=widening,
         mode=mode,
         order_by=request.order_by,
+        end_types=_end_types(request.end_type, catalog),
         on_error=on_error,
         ceiling=_ceiling(request.max_bad, on_error),
         dry_run=request.dry_run,
@@ -416,6 +420,48 @@ def _require_texts(request: LoadRequest) -> None:
             f"columns is {shown(columns)}, expected a mapping of names",
             next_step='Map properties to columns, as in {"name": "full_name"}.',
         )
+
+
+_END_COLUMNS: Final = {
+    **dict.fromkeys(("from", names.SOURCE_COLUMN), names.SOURCE_TYPE_COLUMN),
+    **dict.fromkeys(("to", names.TARGET_COLUMN), names.TARGET_TYPE_COLUMN),
+}
+
+
+def _end_types(given: object, catalog: Catalog) -> dict[str, str]:
+    """The node types of ends that the input does not name, by the column of types.
+
+    Raises:
+        InvalidInputError: no edge type has a choice at such an end, or none with this type.
+    """
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise InvalidInputError(
+            f"end_type is {shown(given)}, expected a mapping of ends to node types",
+            next_step='Say, for example, {"to": "Company"}.',
+        )
+    types: dict[str, str] = {}
+    for end, type_name in given.items():
+        column = _END_COLUMNS.get(end) if isinstance(end, str) else None
+        if column is None:
+            raise InvalidInputError(f"end_type has {shown(end)}, expected from or to")
+        known = {
+            name
+            for edge in catalog.edges.values()
+            for id_column, polymorphic in polymorphic_ends(edge).items()
+            if names.END_TYPE_COLUMNS[id_column] == column
+            for name in polymorphic.names
+        }
+        if type_name not in known:
+            hint = did_you_mean(str(type_name), known)
+            raise InvalidInputError(
+                f"no edge has a choice of types with {shown(type_name)} at its end {end!r}"
+                + (f" ({hint})" if hint else ""),
+                next_step=f"The types are {', '.join(sorted(known))}." if known else "",
+            )
+        types[column] = type_name
+    return types
 
 
 def _ceiling(max_bad: int | str | None, on_error: FaultPolicy) -> Ceiling:

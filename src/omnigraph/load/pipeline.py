@@ -351,6 +351,7 @@ class _Load:
             partial=job.mode is WriteMode.MERGE,
             ids_at=int(job.clock.now().timestamp() * 1000),
             mappings=job.mappings,
+            end_types=job.end_types,
         )
         size = sum(split.file.size for split in job.splits if split.start == 0)
         stage = Stage(verb=_VERB, name="parse and stage", size=size)
@@ -640,7 +641,13 @@ def _scan_range(part: CsvRange, task: Task) -> RangeScan:
 
 def _stage_split(plan: StagingPlan, split: Split, task: Task) -> PieceReport:
     stager = PieceStager(plan, split.number, source=split.file.label)
-    parsed = parse_split(split, plan.catalog, new_ids=stager.fresh_ids, partial=plan.partial)
+    parsed = parse_split(
+        split,
+        plan.catalog,
+        new_ids=stager.fresh_ids,
+        partial=plan.partial,
+        end_types=plan.end_types,
+    )
     report = stager.run(parsed, task)
     task.advance(size=_size(split))
     return report
@@ -669,6 +676,7 @@ def stage_frame(plan: StagingPlan, part: FramePart, task: Task) -> PieceReport:
         rules_of(declared),
         new_ids=stager.fresh_ids,
         partial=plan.partial,
+        end_types=plan.end_types,
     )
     return stager.run(parsed, task)
 

@@ -253,6 +253,7 @@ class LoadJob:
     widening: Widening | None
     mode: WriteMode
     order_by: str | None
+    end_types: Mapping[str, str]
     on_error: FaultPolicy
     ceiling: Ceiling
     dry_run: bool

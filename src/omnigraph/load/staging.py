@@ -76,6 +76,8 @@ class StagingPlan:
     """Milliseconds since 1970 that generated ids carry."""
     mappings: Mapping[str, SourceMapping] = field(default_factory=dict)
     """Of frames without a type, by name."""
+    end_types: Mapping[str, str] = field(default_factory=dict)
+    """Node types of ends that the input does not name, by the column of types."""
 
     def schema(self, table_key: str) -> pa.Schema:
         return table_schema(declared_types(self.catalog)[table_key])

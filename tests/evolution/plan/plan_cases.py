@@ -104,6 +104,11 @@ TYPES = [
         """,
     ),
     case(
+        "remove-ends",
+        "node A {} node B {} node C {} edge E: A -> A | B | C edge F: A | B | C -> A",
+        "node A {} node C {} edge E: A -> A | C edge F: C | A -> A",
+    ),
+    case(
         "change-clustering",
         "node A {} edge E: A -> A edge F: A -> A @cluster edge G: A -> A @cluster",
         "node A {} edge E: A -> A @cluster edge F: A -> A edge G: A -> A @cluster",

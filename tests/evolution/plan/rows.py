@@ -19,6 +19,7 @@ from omnigraph.evolution.plan.columns import CopyFill, Fill, FutureColumn, Liter
 from omnigraph.evolution.plan.data_checks import (
     DataCheck,
     EdgesPerSource,
+    NoEndsOf,
     NoNulls,
     TableIsEmpty,
     TupleIsUnique,
@@ -257,6 +258,8 @@ def holds(check: DataCheck, rows: Sequence[Row]) -> bool:  # noqa: PLR0911 - one
             return _all_differ(tuple(_future(each, row) for each in check.columns) for row in rows)
         case EdgesPerSource():
             return _counted(rows, check.minimum, check.maximum)
+        case NoEndsOf():
+            return not any(row[check.column] in check.numbers for row in rows)
 
 
 def _future(column: FutureColumn, row: Row) -> Any:

@@ -24,6 +24,7 @@ class CheckKind(enum.StrEnum):
     VALUES_IN_SET = "values_in_set"
     TUPLE_IS_UNIQUE = "tuple_is_unique"
     EDGES_PER_SOURCE = "edges_per_source"
+    NO_ENDS_OF = "no_ends_of"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +126,20 @@ class EdgesPerSource:
     """The types of sources, if these may have several."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoEndsOf:
+    """No edge has a node of these types at an end; `column` has the types of the end."""
+
+    kind: ClassVar[CheckKind] = CheckKind.NO_ENDS_OF
+    code: ClassVar[str] = "OG-CS-106"
+    remedy: ClassVar[str] = "delete these edges first, or keep the type at the end"
+
+    table: str
+    column: str
+    types: tuple[str, ...]
+    numbers: tuple[int, ...]
+
+
 DataCheck: TypeAlias = (
     TableIsEmpty
     | NoNulls
@@ -133,4 +148,5 @@ DataCheck: TypeAlias = (
     | ValuesInSet
     | TupleIsUnique
     | EdgesPerSource
+    | NoEndsOf
 )

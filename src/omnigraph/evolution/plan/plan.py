@@ -407,15 +407,17 @@ class ChangeClustering(StepOfType):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeEnds(StepOfType):
-    """More node types at the ends of an edge; source and target before and after.
+    """Other node types at the ends of an edge; source and target before and after.
 
-    No row is written: null means the type that an end had alone.
+    No row is written: null means the type that an end had alone, and no edge has a type that is
+    removed.
     """
 
     kind: ClassVar[StepKind] = StepKind.CHANGE_ENDS
 
     old: tuple[ct.EdgeEnd, ct.EdgeEnd]
     new: tuple[ct.EdgeEnd, ct.EdgeEnd]
+    needs: tuple[DataCheck, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -96,6 +96,8 @@ def check_words(check: data_checks.DataCheck) -> str:  # noqa: PLR0911 - one per
         case data_checks.EdgesPerSource():
             wanted = show_cardinality(ct.Cardinality(minimum=check.minimum, maximum=check.maximum))
             return f"{wanted} edges for every source in {check.table}"
+        case data_checks.NoEndsOf():
+            return f"no {check.column} of {' or '.join(check.types)} in {check.table}"
         case _:
             assert_never(check)
 

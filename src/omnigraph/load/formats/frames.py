@@ -37,7 +37,7 @@ _SAMPLE_BYTES: Final = 64 << 10
 _TIMES: Final = frozenset({Scalar.DATE, Scalar.DATETIME})
 
 
-def parse_batches(
+def parse_batches(  # noqa: PLR0913 - rows, their type, and how they are read
     batches: Iterable[pa.RecordBatch],
     declared: NodeType | EdgeType,
     rules: TypeRules,
@@ -45,6 +45,7 @@ def parse_batches(
     new_ids: NewIds,
     first_place: int = 0,
     partial: bool = False,
+    end_types: Mapping[str, str] | None = None,
 ) -> Iterator[Parsed]:
     """Read batches of a frame; their columns are called like those of the type.
 
@@ -53,7 +54,13 @@ def parse_batches(
     Raises:
         InvalidInputError: the frame has a column that the type does not have.
     """
-    validator = RowValidator(declared=declared, rules=rules, new_ids=new_ids, partial=partial)
+    validator = RowValidator(
+        declared=declared,
+        rules=rules,
+        new_ids=new_ids,
+        partial=partial,
+        end_types=end_types or {},
+    )
     where = f"the frame of {declared.name}"
     return _parse(batches, validator, columns={}, where=where, first_place=first_place)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final, assert_never
@@ -286,10 +286,16 @@ def _certain(group: _Group, columns: _Columns, uncertain: npt.NDArray[np.bool_])
 
 
 def parse_lines(
-    split: Split, catalog: Catalog, *, new_ids: NewIds, block_bytes: int, partial: bool = False
+    split: Split,
+    catalog: Catalog,
+    *,
+    new_ids: NewIds,
+    block_bytes: int,
+    partial: bool = False,
+    end_types: Mapping[str, str] | None = None,
 ) -> Iterator[Parsed]:
     """Everything the lines of a split hold."""
-    reader = _LineReader(catalog, new_ids, partial=partial)
+    reader = _LineReader(catalog, new_ids, partial=partial, end_types=end_types or {})
     lines = records = 0
     for line in read_lines(split, block_bytes=block_bytes):
         match line:
@@ -315,7 +321,14 @@ def _wire(catalog: Catalog) -> json_record.Wire:
 class _LineReader:
     """Reads blocks of lines of one schema."""
 
-    def __init__(self, catalog: Catalog, new_ids: NewIds, *, partial: bool) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        new_ids: NewIds,
+        *,
+        partial: bool,
+        end_types: Mapping[str, str],
+    ) -> None:
         self._wire = _wire(catalog)
         self._shapes = ShapeReader(self._wire)
         self._claims = json_record.ClaimReader(type_names(catalog))
@@ -326,6 +339,7 @@ class _LineReader:
                 rules=rules_of(declared_type),
                 new_ids=new_ids,
                 partial=partial,
+                end_types=end_types,
             )
             for declared_type in declared
         }

@@ -13,7 +13,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, assert_never
 
 import msgspec
@@ -52,7 +52,7 @@ BLOCK_ROWS: Final = 8192
 _DECODER: Final = msgspec.json.Decoder()
 
 
-def parse_split(
+def parse_split(  # noqa: PLR0913 - a part of a file, and how it is read
     split: Split,
     catalog: Catalog,
     *,
@@ -60,6 +60,7 @@ def parse_split(
     block_bytes: int = BLOCK_BYTES,
     block_rows: int = BLOCK_ROWS,
     partial: bool = False,
+    end_types: Mapping[str, str] | None = None,
 ) -> Iterator[Parsed]:
     """Read a split; what it holds comes in input order, type by type within a block.
 
@@ -71,6 +72,7 @@ def parse_split(
         block_rows: How many Parquet rows are read at once.
         partial: Records may omit properties, which their published rows then keep; the rows say
             what they mention. Without it, what is omitted is null.
+        end_types: Node types of ends that records do not name, by the column of types.
 
     Raises:
         NotFoundError: the file is not there.
@@ -85,13 +87,22 @@ def parse_split(
     match split.file.format:
         case FileFormat.JSONL:
             return parse_lines(
-                split, catalog, new_ids=new_ids, block_bytes=block_bytes, partial=partial
+                split,
+                catalog,
+                new_ids=new_ids,
+                block_bytes=block_bytes,
+                partial=partial,
+                end_types=end_types,
             )
         case FileFormat.CSV | FileFormat.PARQUET:
             assert split.file.type_name is not None, "sources give such files a type"
             declared = type_named(split.file.type_name, catalog)
             validator = RowValidator(
-                declared=declared, rules=rules_of(declared), new_ids=new_ids, partial=partial
+                declared=declared,
+                rules=rules_of(declared),
+                new_ids=new_ids,
+                partial=partial,
+                end_types=end_types or {},
             )
             if split.file.format is FileFormat.CSV:
                 return parse_csv(split, validator)

@@ -7,7 +7,7 @@ validated together; only doubtful ones are validated again with messages, a few 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -49,6 +49,8 @@ class RowValidator:
     rules: TypeRules
     new_ids: NewIds
     partial: bool = False
+    end_types: Mapping[str, str] = field(default_factory=dict)
+    """Node types of ends that rows do not name, by the column of types."""
 
     def passed(
         self,
@@ -133,7 +135,12 @@ class RowValidator:
         self, source: object, rules: TypeRules, present: Mapping[str, RowMask] | None = None
     ) -> tuple[TakenIn, Sequence[BadRows]]:
         taken = take_in(
-            self.declared, source, new_ids=self.new_ids, partial=self.partial, present=present
+            self.declared,
+            source,
+            new_ids=self.new_ids,
+            partial=self.partial,
+            present=present,
+            end_types=self.end_types,
         )
         broken = check_rows(
             taken.table, rules, unreadable=taken.unreadable, mentions=taken.mentions

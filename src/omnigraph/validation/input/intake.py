@@ -87,6 +87,7 @@ def take_in(
     new_ids: NewIds,
     partial: bool = False,
     present: Mapping[str, RowMask] | None = None,
+    end_types: Mapping[str, str] | None = None,
 ) -> TakenIn:
     """Read the rows of one type: columns by name, safe casts only, ids derived or completed.
 
@@ -97,13 +98,14 @@ def take_in(
         partial: Rows may be records of published rows that do not mention every property. A node
             with a key can then be named by its id instead.
         present: The rows of a table that mention a column, for columns that not all do.
+        end_types: Node types of ends that rows do not name, by the column of types.
     """
     key = table_key_of(declared)
     raw = read_source(source, type_name=declared.name)
     schema = node_schema(declared) if isinstance(declared, ct.NodeType) else edge_schema(declared)
     wanted = _wanted(declared)
     require_room(raw.row_count, wanted.values(), type_name=declared.name)
-    ends = _polymorphic_ends(declared)
+    ends = _polymorphic_ends(declared, end_types or {})
     columns, faults = _cast_columns(raw, wanted, ends, schema)
     given_ids = columns[ID_COLUMN]
     mentioned = _mentions(wanted, ends, raw, present or raw.present)
@@ -152,6 +154,7 @@ def _cast_columns(
         else:
             columns[name] = pa.chunked_array([pa.nulls(raw.row_count, schema.field(name).type)])
     for name, polymorphic in ends.items():
+        columns[name] = _with_assumed(columns[polymorphic.column], columns[name], polymorphic)
         faults[name] += _without_type(columns[polymorphic.column], columns[name], faults[name])
     return columns, faults
 
@@ -211,19 +214,29 @@ def _mentions(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PolymorphicEnd:
-    """An end whose rows say its type; `column` has the ids."""
+    """An end whose rows say its type; `column` has the ids.
+
+    `assumed` is the number of the type of rows that do not.
+    """
 
     column: str
     end: ct.EdgeEnd
+    assumed: int | None
 
 
-def _polymorphic_ends(declared: ct.NodeType | ct.EdgeType) -> dict[str, _PolymorphicEnd]:
+def _polymorphic_ends(
+    declared: ct.NodeType | ct.EdgeType, end_types: Mapping[str, str]
+) -> dict[str, _PolymorphicEnd]:
     """The polymorphic ends of a type by the column with their types."""
     if isinstance(declared, ct.NodeType):
         return {}
     ends = {SOURCE_COLUMN: declared.source, TARGET_COLUMN: declared.target}
     return {
-        END_TYPE_COLUMNS[column]: _PolymorphicEnd(column=column, end=end)
+        END_TYPE_COLUMNS[column]: _PolymorphicEnd(
+            column=column,
+            end=end,
+            assumed=end.numbers().get(end_types.get(END_TYPE_COLUMNS[column], "")),
+        )
         for column, end in ends.items()
         if end.is_polymorphic
     }
@@ -249,6 +262,16 @@ def _type_numbers(
     if len(unknown):
         faults.append(Fault(reason=Reason.ENDPOINT_TYPE, rows=tuple(unknown.to_pylist())))
     return pa.chunked_array([numbers]), faults
+
+
+def _with_assumed(
+    ids: pa.ChunkedArray, numbers: pa.ChunkedArray, polymorphic: _PolymorphicEnd
+) -> pa.ChunkedArray:
+    """The types of ends, with the assumed one where a row has an id alone."""
+    if polymorphic.assumed is None:
+        return numbers
+    is_open = pc.and_(ids.is_valid(), numbers.is_null())
+    return pc.if_else(is_open, pa.scalar(polymorphic.assumed, pa.int64()), numbers)
 
 
 def _without_type(
