@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.unit, pytest.mark.usefixtures("_parsed_sources")]
 IMPORT_SHARE_MAX = 7.0
 """Percent of all lines; the aim is 6."""
 ONE_IMPORTER_MAX = 77
-MODULES_MAX = 435
+MODULES_MAX = 436
 PACKAGE_MAX = 21
 """Modules in one package; about 15 are enough."""
 PARTICIPLES_MAX = 459
