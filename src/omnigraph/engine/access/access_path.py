@@ -264,7 +264,7 @@ class Choice:
 class _Reads:
     """What a plan reads, as far as the choice depends on it."""
 
-    edges: tuple[str, ...]
+    steps: tuple[EdgeStep, ...]
     tables: tuple[str, ...]
     start_columns: tuple[tuple[str, str], ...]
     """Tables and properties that the conditions of its starts are about."""
@@ -277,13 +277,13 @@ class _Reads:
 def _reads_of(plan: lp.Plan) -> _Reads:
     nodes = tuple(nodes_of(plan))
     expands = [node for node in nodes if isinstance(node, lp.Expand)]
-    edges = sorted({edge for expand in expands for edge in expand.edges})
+    steps = tuple(dict.fromkeys(step for expand in expands for step in expand.steps))
     scans = [node for node in nodes if isinstance(node, lp.Scan)]
     ranks = [node for node in nodes if isinstance(node, lp.Rank)]
     node_tables = {names.node_table_key(type_name) for scan in scans for type_name in scan.types}
-    tables = node_tables.union(map(names.edge_table_key, edges))
+    tables = node_tables.union(names.edge_table_key(step.edge) for step in steps)
     return _Reads(
-        edges=tuple(edges),
+        steps=steps,
         tables=tuple(sorted(tables)),
         start_columns=tuple(
             (names.node_table_key(type_name), column)
@@ -321,7 +321,7 @@ def choose_access(  # noqa: PLR0911 - one per reason
         return chosen(Access.RESIDENT, "a ranking reads all entities")
     if not reads.starts_named:
         return chosen(Access.RESIDENT, "no index applies to its start")
-    if reads.edges and is_prepared(plan, tables):
+    if reads.steps and is_prepared(plan, tables):
         return chosen(Access.RESIDENT, "the edges are already in memory")
     unread = sum(
         snapshot.tables[table].row_count
@@ -330,7 +330,7 @@ def choose_access(  # noqa: PLR0911 - one per reason
     )
     reading = max(_SECONDS_AT_LEAST, unread * _SECONDS_PER_ROW)
     if SPENT.of(spender) > reading:
-        if WORKER.is_allowed and (reads.edges or not is_prepared(plan, tables)):
+        if WORKER.is_allowed and (reads.steps or not is_prepared(plan, tables)):
             why = "starts from indexed values while the tables are read in the background"
             return Choice(access=Access.PROBE, why=why, spender=spender, prepares=True)
         return chosen(Access.RESIDENT, "lookups would cost as much as reading the tables")
@@ -344,14 +344,14 @@ def choose_access(  # noqa: PLR0911 - one per reason
 def is_prepared(plan: lp.Plan, tables: InMemoryAccess) -> bool:
     """Whether the starts of a plan, and the steps from there, are found in memory."""
     reads = _reads_of(plan)
-    return all(map(tables.has_edges, reads.edges)) and all(
+    return all(map(tables.has_steps, reads.steps)) and all(
         tables.has_column(table, column) for table, column in reads.start_columns
     )
 
 
 def _unread_tables(reads: _Reads, tables: InMemoryAccess) -> set[str]:
     """The tables that a run in memory would have to read."""
-    edges = {names.edge_table_key(edge) for edge in reads.edges if not tables.has_edges(edge)}
+    edges = {names.edge_table_key(step.edge) for step in reads.steps if not tables.has_steps(step)}
     return edges.union(
         table for table, column in reads.start_columns if not tables.has_column(table, column)
     )

@@ -5,6 +5,7 @@ direction. Another version differs from it by edges that were removed or added: 
 comparing fragments and deletion files, and only the ids of added edges are read.
 
 Invariants:
+- A base of edges with several node types at an end has the edges between two of these types.
 - Slots mean the same nodes in the base and in the version that is asked for, or the base is not
   used.
 - An edge without both of its nodes is skipped. Where that could depend on changes of nodes alone,
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 
     from omnigraph.engine.access.column_cache import Arrays, ColumnCache
     from omnigraph.engine.access.resident_tables import Check, NumberedTable
+    from omnigraph.engine.access.step_ends import StepEnd
     from omnigraph.engine.frames import Column
 
 _ENDS: Final = (names.SOURCE_COLUMN, names.TARGET_COLUMN)
@@ -82,15 +84,34 @@ class BaseLost(Exception):  # noqa: N818 - a signal within this module, never an
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class EdgeTables:
-    """One version of an edge table and of the tables of its nodes."""
+    """One version of an edge table and of the tables of its nodes.
+
+    Of edges with several node types at an end only those count that lead from and to these tables.
+    """
 
     edges: NumberedTable
     sources: NumberedTable
     targets: NumberedTable
+    typed_ends: tuple[StepEnd, ...] = ()
+    """The ends at which the edges name the type of the node."""
 
     @property
     def version(self) -> tuple[Hashable, ...]:
         return self.edges.version, self.sources.version, self.targets.version
+
+    @property
+    def read_columns(self) -> tuple[str, ...]:
+        """The columns that say which nodes an edge joins."""
+        return *_ENDS, *(names.END_TYPE_COLUMNS[end.column] for end in self.typed_ends)
+
+    def between(self, rows: pa.Table, places: Positions) -> tuple[pa.Table, Positions]:
+        """The edges that lead from and to nodes of these tables, and their places."""
+        for end in self.typed_ends:
+            has_type = end.has_type(rows)
+            assert has_type is not None
+            rows = rows.filter(has_type)
+            places = places[whole(has_type).to_numpy(zero_copy_only=False)]
+        return rows, places
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -188,12 +209,7 @@ class _Base:
             )
             joined = (starts >= 0) & (targets >= 0)
             removed = Steps(starts[joined], targets[joined], changes.removed[joined])
-        source_ids, target_ids = _ids_of_ends(tables.edges, changes.added, check)
-        added = Steps(
-            tables.sources.positions_of(source_ids, check),
-            tables.targets.positions_of(target_ids, check),
-            changes.added,
-        )
+        added = _read_steps(tables, changes.added, check)
         if (added.starts < 0).any() or (added.ends < 0).any():
             return None
         edge_changes = EdgeChanges(removed=removed, added=added)
@@ -392,30 +408,31 @@ class AdjacencyBases:
         self, family: _Family, tables: EdgeTables, cache: ColumnCache, check: Check
     ) -> _Derived:
         began = time.perf_counter()
-        sources, targets = _resolve(tables, cache, check)
+        ends = _resolve(tables, cache, check)
         seconds = time.perf_counter() - began
-        base = self._make(tables, sources, targets, cache, seconds)
+        base = self._make(tables, ends, cache, seconds)
         _insert(family, base, cache)
         return _Derived(base=base, changes=EdgeChanges(removed=_NO_STEPS, added=_NO_STEPS))
 
     def _make(
         self,
         tables: EdgeTables,
-        sources: Numbers,
-        targets: Numbers,
+        slots: _SlotsOfEnds,
         cache: ColumnCache,
         seconds: float,
     ) -> _Base:
         """A base of slots of ends, which are put into the cache."""
-        joined = int(np.count_nonzero((sources >= 0) & (targets >= 0)))
-        ends: Arrays = {"src": pa.array(narrow(sources)), "dst": pa.array(narrow(targets))}
+        ends: Arrays = {
+            "src": pa.array(narrow(slots.sources)),
+            "dst": pa.array(narrow(slots.targets)),
+        }
         base = _Base(
             token=next(self._tokens),
             edges=tables.edges.slots,
             sources=tables.sources.slots,
             targets=tables.targets.slots,
-            has_dangling=joined < tables.edges.slots.rows,
-            stored=self._store(tables, has_dangling=joined < tables.edges.slots.rows),
+            has_dangling=slots.has_dangling,
+            stored=self._store(tables, has_dangling=slots.has_dangling),
         )
         if base.stored is not None:
             base.stored.write("ends", ends)
@@ -440,7 +457,10 @@ class AdjacencyBases:
         sources[gone], targets[gone] = ABSENT, ABSENT
         sources[new.edges], targets[new.edges] = new.starts, new.ends
         check()
-        base = self._make(tables, sources, targets, cache, time.perf_counter() - began)
+        slots = _SlotsOfEnds(
+            sources=sources, targets=targets, has_dangling=derived.base.has_dangling
+        )
+        base = self._make(tables, slots, cache, time.perf_counter() - began)
         for direction in EdgeDirection:
             if ("steps", derived.base.token, direction) in cache:
                 check()
@@ -552,8 +572,19 @@ def _numbers(array: Column) -> Numbers:
     return numbers
 
 
-def _resolve(tables: EdgeTables, cache: ColumnCache, check: Check) -> tuple[Numbers, Numbers]:
-    """The slots of both ends of every edge, by place; -1 for a missing node or edge."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _SlotsOfEnds:
+    """The slots of both ends of every edge, by place; -1 for a missing node or edge.
+
+    An edge between other node types counts as missing.
+    """
+
+    sources: Numbers
+    targets: Numbers
+    has_dangling: bool
+
+
+def _resolve(tables: EdgeTables, cache: ColumnCache, check: Check) -> _SlotsOfEnds:
     table = tables.edges
     layout, pinned = table.slots.layout, table.pinned
     size = table.slots.size * _BYTES_PER_EDGE
@@ -573,16 +604,20 @@ def _resolve(tables: EdgeTables, cache: ColumnCache, check: Check) -> tuple[Numb
     sources: Any
     targets: Any
     sources, targets = (np.full(table.slots.size, ABSENT, dtype=kind) for _ in _ENDS)
+    is_known = np.zeros(table.slots.size, dtype=np.bool_)
     begin = 0
-    for portion in _portions(pinned.values(fragments, _ENDS), check):
-        here = places[begin : begin + portion.num_rows]
+    for portion in _portions(pinned.values(fragments, tables.read_columns), check):
+        rows, here = tables.between(portion, places[begin : begin + portion.num_rows])
         begin += portion.num_rows
-        sources[here], targets[here] = _slots_of_ends(tables, portion, check)
+        is_known[here] = True
+        sources[here], targets[here] = _slots_of_ends(tables, rows, check)
     for fragment, start in zip(fragments, starts, strict=True):
         gone = table.slots.deleted[fragment.files] + start
+        is_known[gone] = False
         sources[gone] = ABSENT
         targets[gone] = ABSENT
-    return sources, targets
+    has_dangling = bool((is_known & ((sources < 0) | (targets < 0))).any())
+    return _SlotsOfEnds(sources=sources, targets=targets, has_dangling=has_dangling)
 
 
 def _slots_of_ends(
@@ -612,18 +647,30 @@ def _portions(batches: Iterator[pa.RecordBatch], check: Check) -> Iterator[pa.Ta
         yield pa.Table.from_batches(portion)
 
 
-def _ids_of_ends(table: NumberedTable, places: Positions, check: Check) -> list[list[str]]:
-    """The ids of both ends of the edges at some places."""
+def _read_steps(tables: EdgeTables, places: Positions, check: Check) -> Steps:
+    """The edges at some places with the slots of their ends; -1 for a missing node."""
     if not len(places):
-        return [[] for _ in _ENDS]
+        return _NO_STEPS
+    rows, places = tables.between(_rows_at_places(tables, places, check), places)
+    source_ids, target_ids = (rows.column(name).to_pylist() for name in _ENDS)
+    return Steps(
+        tables.sources.positions_of(source_ids, check),
+        tables.targets.positions_of(target_ids, check),
+        places,
+    )
+
+
+def _rows_at_places(tables: EdgeTables, places: Positions, check: Check) -> pa.Table:
+    """What the edges at some places say about their ends."""
+    table, columns = tables.edges, tables.read_columns
     behind = places >= table.slots.layout.base_rows
     if behind.all():
-        return [table.values(name, places, check).to_pylist() for name in _ENDS]
+        return pa.table({name: table.values(name, places, check) for name in columns})
     # Rows of the base that an older version has: reading its whole columns would take longer.
     addresses = table.addresses(places)
-    rows_in_order = rows_at(table.pinned.root, table.pinned.entry, addresses, columns=_ENDS)
+    rows_in_order = rows_at(table.pinned.root, table.pinned.entry, addresses, columns=columns)
     order = pa.array(np.argsort(np.argsort(addresses)))
-    return [whole(rows_in_order.column(name)).take(order).to_pylist() for name in _ENDS]
+    return rows_in_order.select(list(columns)).take(order)
 
 
 def _find_gone(before: TableSlots, after: TableSlots) -> tuple[Positions, int]:

@@ -11,16 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from omnigraph import names
 from omnigraph.engine.access.access import Candidates
-from omnigraph.engine.access.adjacency import adjacency_of, sorted_steps
 from omnigraph.engine.access.adjacency_bases import (
     BASES,
     STORED_LEAST,
@@ -40,12 +36,12 @@ from omnigraph.engine.access.resident_tables import (
     TableLayouts,
     version_of,
 )
+from omnigraph.engine.access.step_ends import end_tables, step_ends
 from omnigraph.engine.access.stored_bases import Place, forget_older
-from omnigraph.engine.frames import different, whole
+from omnigraph.engine.frames import different
 from omnigraph.engine.search import Corpus, TextCounts, count_holders, count_texts
 from omnigraph.errors import OmnigraphError
-from omnigraph.query.typed import EdgeDirection, EdgeStep
-from omnigraph.schema.arrow import end_names
+from omnigraph.schema.ends import polymorphic_ends
 from omnigraph.storage.lance.tables import find_entry
 from omnigraph.storage.objects.location import Root, Scheme
 
@@ -54,7 +50,8 @@ if TYPE_CHECKING:
     from omnigraph.engine.frames import Column, Positions
     from omnigraph.engine.run import Run
     from omnigraph.query.expressions import Expression, Ranking
-    from omnigraph.schema.catalog import Catalog, EdgeEnd
+    from omnigraph.query.typed import EdgeStep
+    from omnigraph.schema.catalog import Catalog
     from omnigraph.storage.snapshot import Snapshot, TableEntry
 
 
@@ -156,43 +153,16 @@ class InMemoryAccess:
         wanted = (step, distinct)
         adjacency = self._adjacencies.get(wanted)
         if adjacency is None:
-            if is_polymorphic(self._run, step.edge):
-                adjacency = self._adjacency_by_types(step, distinct=distinct)
-            else:
-                adjacency = BASES.adjacency(
-                    self._family_of(step.edge),
-                    self._edge_tables(step),
-                    self._cache,
-                    step.direction,
-                    distinct=distinct,
-                    check=self._check,
-                )
+            adjacency = BASES.adjacency(
+                self._family_of(step),
+                self._edge_tables(step),
+                self._cache,
+                step.direction,
+                distinct=distinct,
+                check=self._check,
+            )
             self._adjacencies[wanted] = adjacency
         return adjacency
-
-    def _adjacency_by_types(self, step: EdgeStep, *, distinct: bool) -> Adjacency:
-        """The steps over edges that name the types of their ends; made for every query."""
-        table = names.edge_table_key(step.edge)
-        ends: list[Positions] = []
-        for end in step_ends(self._run, step):
-            rows = pa.table({name: self.column(table, name) for name in end.read_columns})
-            ids, has_type = rows.column(end.column), end.has_type(rows)
-            if has_type is not None:
-                ids = pc.if_else(has_type, ids, pa.scalar(None, pa.string()))
-            ends.append(self._positions_of(end.node_table, whole(ids)))
-        starts, reached, rows = sorted_steps(ends[0], ends[1], step.direction)
-        edges = self.positions(table)[rows]
-        size = self.size(names.node_table_key(step.start_type))
-        return adjacency_of(starts, reached, edges, nodes=size, distinct=distinct)
-
-    def _positions_of(self, table: str, ids: Column) -> Positions:
-        """The positions of nodes by id; -1 for null, and where there is no such node."""
-        encoded = pc.dictionary_encode(ids)
-        known = self._table(table).positions_of(encoded.dictionary.to_pylist(), self._check)
-        positions = np.full(len(ids), -1, dtype=np.int64)
-        is_valid = encoded.is_valid().to_numpy(zero_copy_only=False)
-        positions[is_valid] = known[encoded.indices.drop_null().to_numpy()]
-        return positions
 
     def find_ids(self, table: str) -> None:
         """Read the ids by which entities of a table are looked up."""
@@ -203,25 +173,21 @@ class InMemoryAccess:
         entry = find_entry(self._root, self._snapshot, table)
         return LAYOUTS.knows(self._root, entry, self._cache) and self._table(table).has_column(name)
 
-    def has_edges(self, edge: str) -> bool:
+    def has_steps(self, step: EdgeStep) -> bool:
         """Whether steps over an edge type can be had without reading all its edges."""
-        if is_polymorphic(self._run, edge):
-            return False
-        declared = self._run.catalog.edges[edge]
-        step = EdgeStep(
-            edge=edge,
-            direction=EdgeDirection.FORWARD,
-            start_type=declared.source.only,
-            end_type=declared.target.only,
-        )
-        name = self._family_of(edge)
+        name = self._family_of(step)
         return BASES.knows(name, self._cache) and BASES.is_ready(
             name, self._edge_tables(step), self._cache, self._check
         )
 
-    def _family_of(self, edge: str) -> Hashable:
-        entry = find_entry(self._root, self._snapshot, names.edge_table_key(edge))
-        return family_of(self._root, entry, self._cache)
+    def _family_of(self, step: EdgeStep) -> Hashable:
+        """What all versions share of an edge table, or of its edges between two node types."""
+        entry = find_entry(self._root, self._snapshot, names.edge_table_key(step.edge))
+        family = family_of(self._root, entry, self._cache)
+        if not polymorphic_ends(self._run.catalog.edges[step.edge]):
+            return family
+        tables = (find_entry(self._root, self._snapshot, table) for table in end_tables(step))
+        return family, *(table.location for table in tables)
 
     def _edge_tables(self, step: EdgeStep) -> EdgeTables:
         """The tables that the adjacency of an edge type is made of."""
@@ -230,6 +196,9 @@ class InMemoryAccess:
             edges=self._table(names.edge_table_key(step.edge)),
             sources=self._table(source),
             targets=self._table(target),
+            typed_ends=tuple(
+                end for end in step_ends(self._run.catalog, step) if end.end.is_polymorphic
+            ),
         )
 
     def _table(self, table: str) -> NumberedTable:
@@ -262,7 +231,7 @@ def _keep_adjacency(root: Root, snapshot: Snapshot, catalog: Catalog) -> None:
         edges = names.edge_table_key(edge.name)
         if root.scheme is not Scheme.LOCAL or snapshot.tables[edges].row_count < STORED_LEAST:
             continue
-        if edge.source.is_polymorphic or edge.target.is_polymorphic:
+        if polymorphic_ends(edge):
             continue
         tables = EdgeTables(
             edges=table(edges),
@@ -276,55 +245,6 @@ def _keep_adjacency(root: Root, snapshot: Snapshot, catalog: Catalog) -> None:
 def family_of(root: Root, entry: TableEntry, cache: ColumnCache) -> Hashable:
     """What all versions of an edge table share."""
     return id(cache), root.uri, root.verify, entry.location
-
-
-def end_tables(step: EdgeStep) -> tuple[str, str]:
-    """The tables of the nodes that the edges of a step lead from and to."""
-    start, end = names.node_table_key(step.start_type), names.node_table_key(step.end_type)
-    return (end, start) if step.direction is EdgeDirection.BACKWARD else (start, end)
-
-
-def is_polymorphic(run: Run, edge: str) -> bool:
-    """Whether the edges of a type name the types of their ends."""
-    declared = run.catalog.edges[edge]
-    return declared.source.is_polymorphic or declared.target.is_polymorphic
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepEnd:
-    """The source or the target of the edges of a step: nodes of one type."""
-
-    column: str
-    end: EdgeEnd
-    type_name: str
-
-    @property
-    def node_table(self) -> str:
-        return names.node_table_key(self.type_name)
-
-    @property
-    def read_columns(self) -> tuple[str, ...]:
-        if not self.end.is_polymorphic:
-            return (self.column,)
-        return self.column, names.END_TYPE_COLUMNS[self.column]
-
-    def has_type(self, rows: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray | None:
-        """Which edges have a node of the type there; None if all have."""
-        if not self.end.is_polymorphic:
-            return None
-        types = end_names(self.end, rows.column(names.END_TYPE_COLUMNS[self.column]))
-        return pc.fill_null(pc.equal(types, self.type_name), fill_value=False)
-
-
-def step_ends(run: Run, step: EdgeStep) -> tuple[StepEnd, StepEnd]:
-    """The sources and the targets of the edges of a step."""
-    declared = run.catalog.edges[step.edge]
-    types = (step.start_type, step.end_type)
-    source, target = types[::-1] if step.direction is EdgeDirection.BACKWARD else types
-    return (
-        StepEnd(column=names.SOURCE_COLUMN, end=declared.source, type_name=source),
-        StepEnd(column=names.TARGET_COLUMN, end=declared.target, type_name=target),
-    )
 
 
 def column_key_parts(root: Root, entry: TableEntry, name: str) -> tuple[Hashable, ...]:

@@ -26,7 +26,8 @@ from omnigraph.engine.access.access import Candidates, taken
 from omnigraph.engine.access.adjacency import Adjacency, adjacency_of, sorted_steps
 from omnigraph.engine.access.column_cache import shared_cache
 from omnigraph.engine.access.conditions import exact_filter, find_ids, lance_filter
-from omnigraph.engine.access.in_memory import StepEnd, end_tables, step_ends, text_counts
+from omnigraph.engine.access.in_memory import text_counts
+from omnigraph.engine.access.step_ends import StepEnd, end_tables, step_ends
 from omnigraph.engine.access.text_ranking import best_texts, index_corpus
 from omnigraph.engine.access.text_statistics import SearchedTable
 from omnigraph.engine.frames import Column, Positions, different, whole
@@ -413,7 +414,7 @@ class IndexAccess:
         fetched_nodes = joined.fetched[end]
         wanted = [node for node in different(frontier).tolist() if node not in fetched_nodes]
         self._bound(len(fetched_nodes) + len(wanted))
-        both_ends = step_ends(self._run, step)
+        both_ends = step_ends(self._run.catalog, step)
         columns = [name for step_end in both_ends for name in step_end.read_columns]
         table = names.edge_table_key(step.edge)
         ids = self._of(nodes).ids

@@ -69,6 +69,7 @@ _WAITED_FOR_ROWS: Final = 1 << 17
 """A column of fewer rows is read at once by the query that needs it."""
 _ID: Final = names.ID_COLUMN
 _ENDS: Final = (names.SOURCE_COLUMN, names.TARGET_COLUMN)
+_EDGE_IDENTITY: Final = (_ID, *_ENDS, *names.END_TYPE_COLUMNS.values())
 
 
 class LayoutUnreadable(Exception):  # noqa: N818 - a signal within this module, never an answer
@@ -454,7 +455,7 @@ class TableLayouts:
         if numbered is not None:
             return numbered
         is_node = entry.table_key.startswith(names.NODE_PREFIX)
-        pinned = fragments_of(root, entry, (_ID,) if is_node else (_ID, *_ENDS))
+        pinned = fragments_of(root, entry, (_ID,) if is_node else _EDGE_IDENTITY)
         family = self._family(root, entry, cache, shared=shared)
         with family.lock:
             numbered = self._number(family.layouts, pinned, cache, version, check)

@@ -149,10 +149,19 @@ def _scanner(dataset: LanceDataset, numbers: Sequence[int], columns: Sequence[st
 
 
 def fragments_of(root: Root, entry: TableEntry, identity: Sequence[str]) -> PinnedFragments:
-    """The fragments of a table; their rows are named by the files of the `identity` columns."""
+    """The fragments of a table; their rows are named by the files of the `identity` columns.
+
+    Those that the table does not have are skipped.
+    """
     dataset = dataset_for_scan(root, entry)
     with translated(root, f"inspect {entry.table_key}"):
-        numbers = [number for name in identity for number in _numbers(_field(dataset, name))]
+        known_names = set(dataset.schema.names)
+        numbers = [
+            number
+            for name in identity
+            if name in known_names
+            for number in _numbers(_field(dataset, name))
+        ]
         metadata = {fragment.fragment_id: fragment.metadata for fragment in dataset.get_fragments()}
     places = {number: _places(described) for number, described in metadata.items()}
     return PinnedFragments(
