@@ -19,12 +19,13 @@ from omnigraph.query.checks.scope import (
     Bound,
     KnownProperty,
     Scope,
+    edges_bound,
     interface_bound,
     node_bound,
 )
 from omnigraph.query.checks.writes import assignable_names
 from omnigraph.query.tokens import KEYWORDS, SUB_PATTERNS
-from omnigraph.query.types import EdgeOf, NodeOf, PathOf, show, show_with_null
+from omnigraph.query.types import EdgeOf, NodeOf, PathOf, is_number, show, show_with_null
 from omnigraph.schema.catalog import Catalog, EdgeType, EnumType, InterfaceType, NodeType
 from omnigraph.schema.show import property_facts, show_declaration
 
@@ -248,6 +249,23 @@ class QueryPlace:
                     description=edge.description or "",
                 )
 
+    def _names_weight(self) -> bool:
+        """After `as $path by`."""
+        return [token.kind for token in self.before[-3:]] == ["AS", "VARIABLE", "BY"]
+
+    def _edges_of_path(self) -> tuple[str, ...]:
+        """The edge types of the path whose weight is named here."""
+        assert self.catalog is not None
+        words: list[str] = []
+        for token in reversed(self.before):
+            if token.kind == "EDGE_NAME":
+                words.append(token.text.casefold())
+            elif words and token.kind != "PIPE":
+                break
+        return tuple(
+            name for name in self.catalog.edges if words == [ANONYMOUS] or name.casefold() in words
+        )
+
     def _before_alternatives(self) -> Sequence[Lexeme]:
         """The tokens before the edges that `|` joins to the one that is written here."""
         before = self.before
@@ -293,6 +311,9 @@ class QueryPlace:
             return None
         if self._last() == "DOT" and len(self.before) > 1:
             return _type_of(self._binding(self.before[-2].text[1:]), self.catalog)
+        if self._names_weight():
+            edges = self._edges_of_path()
+            return self.catalog.edges[edges[0]] if len(edges) == 1 else None
         braces = self._braces()
         if (
             following == "COLON"
@@ -313,6 +334,9 @@ class QueryPlace:
         if self._last() == "DOT" and len(self.before) > 1:
             bound = self._binding(self.before[-2].text[1:])
             return {} if bound is None else bound.properties
+        if self._names_weight() and self.catalog is not None:
+            shared = edges_bound(self.catalog, self._edges_of_path()).properties
+            return {name: known for name, known in shared.items() if is_number(known.type)}
         owner, own = self._owner(following), self._own_type()
         if owner is None or self.catalog is None:
             return {}
