@@ -31,7 +31,7 @@ from omnigraph.query.expressions import (
     PropertyOf,
     StringTest,
 )
-from omnigraph.query.functions import DECLARATIONS, Accepts, ScalarFunction, Signature
+from omnigraph.query.functions import DATE_UNITS, DECLARATIONS, Accepts, ScalarFunction, Signature
 from omnigraph.query.types import BOOL, F64, I64, as_f32, is_integer
 from omnigraph.schema.arrow import arrow_type
 from omnigraph.schema.catalog import INTEGERS, ListType, Scalar, ScalarType
@@ -202,7 +202,7 @@ def call(
     )
 
 
-def _argument(
+def _argument(  # noqa: C901, PLR0911, PLR0912 - one per kind
     draw: st.DrawFn, signature: Signature, position: int, depth: int, given: Parameters
 ) -> Expression:
     text = ScalarType(scalar=Scalar.STRING)
@@ -219,6 +219,18 @@ def _argument(
             return Constant(value=draw(st.sampled_from(LIKE_PATTERNS)), type=text)
         case Accepts.REGEX:
             return Constant(value=draw(st.sampled_from(REGEXES)), type=text)
+        case Accepts.DATE_UNIT | Accepts.TIME_UNIT:
+            return Constant(value=draw(st.sampled_from(DATE_UNITS)), type=text)
+        case Accepts.DATE:
+            return value(draw, Scalar.DATE, depth, given)
+        case Accepts.DATETIME:
+            return value(draw, Scalar.DATETIME, depth, given)
+        case Accepts.TIME:
+            kind = draw(st.sampled_from([Scalar.DATE, Scalar.DATETIME]))
+            return value(draw, kind, depth, given)
+        case Accepts.LIST | Accepts.BOOLS:
+            flags = draw(st.lists(st.booleans(), max_size=3))
+            return Constant(value=tuple(flags), type=ListType(item=Scalar.BOOL))
 
 
 _COMPUTED: Final = (_choice, _cast, _call, _call)

@@ -152,10 +152,13 @@ def _truncate(time: dt.date, unit: str) -> dt.date:
     start = time.replace(**months.get(unit, {}))
     if not isinstance(start, dt.datetime):
         return start
-    smaller = ("hour", "minute", "second")
-    kept = smaller.index(unit) + 1 if unit in smaller else 0
-    parts = [getattr(start, part) if at < kept else 0 for at, part in enumerate(smaller)]
-    return dt.datetime(start.year, start.month, start.day, *parts, tzinfo=dt.UTC)
+    start = start.replace(microsecond=0)
+    if unit == "second":
+        return start
+    start = start.replace(second=0)
+    if unit == "minute":
+        return start
+    return start.replace(minute=0) if unit == "hour" else start.replace(minute=0, hour=0)
 
 
 def _add(time: dt.date, count: int, unit: str) -> dt.date:
