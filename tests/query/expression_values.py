@@ -10,7 +10,9 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Context, Decimal
 from fractions import Fraction
+from functools import reduce
 from typing import Any, assert_never
 
 from omnigraph.query.ast import BinaryOperator, SubPatternKind
@@ -49,13 +51,17 @@ from omnigraph.query.expressions import (
     TypeName,
 )
 from omnigraph.query.types import EdgeOf, is_float, is_integer, scalar_of
-from omnigraph.schema.catalog import Catalog
+from omnigraph.schema.catalog import Catalog, DecimalType
 from tests.query import text_search
 from tests.query.function_values import cast_value, function_value
 
 
 class EvaluationError(Exception):
     """A query that must fail while it runs."""
+
+
+EXACT = Context(prec=200)
+"""Decimals in all digits that sums and products of a test can have."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +163,8 @@ def _call(each: FunctionCall, arguments: Sequence[Any]) -> Any:
 
 
 def _cast(each: Cast, value: Any) -> Any:
+    if isinstance(each.type, DecimalType):
+        return None if value is None else Decimal(value)
     source = scalar_of(each.operand.type)
     assert source is not None
     try:
@@ -368,7 +376,7 @@ def aggregate(  # noqa: C901, PLR0911, PLR0912 - one per function
         case AggregateFunction.SUM:
             return _sum(each, values) if values else None
         case AggregateFunction.AVERAGE:
-            return float(sum(values)) / len(values) if values else None
+            return float(_total(values)) / len(values) if values else None
         case AggregateFunction.MINIMUM:
             return min(values, key=order_key, default=None)
         case AggregateFunction.MAXIMUM:
@@ -442,8 +450,15 @@ def having(condition: Expression | None, result: Mapping[str, Any], run: Run) ->
     return condition is None or value_of(condition, row, run) is True
 
 
+def _total(values: Sequence[Any]) -> Any:
+    """The exact sum; Python would round decimals."""
+    if not values or not isinstance(values[0], Decimal):
+        return sum(values)
+    return reduce(EXACT.add, values)
+
+
 def _sum(each: Aggregate, values: Sequence[Any]) -> Any:
-    total = sum(values)
+    total = _total(values)
     if is_integer(each.type):
         unsigned = each.type.scalar.value.startswith("U")  # type: ignore[union-attr]
         low, high = (0, 2**64) if unsigned else (-(2**63), 2**63)

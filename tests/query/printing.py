@@ -55,7 +55,7 @@ def _indented(lines: Iterator[str]) -> Iterator[str]:
 
 
 def _parameter(each: ast.ParameterDeclaration) -> str:
-    size = "" if each.size is None else f"({each.size.raw})"
+    size = f"({', '.join(one.raw for one in each.sizes)})" if each.sizes else ""
     core = f"[{each.type.text}{size}]" if each.listed else f"{each.type.text}{size}"
     return f"${each.name.text}: {core}{'?' if each.nullable else ''}"
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from omnigraph.query.columns import struct_properties
+from omnigraph.query.decimals import exact_type
+from omnigraph.query.expressions import PropertyOf
 from omnigraph.query.functions import (
     DATE_UNITS,
     DECLARATIONS,
@@ -24,18 +26,21 @@ from omnigraph.query.functions import (
 )
 from omnigraph.query.types import EdgeOf, ExpressionType, NodeOf, is_number, scalar_of
 from omnigraph.schema.catalog import (
+    DECIMAL_DIGITS_MAX,
     FLOATS,
     INTEGERS,
     NUMBERS,
     Catalog,
+    DecimalType,
     EnumType,
     ListType,
     PropertyType,
     Scalar,
     ScalarType,
     VectorType,
+    join_decimals,
 )
-from tests.query.random_graphs import from_pool
+from tests.query.random_graphs import from_pool, random_decimal
 
 WORDS: Final = (
     "a",
@@ -474,13 +479,17 @@ class Expressions:
 
     def _compared(self, scope: Sequence[Seen]) -> str:
         fields = [
-            each for each in self.fields(scope) if isinstance(each.type, ScalarType | EnumType)
+            each
+            for each in self.fields(scope)
+            if isinstance(each.type, ScalarType | EnumType | DecimalType)
         ]
         if not fields:
             return self._truth(scope)
         left = self.generator.choice(fields)
         if isinstance(left.type, EnumType):
             return f"{left.text} {self._operator('=', '!=')} {self.enum_value(left.type)}"
+        if isinstance(left.type, DecimalType):
+            return self._compared_decimal(left.text, left.type, scope)
         assert isinstance(left.type, ScalarType)
         scalar = left.type.scalar
         operator = self._operator("=", "!=") if scalar is Scalar.BOOL else self._operator()
@@ -490,6 +499,31 @@ class Expressions:
             text = self.arithmetic(scope, depth=1)
         right = self.value(other, scope)
         return f"{text} {operator} {right}" if self._likely() else f"({right}) {operator} {text}"
+
+    def _compared_decimal(self, text: str, kind: DecimalType, scope: Sequence[Seen]) -> str:
+        """Beside another exact number, if a type holds both."""
+        others = [
+            each.text
+            for each in self.fields(scope)
+            if (held := exact_field(each)) is not None and join_decimals((kind, held)) is not None
+        ]
+        right = self.decimal_literal(kind)
+        if others and self.generator.random() < 0.4:
+            right = self.generator.choice(others)
+        operator = self._operator()
+        return f"{text} {operator} {right}" if self._likely() else f"({right}) {operator} {text}"
+
+    def decimal_literal(self, kind: DecimalType) -> str:
+        """A value of the type, or one between two of them, as a literal or as a parameter."""
+        value = random_decimal(self.generator, kind)
+        if self.generator.random() < 0.3:
+            return self.parameter(f"Decimal({kind.precision}, {kind.scale})", value)
+        text = f"{value:f}"
+        if kind.precision < DECIMAL_DIGITS_MAX and self.generator.random() < 0.3:
+            text = f"{text}5" if "." in text else f"{text}.5"
+        if "." not in text and abs(int(text)) >= 2**63:
+            text = f"{text}.0"
+        return f"({text})" if text.startswith("-") else text
 
     def _operator(self, *allowed: str) -> str:
         return self.generator.choice(allowed or COMPARISONS)
@@ -644,6 +678,11 @@ def spelt(value: Any) -> str:
             return f"({text})" if text.startswith("-") else text
         case _:
             return f"({value})" if value < 0 else str(value)
+
+
+def exact_field(each: Field) -> DecimalType | None:
+    """The decimals that hold a property, if it is an exact number."""
+    return exact_type(PropertyOf(variable="x", name="y", type=each.type, nullable=True))
 
 
 def is_float_field(each: Field) -> bool:

@@ -76,6 +76,10 @@ KEYS: Final[Mapping[Scalar, tuple[Any, ...]]] = {
 }
 _SCALARS: Final = tuple(each for each in Scalar if each is not Scalar.BLOB)
 _LISTED: Final = (Scalar.STRING, Scalar.I32, Scalar.I64, Scalar.F64, Scalar.DATE, Scalar.BOOL)
+_DECIMALS: Final = (
+    *("Decimal(12, 2)", "Decimal(12, 2)", "Decimal(5, 0)", "Decimal(18, 6)", "Decimal(28, 3)"),
+    *("Decimal(38, 10)", "Decimal(38, 38)", "Decimal(38, 0)"),
+)
 _NODES: Final = ("Ant", "Bee", "Cat", "Dog")
 _EDGES: Final = ("Likes", "Eats", "SitsOn", "Sees")
 _SIZES: Final = (0, 1, 2, 3, 3, 4, 4, 5, 5, 6, 8, 12)
@@ -201,6 +205,8 @@ def _field_type(generator: random.Random) -> str:
             "" if metric == "cosine" and generator.random() < 0.3 else f" @index(metric={metric})"
         )
         return f"Vector({METRIC_SIZES[metric]}){null}{index}"
+    if kind < 0.4:
+        return f"{generator.choice(_DECIMALS)}{null}" + generator.choice(["", " @index"])
     scalar = generator.choice([*_SCALARS, Scalar.STRING, Scalar.STRING])
     return f"{scalar.value}{null}" + generator.choice(["", "", " @index"])
 

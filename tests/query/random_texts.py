@@ -16,6 +16,7 @@ from omnigraph.errors import InvalidInputError, QueryInvalidError
 from omnigraph.query.checks.adhoc import parameters_of_values
 from omnigraph.query.checks.steps import steps_between
 from omnigraph.query.compile import compile_parsed
+from omnigraph.query.decimals import SUMMED_DIGITS_MAX
 from omnigraph.query.expressions import PathPart
 from omnigraph.query.parser import parse_queries
 from omnigraph.query.typed import Block, TypedQuery, TypedRead, edges_of
@@ -23,6 +24,7 @@ from omnigraph.query.types import EdgeOf, NodeOf, is_orderable
 from omnigraph.schema.catalog import (
     NUMBERS,
     Catalog,
+    DecimalType,
     EdgeType,
     EnumType,
     ListType,
@@ -231,6 +233,8 @@ class _Writer:
             case ListType():
                 value = spelt(from_pool(self.generator, chosen.type.item))
                 return f" {{ {name}: {value} }}" if "nan" not in value + "inf" else ""
+            case DecimalType():
+                return f" {{ {name}: {self.expressions.decimal_literal(chosen.type)} }}"
             case ScalarType():
                 return f" {{ {name}: {self.expressions.literal(chosen.type.scalar)} }}"
             case _:
@@ -514,7 +518,9 @@ class _Writer:
         first, second = one(parts), one(parts)
         return "having " + one([first, f"not ({first})", f"{first} or {second}"])
 
-    def _aggregate(self, scope: list[Seen]) -> tuple[str, bool]:
+    def _aggregate(  # noqa: PLR0911 - one per function
+        self, scope: list[Seen]
+    ) -> tuple[str, bool]:
         """An aggregate, and whether rounding leaves its order alone."""
         one = self.generator.choice
         distinct = one(["", "", "distinct "])
@@ -528,6 +534,13 @@ class _Writer:
             )
         if function in ("first", "last"):
             return self._ordered(function, scope), True
+        decimals = [
+            each.text
+            for each in self.expressions.fields(scope)
+            if isinstance(each.type, DecimalType) and each.type.precision <= SUMMED_DIGITS_MAX
+        ]
+        if function in ("sum", "avg") and decimals and self._chance(0.5):
+            return f"{function}({one(decimals)})", function == "sum"
         if function in ("sum", "avg", "stddev") and numbers:
             chosen = one(numbers)
             text = chosen.text
@@ -538,7 +551,9 @@ class _Writer:
             kinds = [
                 each
                 for each in self.expressions.fields(scope)
-                if is_orderable(each.type) and not isinstance(each.type, ListType | VectorType)
+                if is_orderable(each.type)
+                and not isinstance(each.type, ListType | VectorType)
+                and not (function == "collect" and isinstance(each.type, DecimalType))
             ]
             word = "" if function != "collect" else distinct
             text = self._computed_value(scope) if self._chance(0.2) else one(kinds).text

@@ -137,6 +137,8 @@ def property_type(kind: pa.DataType) -> ct.PropertyType | None:
         item = _scalar(kind.value_type)
         return None if item is None else ct.ListType(item=item)
     scalar = _scalar(kind)
+    if scalar is None and pat.is_decimal(kind):
+        return ct.decimal_type(kind.precision, kind.scale)
     return None if scalar is None else ct.ScalarType(scalar=scalar)
 
 

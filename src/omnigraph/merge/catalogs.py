@@ -916,7 +916,7 @@ def _has_enum(*types: object) -> bool:
     return any(isinstance(one, ct.EnumType) for one in types)
 
 
-def _common_type(
+def _common_type(  # noqa: PLR0911 - one per kind of type
     old: ct.PropertyType, ours: ct.PropertyType, theirs: ct.PropertyType
 ) -> ct.PropertyType | None:
     """The type that holds what both changes of a type allow."""
@@ -935,6 +935,11 @@ def _common_type(
             return theirs
         case _ if widens(theirs, ours):
             return ours
+        case _ if isinstance(ours, ct.DecimalType) or isinstance(theirs, ct.DecimalType):
+            exact = ct.exact_decimal(ours), ct.exact_decimal(theirs)
+            if exact[0] is None or exact[1] is None:
+                return None
+            return ct.join_decimals((exact[0], exact[1]))
         case _:
             return None
 

@@ -131,7 +131,7 @@ class Cast:
     function: Name
     operand: Expression
     type: Name
-    size: NumberLiteral | None
+    sizes: tuple[NumberLiteral, ...]
     listed: bool
     span: Span
 
@@ -439,11 +439,11 @@ class MatchedWriteBody:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterDeclaration:
-    """`$name: [Type]?`; `size` is the number after `Vector`."""
+    """`$name: [Type]?`; `sizes` are the numbers after `Vector` or `Decimal`."""
 
     name: Name
     type: Name
-    size: NumberLiteral | None
+    sizes: tuple[NumberLiteral, ...]
     listed: bool
     nullable: bool
     span: Span

@@ -20,7 +20,7 @@ from omnigraph.language.diagnostics import Diagnostic, Severity, Suggestions
 from omnigraph.names import edge_table_key, node_table_key
 from omnigraph.query import ast
 from omnigraph.query import typed as tq
-from omnigraph.query.checks.literals import number_constant, string_constant
+from omnigraph.query.checks.literals import sized_numbers, string_constant
 from omnigraph.query.checks.pattern import SubPatternChecks, check_block
 from omnigraph.query.checks.results import (
     check_count,
@@ -35,7 +35,7 @@ from omnigraph.query.diagnostics import Rule
 from omnigraph.query.parser import parse_queries
 from omnigraph.query.types import BLOB
 from omnigraph.schema import catalog as ct
-from omnigraph.schema.resolve import VECTOR, VECTOR_SIZE_MAX
+from omnigraph.schema.resolve import DECIMAL, DECIMAL_HINT, VECTOR, VECTOR_SIZE_MAX
 
 NAME_CHARACTERS_MAX: Final = 255
 _NOTES: Final = ("description", "instruction")
@@ -197,15 +197,14 @@ def _parameter_type(
 ) -> ct.PropertyType | None:
     scalars = {scalar.value: scalar for scalar in ct.Scalar}
     name = parameter_declaration.type.text
-    if parameter_declaration.size is not None:
-        size = number_constant(parameter_declaration.size, findings)
-        fits = size is not None and isinstance(size.value, int)
-        if name == VECTOR and not parameter_declaration.listed and fits:
-            assert size is not None
-            assert isinstance(size.value, int)
-            if 1 <= size.value <= VECTOR_SIZE_MAX:
-                return ct.VectorType(size=size.value)
+    if parameter_declaration.sizes:
+        if not parameter_declaration.listed:
+            sized = _sized_type(name, sized_numbers(parameter_declaration.sizes))
+            if sized is not None:
+                return sized
         hint = f"write `Vector(n)` with 1 to {VECTOR_SIZE_MAX} numbers"
+        if name == DECIMAL:
+            hint = DECIMAL_HINT
     elif name in scalars:
         if not parameter_declaration.listed:
             return ct.ScalarType(scalar=scalars[name])
@@ -214,6 +213,8 @@ def _parameter_type(
         hint = "a list holds base types other than Blob"
     elif name == VECTOR:
         hint = "write its size: `Vector(384)`"
+    elif name == DECIMAL:
+        hint = DECIMAL_HINT
     else:
         # Only an unknown type needs the parser of schemas.
         from omnigraph.schema.parser import type_hint
@@ -226,6 +227,16 @@ def _parameter_type(
         hint,
     )
     return None
+
+
+def _sized_type(name: str, sizes: tuple[int | None, ...]) -> ct.PropertyType | None:
+    match name, sizes:
+        case "Vector", (int(size),) if 1 <= size <= VECTOR_SIZE_MAX:
+            return ct.VectorType(size=size)
+        case "Decimal", (int(precision), int(scale)):
+            return ct.decimal_type(precision, scale)
+        case _:
+            return None
 
 
 def _check_read(body: ast.ReadBody, scope: Scope) -> tq.TypedRead | None:

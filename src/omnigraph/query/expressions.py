@@ -17,7 +17,7 @@ from typing import Final, TypeAlias, TypeGuard, assert_never
 from omnigraph.query.ast import BinaryOperator, SubPatternKind
 from omnigraph.query.functions import ScalarFunction
 from omnigraph.query.types import BOOL, DATETIME, F64, I64, STRING, EntityType, ExpressionType
-from omnigraph.schema.catalog import ScalarType, VectorMetric
+from omnigraph.schema.catalog import DecimalType, ScalarType, VectorMetric
 
 Value: TypeAlias = (
     str | int | float | Decimal | bool | dt.date | dt.datetime | tuple["Value", ...] | None
@@ -262,7 +262,7 @@ class Cast:
     """A step of a conversion, see `conversion_steps`; a lenient one gives null, no error."""
 
     operand: Expression
-    type: ScalarType
+    type: ScalarType | DecimalType
     lenient: bool
     nullable: bool
 

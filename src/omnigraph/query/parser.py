@@ -123,12 +123,12 @@ class _Expressions(Transformer[Token, Any]):
     def cast(self, items: list[Any]) -> ast.Cast:
         inner = items[4:-1]
         listed = len(inner) == 3
-        name, size = inner[1] if listed else inner[0]
+        name, sizes, _ = inner[1] if listed else inner[0]
         return ast.Cast(
             function=_name(items[0]),
             operand=items[2],
             type=name,
-            size=size,
+            sizes=sizes,
             listed=listed,
             span=_between(items[0], items[-1]),
         )
@@ -229,22 +229,22 @@ class TreeBuilder(_Expressions):
     def parameter(self, items: list[Any]) -> ast.ParameterDeclaration:
         *inner, question = items[1:]
         listed = len(inner) == 3
-        name, size = inner[1] if listed else inner[0]
-        last = question or (inner[2] if listed else size or name)
+        name, sizes, end = inner[1] if listed else inner[0]
+        last = question or (inner[2] if listed else end)
         return ast.ParameterDeclaration(
             name=_name(items[0]),
             type=name,
-            size=size,
+            sizes=sizes,
             listed=listed,
             nullable=question is not None,
             span=_between(items[0], last),
         )
 
-    def base(self, items: list[Any]) -> tuple[ast.Name, None]:
-        return _name(items[0]), None
+    def base(self, items: list[Any]) -> tuple[ast.Name, tuple[()], Token]:
+        return _name(items[0]), (), items[0]
 
-    def sized(self, items: list[Any]) -> tuple[ast.Name, ast.NumberLiteral]:
-        return _name(items[0]), _number(items[1])
+    def sized(self, items: list[Any]) -> tuple[ast.Name, tuple[ast.NumberLiteral, ...], Token]:
+        return _name(items[0]), tuple(map(_number, items[1:-1])), items[-1]
 
     def annotation(self, items: list[Any]) -> ast.Annotation:
         return ast.Annotation(name=_name(items[0]), value=self.string([items[1]]))

@@ -128,6 +128,8 @@ def is_time(expression_type: ExpressionType) -> bool:
 
 def is_orderable(expression_type: ExpressionType) -> bool:
     """Whether values of the type have an order: numbers, text, Booleans, dates."""
+    if isinstance(expression_type, ct.DecimalType):
+        return True
     return scalar_of(expression_type) not in (None, ct.Scalar.BLOB)
 
 

@@ -40,6 +40,8 @@ FLOATS: Final = frozenset({Scalar.F32, Scalar.F64})
 NUMBERS: Final = INTEGERS | FLOATS
 DECIMAL_DIGITS_MAX: Final = 38
 """A decimal is stored in 128 bits."""
+INTEGER_DIGITS: Final = {Scalar.I32: 10, Scalar.U32: 10, Scalar.I64: 19, Scalar.U64: 20}
+"""The number of digits that all values of an integer type fit in."""
 FIRST_UNIQUE_NUMBER: Final = 1 << 32
 """Numbers from here on are given once in all branches of a graph. Smaller ones are those of its
 first schema, and those that earlier releases counted in each branch."""
@@ -99,6 +101,25 @@ def decimal_type(precision: int, scale: int) -> DecimalType | None:
     if not (1 <= precision <= DECIMAL_DIGITS_MAX and 0 <= scale <= precision):
         return None
     return DecimalType(precision=precision, scale=scale)
+
+
+def exact_decimal(kind: PropertyType) -> DecimalType | None:
+    """The decimals that hold the values of an exact number type and no more; None for others."""
+    match kind:
+        case DecimalType():
+            return kind
+        case ScalarType(scalar=scalar) if scalar in INTEGER_DIGITS:
+            return DecimalType(precision=INTEGER_DIGITS[scalar], scale=0)
+        case _:
+            return None
+
+
+def join_decimals(kinds: Iterable[DecimalType]) -> DecimalType | None:
+    """The smallest type that holds all values of some types; None if it needs too many digits."""
+    listed = list(kinds)
+    scale = max(kind.scale for kind in listed)
+    digits = max(kind.integer_digits for kind in listed)
+    return decimal_type(max(digits + scale, 1), scale)
 
 
 class HasName(Protocol):

@@ -24,6 +24,7 @@ VECTOR_SIZE_MAX: Final = 65_536
 NUMBER_CHARACTERS_MAX: Final = 400
 VECTOR: Final = "Vector"
 DECIMAL: Final = "Decimal"
+DECIMAL_HINT: Final = "write `Decimal(12, 2)`: 12 digits, 2 of them behind the point"
 METRIC: Final = "metric"
 
 _SCALAR_TYPES: Final = {scalar.value: ct.ScalarType(scalar=scalar) for scalar in ct.Scalar}

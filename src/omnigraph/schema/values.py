@@ -39,6 +39,9 @@ class SpeltFloat(float):
         number.text = text
         return number
 
+    def __getnewargs__(self) -> tuple[str]:  # type: ignore[override]
+        return (self.text,)
+
     text: str
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Final, TypeAlias
 
 import pyarrow as pa
@@ -30,7 +31,8 @@ from omnigraph.query.ast import BinaryOperator
 from omnigraph.query.binding import BoundParameters, BoundValue, known_value
 from omnigraph.query.expressions import is_known
 from omnigraph.query.types import INTEGER_LIMITS, STRING, is_text, scalar_of
-from omnigraph.schema.catalog import ListType, Property, Scalar
+from omnigraph.schema.catalog import DecimalType, ListType, Property, Scalar
+from omnigraph.schema.values import fits_decimal
 from omnigraph.validation.lookups import LITERAL_MAX, PROBE_VALUES_MAX
 
 _TURNED: Final = {
@@ -75,9 +77,9 @@ class _Filter:
                 return self._comparison(expression)
             case ex.Membership():
                 return self._membership(expression)
-            case ex.IsNull(operand=ex.PropertyOf() as operand) if (
-                scalar_of(operand.type) is not None
-            ):
+            case ex.IsNull(operand=ex.PropertyOf() as operand) if scalar_of(
+                operand.type
+            ) is not None or isinstance(operand.type, DecimalType):
                 return f"{_column(operand)} IS {'NOT ' if expression.negated else ''}NULL"
             case _:
                 return None
@@ -117,6 +119,12 @@ def _spelt(column: ex.PropertyOf, value: BoundValue) -> str | None:
     """A text, or an integer that the column can hold."""
     if isinstance(value, str) and is_text(column.type) and "\0" not in value:
         return _quote(value)
+    if isinstance(column.type, DecimalType):
+        # Lance takes a plain number for a float.
+        kind = f"DECIMAL({column.type.precision}, {column.type.scale})"
+        if not isinstance(value, Decimal) or not fits_decimal(value, column.type):
+            return None
+        return f"CAST('{value:f}' AS {kind})"
     scalar = scalar_of(column.type)
     if not isinstance(value, int) or isinstance(value, bool) or scalar not in INTEGER_LIMITS:
         return None
@@ -417,6 +425,7 @@ def as_scalar(value: BoundValue, kind: pa.DataType) -> pa.Scalar | None:
         (pat.is_string(kind) and isinstance(value, str))
         or (pat.is_boolean(kind) and isinstance(value, bool))
         or (pat.is_integer(kind) and isinstance(value, int) and not isinstance(value, bool))
+        or (pat.is_decimal(kind) and isinstance(value, Decimal))
     )
     if not exact:
         return None

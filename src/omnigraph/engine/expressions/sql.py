@@ -14,6 +14,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Final, TypeAlias, assert_never
 
@@ -257,6 +258,8 @@ class _Sql:
                 assert_never(expression)
 
     def _cast(self, cast: ex.Cast) -> str:
+        if isinstance(cast.type, ct.DecimalType):
+            return f"CAST({self.of(cast.operand)} AS {sql_type(cast.type)})"
         source = qt.scalar_of(cast.operand.type)
         assert source is not None
         return step_text(
@@ -593,7 +596,16 @@ def _count(total: str) -> str:
     return _check(f"coalesce({total}, 0)", qt.I64)
 
 
+def _decimal_sum(kind: ct.DecimalType, text: str, weight: str | None) -> str:
+    if weight is None:
+        return f"sum({text})"
+    # DuckDB multiplies in the width of the operands.
+    return f"sum(CAST({text} AS {sql_type(kind)}) * CAST({weight} AS DECIMAL(10, 0)))"
+
+
 def _sum(aggregate: ex.Aggregate, text: str, weight: str | None) -> str:
+    if isinstance(aggregate.type, ct.DecimalType):
+        return f"CAST({_decimal_sum(aggregate.type, text, weight)} AS {sql_type(aggregate.type)})"
     if not qt.is_integer(aggregate.type):
         return _float_sum(text, weight)
     return _check(_integer_sum(text, weight), aggregate.type)
@@ -609,11 +621,14 @@ def _float_sum(text: str, weight: str | None) -> str:
 
 
 def _average(kind: qt.ExpressionType, text: str, weight: str | None) -> str:
-    assert qt.is_number(kind)
+    assert qt.is_number(kind) or isinstance(kind, ct.DecimalType)
     count = (
         f"count({text})" if weight is None else f"sum({weight}) FILTER (WHERE {text} IS NOT NULL)"
     )
     divisor = f"nullif(CAST({count} AS DOUBLE), CAST('0' AS DOUBLE))"
+    if isinstance(kind, ct.DecimalType):
+        total = _decimal_sum(replace(kind, precision=ct.DECIMAL_DIGITS_MAX), text, weight)
+        return f"(CAST(CAST({total} AS VARCHAR) AS DOUBLE) / {divisor})"
     if not qt.is_integer(kind):
         return f"({_float_sum(text, weight)} / {divisor})"
     total = _integer_sum(text, weight)

@@ -52,7 +52,7 @@ from omnigraph.query.rewrites import inputs_of
 from omnigraph.query.typed import TypedProjection
 from omnigraph.query.types import INTEGER_LIMITS, EdgeOf, NodeOf, is_float, is_integer, scalar_of
 from omnigraph.runner.session import without_noise
-from omnigraph.schema.catalog import Catalog, Scalar
+from omnigraph.schema.catalog import DECIMAL_DIGITS_MAX, Catalog, DecimalType, Scalar
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -325,6 +325,8 @@ def _totals_by_weight(
 ) -> Grouped:
     """Sums and averages of rows with weights: of the products, over the sum of the weights."""
     assert aggregate_expression.argument is not None
+    if isinstance(aggregate_expression.argument.type, DecimalType):
+        return _decimal_totals(aggregate_expression, values, weight, names)
     exact = is_integer(aggregate_expression.argument.type)
     product, factor = names.fresh(), names.fresh()
     total, count, weights = names.fresh(), names.fresh(), names.fresh()
@@ -358,6 +360,8 @@ def _totals(
     """Sums and averages, from one sum and one count."""
     assert aggregate_expression.argument is not None
     assert not aggregate_expression.distinct, "only counts and lists distinguish values"
+    if isinstance(aggregate_expression.argument.type, DecimalType):
+        return _decimal_totals(aggregate_expression, values, sql.lit(1), names)
     exact = is_integer(aggregate_expression.argument.type)
     total, count = names.fresh(), names.fresh()
     column = sql.col(argument)
@@ -370,6 +374,36 @@ def _totals(
     return Grouped(
         of_row=(values.cast(_SUMMAND if exact else DOUBLE).alias(argument),),
         of_group=(sql.sum(column).alias(total), sql.count(column).alias(count)),
+        value=value,
+    )
+
+
+def _decimal_totals(
+    aggregate_expression: ex.Aggregate, values: Column, weight: Column, names: spark_rows.Names
+) -> Grouped:
+    """Sums and averages of decimals of at most 28 digits, each as often as its weight says."""
+    assert aggregate_expression.argument is not None
+    kind = aggregate_expression.argument.type
+    assert isinstance(kind, DecimalType)
+    product, factor = names.fresh(), names.fresh()
+    total, count, weights = names.fresh(), names.fresh(), names.fresh()
+    # Spark has a digit more for a product than for both factors, and loses digits beyond 38.
+    most = min(18, DECIMAL_DIGITS_MAX - 1 - kind.precision)
+    factors = sql.when(values.isNotNull(), weight.cast("bigint"))
+    narrow = sql.when(factors < 10**most, factors).otherwise(spark_rows.out_of_range())
+    wide = f"decimal({DECIMAL_DIGITS_MAX},{kind.scale})"
+    summand = sql.when(values.isNotNull(), (values * narrow.cast(f"decimal({most},0)")).cast(wide))
+    value = _exact_sum(total, count)
+    if aggregate_expression.function is ex.AggregateFunction.AVERAGE:
+        divisor = _exact_sum(weights, count)
+        value = sql.try_divide(value.cast(DOUBLE), divisor.cast(DOUBLE))
+    return Grouped(
+        of_row=(summand.alias(product), factors.alias(factor)),
+        of_group=(
+            sql.try_sum(product).alias(total),
+            sql.count(product).alias(count),
+            sql.try_sum(factor).alias(weights),
+        ),
         value=value,
     )
 

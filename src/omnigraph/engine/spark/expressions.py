@@ -50,7 +50,7 @@ from omnigraph.query.columns import PROPERTIES_FIELD, TYPE_FIELD, struct_propert
 from omnigraph.runner.session import without_noise
 from omnigraph.runner.spark_versions import arrow_column, try_long, try_remainder
 from omnigraph.runner.worker_tasks import tidy
-from omnigraph.schema.catalog import ListType, Scalar, ScalarType
+from omnigraph.schema.catalog import DecimalType, ListType, Scalar, ScalarType
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -371,9 +371,11 @@ class Expressions:
             case ex.Coalesce():
                 return sql.coalesce(*(self.column(operand, rows) for operand in choice.operands))
             case ex.Cast():
+                operand = self.column(choice.operand, rows)
+                if isinstance(choice.type, DecimalType):
+                    return operand.cast(spark_type_of(choice.type, None))
                 source = qt.scalar_of(choice.operand.type)
                 assert source is not None
-                operand = self.column(choice.operand, rows)
                 return step_column(operand, source, choice.type.scalar, lenient=choice.lenient)
             case _:
                 assert_never(choice)

@@ -155,6 +155,14 @@ _BLOB: Final = ct.ScalarType(scalar=ct.Scalar.BLOB)
 
 def widens(old: ct.PropertyType, new: ct.PropertyType) -> bool:
     """Whether `new` is a number type that holds every value of the number type `old`."""
+    if isinstance(new, ct.DecimalType):
+        exact = ct.exact_decimal(old)
+        return (
+            exact is not None
+            and old != new
+            and exact.scale <= new.scale
+            and exact.integer_digits <= new.integer_digits
+        )
     return (
         isinstance(old, ct.ScalarType)
         and isinstance(new, ct.ScalarType)

@@ -418,7 +418,7 @@ def _value(value: Any) -> Any:  # noqa: PLR0911 - one per kind
             return [_value(item) for item in value.values()]
         case ct.EdgeEnd():
             return list(value.declared) if value.is_polymorphic else value.only
-        case ct.ScalarType() | ct.ListType() | ct.EnumType() | ct.VectorType():
+        case ct.ScalarType() | ct.DecimalType() | ct.ListType() | ct.EnumType() | ct.VectorType():
             return show_type(value)
         case ct.Key() | ct.Unique() | ct.Index() | ct.Range() | ct.Check():
             return {"constraint": _CONSTRAINT_WORDS[type(value)], **_fields(value)}

@@ -9,12 +9,14 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
+from decimal import Decimal
 from typing import Any, Final
 
 from omnigraph.errors import InvalidInputError
 from omnigraph.language.diagnostics import Diagnostic, shown
 from omnigraph.query import ast
 from omnigraph.query.binding import list_items, plain_value
+from omnigraph.query.decimals import type_of_number
 from omnigraph.query.typed import TypedParameter
 from omnigraph.query.types import INTEGER_LIMITS
 from omnigraph.schema import catalog as ct
@@ -112,6 +114,11 @@ def _type_of(name: str, value: object, *, is_vector: bool) -> ct.PropertyType:
     plain = plain_value(value)
     if plain is None:
         raise _needs_declaration(name, "is null", "String?")
+    if isinstance(plain, Decimal):
+        exact = type_of_number(plain) if plain.is_finite() else None
+        if exact is None:
+            raise _no_type(name, plain)
+        return exact
     scalar = _scalar_of(plain)
     if scalar is not None:
         return ct.ScalarType(scalar=scalar)

@@ -31,6 +31,7 @@ from omnigraph.query.checks.literals import (
 )
 from omnigraph.query.checks.scalar_calls import Infer, infer_function
 from omnigraph.query.checks.scope import Bound, ExpressionContext, Findings, Scope
+from omnigraph.query.decimals import SUMMED_DIGITS_MAX
 from omnigraph.query.diagnostics import Rule
 from omnigraph.query.functions import ARGUMENTS_MAX, DECLARATIONS, ScalarFunction
 from omnigraph.schema import catalog as ct
@@ -550,7 +551,14 @@ def _aggregate(call: ast.Call, scope: Scope, infer: Infer) -> ex.Aggregate | Non
         }.get(function, "numbers, text, Booleans or dates")
         rule = Rule.BLOB_PLACE if argument.type == qt.BLOB else Rule.AGGREGATE_TYPE
         message = f"`{function.value}` takes {wanted}, found {qt.show(argument.type)}"
-        scope.findings.error(rule, call.arguments[0].span, message)
+        hint = ""
+        if isinstance(argument.type, ct.DecimalType):
+            hint = (
+                f"of decimals it takes those of at most {SUMMED_DIGITS_MAX} digits"
+                if (function in (ex.AggregateFunction.SUM, ex.AggregateFunction.AVERAGE))
+                else "it does not take decimals"
+            )
+        scope.findings.error(rule, call.arguments[0].span, message, hint)
         return None
     return ex.Aggregate(
         function=function,
@@ -615,6 +623,11 @@ def _aggregate_type(
         case ex.AggregateFunction.COUNT:
             refused = kind == qt.BLOB or (distinct and isinstance(kind, ct.VectorType))
             result = None if refused else qt.I64
+        case ex.AggregateFunction.SUM if isinstance(kind, ct.DecimalType):
+            if kind.precision <= SUMMED_DIGITS_MAX:
+                result = ct.DecimalType(precision=ct.DECIMAL_DIGITS_MAX, scale=kind.scale)
+        case ex.AggregateFunction.AVERAGE if isinstance(kind, ct.DecimalType):
+            result = qt.F64 if kind.precision <= SUMMED_DIGITS_MAX else None
         case ex.AggregateFunction.SUM if qt.is_number(kind):
             unsigned = scalar in (ct.Scalar.U32, ct.Scalar.U64)
             result = qt.U64 if unsigned else qt.I64 if qt.is_integer(kind) else qt.F64
@@ -631,8 +644,7 @@ def _aggregate_type(
             | ex.AggregateFunction.LAST
         ) if qt.is_orderable(kind):
             result = kind
-        case ex.AggregateFunction.COLLECT if qt.is_orderable(kind):
-            assert scalar is not None
+        case ex.AggregateFunction.COLLECT if qt.is_orderable(kind) and scalar is not None:
             result = ct.ListType(item=scalar)
         case _:
             pass

@@ -17,6 +17,7 @@ from omnigraph.query import types as qt
 from omnigraph.query.checks.literals import EMPTY_LIST
 from omnigraph.query.checks.scope import ExpressionContext, Scope
 from omnigraph.query.conversion_steps import can_fail, cast_steps
+from omnigraph.query.decimals import exact_type, widen
 from omnigraph.query.diagnostics import Rule
 from omnigraph.query.functions import ARGUMENTS_MAX
 from omnigraph.schema import catalog as ct
@@ -123,7 +124,9 @@ def _infer_values(
 _NULL: Final = ex.Constant(value=None, type=qt.NullType())
 
 
-def _common_type(values: Sequence[ex.Expression]) -> qt.ExpressionType | None:
+def _common_type(  # noqa: PLR0911 - one per kind of type
+    values: Sequence[ex.Expression],
+) -> qt.ExpressionType | None:
     """The type of a choice between values; None if there is none."""
     typed = [value for value in values if value not in (_NULL, EMPTY_LIST)]
     types = {value.type for value in typed}
@@ -134,6 +137,10 @@ def _common_type(values: Sequence[ex.Expression]) -> qt.ExpressionType | None:
         return None
     if EMPTY_LIST in values:
         return None
+    if any(isinstance(kind, ct.DecimalType) for kind in types):
+        exact = [exact_type(value) for value in typed]
+        decimals = [kind for kind in exact if kind is not None]
+        return ct.join_decimals(decimals) if len(decimals) == len(exact) else None
     if all(map(qt.is_integer, types)):
         return _common_integer(typed)
     if all(map(qt.is_number, types)):
@@ -164,6 +171,8 @@ def _common_integer(values: Sequence[ex.Expression]) -> qt.ExpressionType | None
 
 
 def _convert(value: ex.Expression, target: qt.ExpressionType) -> ex.Expression:
+    if isinstance(target, ct.DecimalType) and value != _NULL:
+        return widen(value, target)
     if isinstance(value, ex.Constant):
         number = value.value
         if target == qt.F64 and isinstance(number, int):
@@ -203,7 +212,7 @@ def infer_cast(cast: ast.Cast, scope: Scope, infer_value: InferValue) -> ex.Expr
     if operand is None:
         return None
     scalars = {scalar.value: scalar for scalar in ct.Scalar if scalar is not ct.Scalar.BLOB}
-    target = None if cast.listed or cast.size else scalars.get(cast.type.text)
+    target = None if cast.listed or cast.sizes else scalars.get(cast.type.text)
     if target is None:
         scope.findings.error(
             Rule.FUNCTION_ARGUMENTS,

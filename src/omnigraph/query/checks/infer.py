@@ -47,9 +47,20 @@ from omnigraph.query.checks.times import (
     negate_duration,
     time_between,
 )
+from omnigraph.query.decimals import exact_type, widen
 from omnigraph.query.diagnostics import Rule
 from omnigraph.query.typed import TypedProjection
-from omnigraph.schema.catalog import EdgeType, EnumType, ListType, NodeType, Scalar, ScalarType
+from omnigraph.schema.catalog import (
+    DECIMAL_DIGITS_MAX,
+    DecimalType,
+    EdgeType,
+    EnumType,
+    ListType,
+    NodeType,
+    Scalar,
+    ScalarType,
+    join_decimals,
+)
 
 _EQUALITY: Final = frozenset({BinaryOperator.EQUAL, BinaryOperator.NOT_EQUAL})
 
@@ -133,6 +144,14 @@ def compare(
 ) -> ex.Comparison | None:
     """A comparison of two values whose types agree."""
     ordered = operator not in _EQUALITY
+    if isinstance(left.type, DecimalType) or isinstance(right.type, DecimalType):
+        operands = _as_decimals(operator.value, left, right, span, scope)
+        if operands is None:
+            return None
+        nullable = left.nullable or right.nullable
+        return ex.Comparison(
+            operator=operator, left=operands[0], right=operands[1], nullable=nullable
+        )
     both_bool = left.type == qt.BOOL and right.type == qt.BOOL
     if not qt.comparable(left.type, right.type) or (ordered and both_bool):
         report_operands(span, operator.value, (left.type, right.type), scope)
@@ -148,6 +167,27 @@ def compare(
     )
 
 
+def _as_decimals(
+    word: str, left: ex.Expression, right: ex.Expression, span: Span, scope: Scope
+) -> tuple[ex.Expression, ex.Expression] | None:
+    """Both operands as decimals of one type that holds them."""
+    types = exact_type(left), exact_type(right)
+    if types[0] is None or types[1] is None:
+        report_operands(span, word, (left.type, right.type), scope)
+        return None
+    common = join_decimals((types[0], types[1]))
+    if common is None:
+        shown = f"{qt.show(types[0])} and {qt.show(types[1])}"
+        scope.findings.error(
+            Rule.OPERAND_TYPES,
+            span,
+            f"`{word}` of {shown} needs more than {DECIMAL_DIGITS_MAX} digits",
+            "convert one of them to a type with fewer digits",
+        )
+        return None
+    return widen(left, common), widen(right, common)
+
+
 def report_operands(
     span: Span, word: str, types: tuple[qt.ExpressionType, ...], scope: Scope
 ) -> None:
@@ -159,6 +199,10 @@ def report_operands(
         hint = f'write `{name}("...")`, or declare a parameter of that type'
     elif word in ("=", "!=") and any(isinstance(operand_type, ListType) for operand_type in types):
         hint = "use `contains` or `in` to test whether a list has a value"
+    elif any(isinstance(operand_type, DecimalType) for operand_type in types) and any(
+        map(qt.is_float, types)
+    ):
+        hint = "decimals are exact and floats are not; declare a parameter of type Decimal(p, s)"
     elif word == "%":
         hint = "`%` takes integers"
     elif Scalar.STRING in map(qt.scalar_of, types) and word == "+":

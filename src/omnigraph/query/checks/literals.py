@@ -18,11 +18,13 @@ from omnigraph.language.diagnostics import Span
 from omnigraph.query import types as qt
 from omnigraph.query.ast import NumberLiteral, StringLiteral
 from omnigraph.query.checks.scope import Findings
+from omnigraph.query.decimals import exact_number
 from omnigraph.query.diagnostics import Rule
 from omnigraph.query.expressions import Constant, Expression, Parameter, Value
 from omnigraph.schema import ast as schema_ast
 from omnigraph.schema import catalog as ct
 from omnigraph.schema.resolve import number_value, string_value, unknown_escapes
+from omnigraph.schema.values import SpeltFloat, as_decimal, fits_decimal
 
 EMPTY_LIST = Constant(value=(), type=qt.NullType())
 _DURATION_CHARACTERS_MAX: Final = 100
@@ -50,7 +52,11 @@ def number_constant(
     if value is None:
         findings.error(Rule.NUMBER_TOO_LONG, place, "this number has more than 400 characters")
         return None
-    signed = -value if negative else value
+    signed: int | Decimal
+    if isinstance(value, Decimal):
+        signed = value.copy_negate() if negative else value
+    else:
+        signed = -value if negative else value
     if isinstance(signed, Decimal):
         return _double(signed, place, findings)
     if signed > qt.INTEGER_LIMITS[ct.Scalar.U64][1] or signed < qt.INTEGER_LIMITS[ct.Scalar.I64][0]:
@@ -66,8 +72,17 @@ def number_constant(
     )
 
 
+def sized_numbers(sizes: Sequence[NumberLiteral]) -> tuple[int | None, ...]:
+    """The numbers behind the name of a type; None for one that is no integer."""
+    values = [
+        number_value(schema_ast.NumberLiteral(raw=size.raw, span=size.span)) for size in sizes
+    ]
+    return tuple(value if isinstance(value, int) else None for value in values)
+
+
 def _double(value: Decimal, span: Span, findings: Findings) -> Constant | None:
-    double = float(value)
+    # With its digits, which count beside decimals.
+    double = SpeltFloat(f"{value:f}")
     if math.isinf(double):
         findings.error(Rule.VALUE_RANGE, span, "this number is too large for a float")
         return None
@@ -214,9 +229,13 @@ def _is_null(value: Expression) -> bool:
     return isinstance(value, Constant) and value.value is None
 
 
-def _storable(source: qt.ExpressionType, target: ct.PropertyType) -> bool:
+def _storable(  # noqa: PLR0911 - one per kind of type
+    source: qt.ExpressionType, target: ct.PropertyType
+) -> bool:
     if source == target:
         return True
+    if isinstance(target, ct.DecimalType):
+        return isinstance(source, ct.DecimalType) or qt.is_integer(source)
     if qt.is_integer(target):
         return qt.is_integer(source)
     if qt.is_float(target):
@@ -239,6 +258,8 @@ def _fit_constant(  # noqa: PLR0911 - one per kind of type
         return _fit_list(value, target, span, name, findings)
     if isinstance(target, ct.EnumType) and isinstance(value.value, str):
         return value if _is_enum_value(value.value, target, span, findings) else None
+    if isinstance(target, ct.DecimalType):
+        return _fit_decimal(value, target, span, name, findings)
     scalar = qt.scalar_of(target)
     if scalar is ct.Scalar.BLOB and qt.is_text(value.type):
         return replace(value, type=target)
@@ -266,6 +287,24 @@ def _fit_list(
     if len(constants) < len(fitted_items):
         return None
     return Constant(value=tuple(constant.value for constant in constants), type=target)
+
+
+def _fit_decimal(
+    value: Constant, target: ct.DecimalType, span: Span, name: str, findings: Findings
+) -> Constant | None:
+    number = exact_number(value)
+    if number is None:
+        _mismatch(value.type, target, span, name, findings)
+        return None
+    if not fits_decimal(number, target):
+        findings.error(
+            Rule.VALUE_RANGE,
+            span,
+            f"this number does not fit into `{name}`, {qt.show(target)}",
+            "numbers are never rounded; write fewer digits",
+        )
+        return None
+    return Constant(value=as_decimal(number, target), type=target)
 
 
 def _fit_number(

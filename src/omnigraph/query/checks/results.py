@@ -102,7 +102,8 @@ def _leveled(  # noqa: C901, PLR0911, PLR0912 - one case per kind of expression
 
 
 def _type_text(cast: ast.Cast) -> str:
-    text = cast.type.text if cast.size is None else f"{cast.type.text}({cast.size.raw})"
+    sizes = f"({', '.join(size.raw for size in cast.sizes)})" if cast.sizes else ""
+    text = f"{cast.type.text}{sizes}"
     return f"[{text}]" if cast.listed else text
 
 

@@ -22,6 +22,7 @@ from omnigraph.schema.diagnostics import Rule, error
 from omnigraph.schema.parser import BASE_TYPE_NAMES, type_hint
 from omnigraph.schema.resolve import (
     DECIMAL,
+    DECIMAL_HINT,
     VECTOR,
     VECTOR_SIZE_MAX,
     number_value,
@@ -347,16 +348,15 @@ def _vector_size(base: ast.BaseType) -> Diagnostic:
 
 
 def _decimal_size(base: ast.BaseType) -> Diagnostic:
-    example = "write `Decimal(12, 2)`: 12 digits, 2 of them behind the point"
     if len(base.sizes) != 2:
         message = "`Decimal` needs a precision and a scale"
-        return error(Rule.DECIMAL_SIZE, base.span, message, example)
+        return error(Rule.DECIMAL_SIZE, base.span, message, DECIMAL_HINT)
     precision = number_value(base.sizes[0])
     if not isinstance(precision, int) or not 1 <= precision <= DECIMAL_DIGITS_MAX:
         message = f"a decimal has between 1 and {DECIMAL_DIGITS_MAX} digits"
-        return error(Rule.DECIMAL_SIZE, base.sizes[0].span, message, example)
+        return error(Rule.DECIMAL_SIZE, base.sizes[0].span, message, DECIMAL_HINT)
     message = f"the scale of a decimal with {precision} digits is between 0 and {precision}"
-    return error(Rule.DECIMAL_SIZE, base.sizes[1].span, message, example)
+    return error(Rule.DECIMAL_SIZE, base.sizes[1].span, message, DECIMAL_HINT)
 
 
 def _explain_item(item: ast.BaseType) -> Iterator[Diagnostic]:
