@@ -30,7 +30,7 @@ from omnigraph.errors import InvalidInputError
 from omnigraph.schema import catalog as ct
 from omnigraph.schema.arrow import arrow_type
 from omnigraph.schema.show import show_type
-from omnigraph.schema.values import as_decimal, fits_decimal, spell_decimal
+from omnigraph.schema.values import fits_decimal, spell_canonical
 
 _EPOCH_DAY: Final = dt.date(1970, 1, 1)
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -157,7 +157,7 @@ def _decimal_spelling(member: ct.Property, kind: ct.DecimalType, value: object) 
     if isinstance(value, int | Decimal) and not isinstance(value, bool):
         exact = Decimal(value)
         if exact.is_finite() and fits_decimal(exact, kind):
-            return _without_zeros(spell_decimal(as_decimal(exact, kind)))
+            return spell_canonical(exact)
     raise InvalidInputError(
         f"property {member.name} of type {show_type(kind)} "
         f"cannot be part of an id with the value {value!r:.80}"
@@ -166,12 +166,8 @@ def _decimal_spelling(member: ct.Property, kind: ct.DecimalType, value: object) 
 
 def _decimal_spellings(column: pa.Array) -> pa.StringArray:
     """Without zeros behind the last digit, so that ids survive a wider scale."""
-    spellings = [_without_zeros(spell_decimal(value)) for value in column.to_pylist()]
+    spellings = [spell_canonical(value) for value in column.to_pylist()]
     return pa.array(spellings, pa.string())
-
-
-def _without_zeros(spelling: str) -> str:
-    return spelling.rstrip("0").rstrip(".") if "." in spelling else spelling
 
 
 def _encodable(member: ct.Property, value: str) -> str:

@@ -69,7 +69,7 @@ def test_nothing_is_offered_in_comments_texts_and_new_names(marked: str) -> None
 @pytest.mark.unit
 def test_every_annotation_and_every_type_is_explained() -> None:
     assert ANNOTATIONS_EXPLAINED.keys() == {*INTERPRETED, META, *CONSTRAINT_WORDS}
-    assert list(TYPES_EXPLAINED) == [*BASE_TYPE_NAMES, "Vector"]
+    assert list(TYPES_EXPLAINED) == [*BASE_TYPE_NAMES, "Decimal", "Vector"]
 
 
 def marked_in_schema(marked: str) -> tuple[SchemaDocument, int]:

@@ -31,8 +31,8 @@ from omnigraph.query.expressions import (
 )
 from omnigraph.query.functions import DECLARATIONS
 from omnigraph.query.typed import Block, TypedQuery, TypedRead
-from omnigraph.query.types import is_integer, scalar_of
-from omnigraph.schema.catalog import Catalog, DecimalType
+from omnigraph.query.types import is_integer, is_text, scalar_of
+from omnigraph.schema.catalog import DECIMAL_DIGITS_MAX, Catalog, DecimalType
 from tests.query.evaluator import Answer
 from tests.query.expression_values import EvaluationError
 
@@ -190,12 +190,14 @@ def _is_plain(each: Expression) -> bool:
 def _can_fail(each: Expression) -> bool:
     if isinstance(each, Cast):
         if isinstance(each.type, DecimalType):
-            return False
+            return not each.lenient and is_text(each.operand.type)
         source = scalar_of(each.operand.type)
         return not each.lenient and source is not None and can_fail(source, each.type.scalar)
     if isinstance(each, FunctionCall):
         return DECLARATIONS[each.function].can_fail
     sums = isinstance(each, Aggregate) and each.function is AggregateFunction.SUM
+    if isinstance(each, Arithmetic) and isinstance(each.type, DecimalType):
+        return each.type.precision == DECIMAL_DIGITS_MAX
     return (sums or isinstance(each, Arithmetic | Negation)) and is_integer(each.type)
 
 

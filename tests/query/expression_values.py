@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Context, Decimal
@@ -163,8 +164,13 @@ def _call(each: FunctionCall, arguments: Sequence[Any]) -> Any:
 
 
 def _cast(each: Cast, value: Any) -> Any:
+    if value is None:
+        return None
     if isinstance(each.type, DecimalType):
-        return None if value is None else Decimal(value)
+        return _as_decimal(each, each.type, value)
+    if isinstance(each.operand.type, DecimalType):
+        plain = f"{value:f}"
+        return (plain.rstrip("0").rstrip(".") if "." in plain else plain) if value else "0"
     source = scalar_of(each.operand.type)
     assert source is not None
     try:
@@ -173,6 +179,24 @@ def _cast(each: Cast, value: Any) -> Any:
         if each.lenient:
             return None
         raise EvaluationError(f"no {each.type.scalar.value}: {value!r}") from error
+
+
+def _as_decimal(each: Cast, kind: DecimalType, value: Any) -> Decimal | None:
+    if not isinstance(value, str):
+        return Decimal(value)
+    fits = re.fullmatch(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?", value) and (
+        _holds(kind, Fraction(value))
+    )
+    if fits:
+        return Decimal(value)
+    if each.lenient:
+        return None
+    raise EvaluationError(f"no {kind}: {value!r}")
+
+
+def _holds(kind: DecimalType, value: Fraction) -> bool:
+    units = value * 10**kind.scale
+    return bool(units.denominator == 1 and abs(units) < 10**kind.precision)
 
 
 def _of_row(each: PropertyOf | TypeName | Entity | PartOfPath, row: Row, run: Run) -> Any:
@@ -219,9 +243,13 @@ def struct_of(each: Entity, held: Held, run: Run) -> dict[str, Any]:
     return {"id": held.id, "type": held.type, **ends, "properties": properties}
 
 
-def _number(each: Arithmetic | Negation, row: Row, run: Run) -> Any:
+def _number(  # noqa: PLR0911 - one per kind
+    each: Arithmetic | Negation, row: Row, run: Run
+) -> Any:
     if isinstance(each, Negation):
         inner = value_of(each.operand, row, run)
+        if isinstance(inner, Decimal):
+            return inner.copy_negate()
         return None if inner is None else _fitting(-inner)
     left, right = value_of(each.left, row, run), value_of(each.right, row, run)
     if left is None or right is None:
@@ -237,6 +265,16 @@ def _number(each: Arithmetic | Negation, row: Row, run: Run) -> Any:
             )
         case _:
             pass
+    if isinstance(each.type, DecimalType):
+        operations = {
+            BinaryOperator.ADD: EXACT.add,
+            BinaryOperator.SUBTRACT: EXACT.subtract,
+            BinaryOperator.MULTIPLY: EXACT.multiply,
+        }
+        exact = operations[each.operator](left, right)
+        if not _holds(each.type, Fraction(exact)):
+            raise EvaluationError("a decimal overflows")
+        return exact
     if is_float(each.type):
         left, right = float(left), float(right)
     compute: dict[BinaryOperator, Callable[[Any, Any], Any]] = {

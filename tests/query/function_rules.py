@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any, Final
 
 from omnigraph.query.types import as_f32
@@ -16,7 +17,8 @@ PARAMETERS: Final = (
     "$none: String?, $no_number: I64?, $minus: I64, $large: I64, $word: String, $regex: String, "
     "$spaces: String, $flags: [Bool], $unsure: [Bool], $no_flags: [Bool]?, $marks: [F64], "
     "$holes: [I64], $days: [Date], $month: String, $no_unit: String?, $no_day: Date?, "
-    "$no_time: DateTime?, $last: DateTime"
+    "$no_time: DateTime?, $last: DateTime, $money: Decimal(12, 2), "
+    "$no_money: Decimal(12, 2)?, $most: Decimal(38, 0), $long: Decimal(38, 10)"
 )
 GIVEN: Final[Mapping[str, Any]] = {
     "none": None,
@@ -37,6 +39,10 @@ GIVEN: Final[Mapping[str, Any]] = {
     "no_day": None,
     "no_time": None,
     "last": dt.datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=dt.UTC),
+    "money": Decimal("-12.50"),
+    "no_money": None,
+    "most": Decimal(10**38 - 1),
+    "long": Decimal("1234567890123456789012345678.0123456789"),
 }
 
 TEXT: Final[tuple[tuple[str, Any], ...]] = (
@@ -406,7 +412,54 @@ LISTS: Final[tuple[tuple[str, Any], ...]] = (
     ("not any(slice($flags, 1, 2)) and all([true])", True),
 )
 
+DECIMALS: Final[tuple[tuple[str, Any], ...]] = (
+    ("$money + 0.125", Decimal("-12.375")),
+    ("$money - $money", Decimal(0)),
+    ("$money * 1.19", Decimal("-14.875")),
+    ("$money * $money", Decimal("156.25")),
+    ("$money + $no_money", None),
+    ("-$money", Decimal("12.5")),
+    ("$money / 5", -2.5),
+    ("$money / 0", None),
+    ("$long / 3", 1234567890123456789012345678.0123456789 / 3),
+    ("$most - 1", Decimal(10**38 - 2)),
+    ("$most * 1", Decimal(10**38 - 1)),
+    ("$long + $long", Decimal("2469135780246913578024691356.0246913578")),
+    ("$long * 8", Decimal("9876543120987654312098765424.0987654312")),
+    ("$long * 0.5", Decimal("617283945061728394506172839.00617283945")),
+    ("$money < -12.495", True),
+    ("$money = -12.5", True),
+    ("$money >= $minus", False),
+    ("$long > 1234567890123456789012345678.0123456788", True),
+    ("$most = cast($most as Decimal(38, 0))", True),
+    ("coalesce($no_money, 0.5)", Decimal("0.5")),
+    ("coalesce($no_money, $minus)", Decimal(-1)),
+    ("if($money < 0, $money, 0)", Decimal("-12.5")),
+    ("cast($money as String)", "-12.5"),
+    ("cast($most as String)", "9" * 38),
+    ("cast($long as F64)", 1234567890123456789012345678.0123456789),
+    ("cast(2 as Decimal(5, 2))", Decimal(2)),
+    ("cast($large as Decimal(19, 0))", Decimal(2**62)),
+    ('cast("-1.50" as Decimal(3, 1))', Decimal("-1.5")),
+    ('cast("1e3" as Decimal(4, 0))', Decimal(1000)),
+    ("cast(1.005 as Decimal(4, 3))", Decimal("1.005")),
+    ("try_cast(1.005 as Decimal(4, 2))", None),
+    ('try_cast(" 1" as Decimal(4, 2))', None),
+    ('try_cast("100" as Decimal(4, 2))', None),
+    ("try_cast($money as I64)", None),
+    ("try_cast($money * 2 as I32)", -25),
+    ("try_cast($long as Decimal(38, 0))", None),
+    ("try_cast($most as F32)", as_f32(1e38)),
+    ("try_cast($no_money as I64)", None),
+)
+
 REFUSED: Final[tuple[str, ...]] = (
+    "$most + 1",
+    "$most * 2",
+    "$long * 100000000000.5",
+    "cast($money as U32)",
+    "cast($money as Decimal(12, 0))",
+    "cast($word as Decimal(12, 2))",
     "cast($word as I64)",
     "cast($word as U64)",
     "cast($word as F64)",
@@ -433,6 +486,6 @@ REFUSED: Final[tuple[str, ...]] = (
 )
 """Expressions that fail while they run, in every engine."""
 
-RULES: Final = (*TEXT, *CHOICES, *CASTS, *NUMBERS, *TIMES, *LISTS)
+RULES: Final = (*TEXT, *CHOICES, *CASTS, *NUMBERS, *TIMES, *LISTS, *DECIMALS)
 OF_RE2_ALONE: Final = frozenset({'matches("é", "[[:alpha:]]")', 'matches("ä", "\\\\pL")'})
 """Rules about patterns that Python does not have, so the evaluator cannot know them."""

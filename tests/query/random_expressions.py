@@ -507,11 +507,47 @@ class Expressions:
             for each in self.fields(scope)
             if (held := exact_field(each)) is not None and join_decimals((kind, held)) is not None
         ]
+        if self.generator.random() < 0.3 and (made := self.decimal_operation(scope)):
+            return f"{made} {self.generator.choice(['is null', 'is not null'])}"
         right = self.decimal_literal(kind)
         if others and self.generator.random() < 0.4:
             right = self.generator.choice(others)
         operator = self._operator()
         return f"{text} {operator} {right}" if self._likely() else f"({right}) {operator} {text}"
+
+    def decimal_operation(  # noqa: PLR0911 - one per kind
+        self, scope: Sequence[Seen]
+    ) -> str | None:
+        """A computed decimal, or a number that is made from one."""
+        one = self.generator.choice
+        fields = [each for each in self.fields(scope) if isinstance(each.type, DecimalType)]
+        if not fields:
+            return None
+        left = one(fields)
+        assert isinstance(left.type, DecimalType)
+        sign = one(["+", "-", "*"])
+        rights = [*fields, *(each for each in self.fields(scope) if exact_field(each) is not None)]
+        right = one(rights)
+        other = exact_field(right)
+        assert other is not None
+        choice = self.generator.random()
+        joins = join_decimals((left.type, other)) is not None
+        if sign == "*":
+            joins = left.type.scale + other.scale <= DECIMAL_DIGITS_MAX
+        if choice < 0.4 and joins:
+            return f"({left.text} {sign} {right.text})"
+        if choice < 0.5 and left.type.integer_digits and left.type.scale < 30:
+            return f"({left.text} {sign} {one(['1', '2.5', '(-3)', '0.01'])})"
+        if choice < 0.6:
+            return f"(-{left.text})"
+        if choice < 0.7:
+            return f"({left.text} / {one(['3', '0', left.text])})"
+        kind = one(["F64", "String", "Decimal(38, 10)", "Decimal(12, 2)", "I64", "U32", "F32"])
+        word = "cast" if kind in ("F64", "String") else "try_cast"
+        if choice < 0.85:
+            return f"{word}({left.text} as {kind})"
+        source = one([self._known_text((*CAST_TEXTS, "1.50", "-0.005")), self.literal(Scalar.F64)])
+        return f"try_cast({source} as {one(['Decimal(12, 2)', 'Decimal(38, 10)'])})"
 
     def decimal_literal(self, kind: DecimalType) -> str:
         """A value of the type, or one between two of them, as a literal or as a parameter."""

@@ -463,6 +463,9 @@ class _Writer:
         return self.expressions.value(scalar, scope)
 
     def _computed_column(self, scope: list[Seen]) -> str:
+        made = self.expressions.decimal_operation(scope) if self._chance(0.25) else None
+        if made is not None:
+            return made
         choice = self.generator.random()
         if choice < 0.2:
             seen = {each.name: each for each in scope}

@@ -227,7 +227,10 @@ FUNCTIONS_EXPLAINED: Final[Mapping[str, tuple[str, str]]] = {
         "count(*) | count(x) | count(distinct x) -> I64",
         "An aggregate: the rows, those where `x` is not null, or the different values.",
     ),
-    "sum": ("sum(x) -> I64 | U64 | F64", "An aggregate: the sum of numbers; exact for integers."),
+    "sum": (
+        "sum(x) -> I64 | U64 | F64 | Decimal",
+        "An aggregate: the sum of numbers; exact for integers and decimals.",
+    ),
     "avg": ("avg(x) -> F64", "An aggregate: the mean of numbers."),
     "min": ("min(x)", "An aggregate: the smallest value; of the type of `x`."),
     "max": ("max(x)", "An aggregate: the greatest value; of the type of `x`."),
@@ -292,6 +295,7 @@ TYPES_EXPLAINED: Final[Mapping[str, str]] = {
     "F64": "A floating-point number of 64 bits.",
     "Date": "A calendar day.",
     "DateTime": "A point in time, in microseconds.",
+    "Decimal": "An exact number: `Decimal(12, 2)` has 12 digits, 2 of them behind the point.",
     "Vector": "A fixed number of 32-bit floats: `Vector(384)`.",
 }
 """The meaning of every base type."""

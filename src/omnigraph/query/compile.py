@@ -20,7 +20,7 @@ from omnigraph.language.diagnostics import Diagnostic, Severity, Suggestions
 from omnigraph.names import edge_table_key, node_table_key
 from omnigraph.query import ast
 from omnigraph.query import typed as tq
-from omnigraph.query.checks.literals import sized_numbers, string_constant
+from omnigraph.query.checks.literals import read_sizes, string_constant
 from omnigraph.query.checks.pattern import SubPatternChecks, check_block
 from omnigraph.query.checks.results import (
     check_count,
@@ -199,7 +199,7 @@ def _parameter_type(
     name = parameter_declaration.type.text
     if parameter_declaration.sizes:
         if not parameter_declaration.listed:
-            sized = _sized_type(name, sized_numbers(parameter_declaration.sizes))
+            sized = _type_of_sizes(name, read_sizes(parameter_declaration.sizes))
             if sized is not None:
                 return sized
         hint = f"write `Vector(n)` with 1 to {VECTOR_SIZE_MAX} numbers"
@@ -229,7 +229,7 @@ def _parameter_type(
     return None
 
 
-def _sized_type(name: str, sizes: tuple[int | None, ...]) -> ct.PropertyType | None:
+def _type_of_sizes(name: str, sizes: tuple[int | None, ...]) -> ct.PropertyType | None:
     match name, sizes:
         case "Vector", (int(size),) if 1 <= size <= VECTOR_SIZE_MAX:
             return ct.VectorType(size=size)

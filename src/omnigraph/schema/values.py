@@ -174,6 +174,12 @@ def spell_decimal(value: Decimal) -> str:
     return f"{value:f}"
 
 
+def spell_canonical(value: Decimal) -> str:
+    """A decimal without zeros behind its last digit, as ids have it."""
+    spelling = spell_decimal(value or value.copy_abs())
+    return spelling.rstrip("0").rstrip(".") if "." in spelling else spelling
+
+
 def as_stored(value: ct.Number, kind: ct.NumberType) -> ct.Number | float:
     """A number as a column of this type compares it: floats rounded to their width."""
     if isinstance(kind, ct.DecimalType) or kind.scalar not in ct.FLOATS:

@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.engine.expressions.decimal_values import fit_texts, spell_texts
 from omnigraph.engine.expressions.letter_case import lower_case, upper_case
 from omnigraph.ids import shortest_f32
 from omnigraph.schema.catalog import Scalar
@@ -56,6 +57,8 @@ class Kernel(enum.StrEnum):
     F32_TO_TEXT = "f32_to_text"
     F64_TO_TEXT = "f64_to_text"
     DATETIME_TO_TEXT = "datetime_to_text"
+    TEXT_TO_DECIMAL = "text_to_decimal"
+    DECIMAL_TO_TEXT = "decimal_to_text"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -377,6 +380,16 @@ KERNELS: Final[Mapping[Kernel, KernelFunction]] = {
     ),
     Kernel.ROUND_F64: KernelFunction(
         takes=(pa.float64(), pa.int64()), gives=pa.float64(), compute=_round_f64, can_fail=True
+    ),
+    # A decimal on its way is text, because its type differs from call to call.
+    Kernel.TEXT_TO_DECIMAL: KernelFunction(
+        takes=(pa.string(), pa.int64(), pa.int64()),
+        gives=pa.string(),
+        compute=fit_texts,
+        can_fail=True,
+    ),
+    Kernel.DECIMAL_TO_TEXT: KernelFunction(
+        takes=(pa.string(),), gives=pa.string(), compute=spell_texts
     ),
     Kernel.FLOOR: KernelFunction(takes=(pa.float64(),), gives=pa.float64(), compute=_floor),
     Kernel.CEIL: KernelFunction(takes=(pa.float64(),), gives=pa.float64(), compute=_ceil),

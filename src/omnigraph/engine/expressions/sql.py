@@ -176,6 +176,7 @@ _STRING_TESTS: Final = {
 
 
 TOO_LARGE: Final = "an integer or a sum does not fit into 64 bits"
+TOO_MANY_DIGITS: Final = "a decimal does not fit into 38 digits"
 
 
 def refusal(error: Exception) -> str | None:
@@ -193,6 +194,8 @@ def refusal(error: Exception) -> str | None:
         or str(error).startswith("Out of Range Error")
         or (isinstance(error, duckdb.ConversionException | OSError) and "INT128" in str(error))
     )
+    if too_large and "DECIMAL" in text:
+        return TOO_MANY_DIGITS
     return TOO_LARGE if too_large else None
 
 
@@ -259,7 +262,14 @@ class _Sql:
 
     def _cast(self, cast: ex.Cast) -> str:
         if isinstance(cast.type, ct.DecimalType):
-            return f"CAST({self.of(cast.operand)} AS {sql_type(cast.type)})"
+            text = self.of(cast.operand)
+            if qt.is_text(cast.operand.type):
+                sizes = [str(cast.type.precision), str(cast.type.scale)]
+                text = kernel_call(Kernel.TEXT_TO_DECIMAL, [text, *sizes], strict=not cast.lenient)
+            return f"CAST({text} AS {sql_type(cast.type)})"
+        if isinstance(cast.operand.type, ct.DecimalType):
+            spelling = f"CAST({self.of(cast.operand)} AS VARCHAR)"
+            return kernel_call(Kernel.DECIMAL_TO_TEXT, [spelling], strict=False)
         source = qt.scalar_of(cast.operand.type)
         assert source is not None
         return step_text(
@@ -306,6 +316,8 @@ class _Sql:
 
     def _arithmetic(self, arithmetic: ex.Arithmetic) -> str:
         operator = arithmetic.operator
+        if isinstance(arithmetic.type, ct.DecimalType):
+            return self._decimal(arithmetic, arithmetic.type)
         if arithmetic.operator is BinaryOperator.DIVIDE or not qt.is_integer(arithmetic.type):
             left, right = self._double(arithmetic.left), self._double(arithmetic.right)
             if operator is BinaryOperator.DIVIDE:
@@ -325,8 +337,19 @@ class _Sql:
         result = f"({left} {operator.value} {right})"
         return f"CAST({result} AS BIGINT)" if wide else result
 
+    def _decimal(self, arithmetic: ex.Arithmetic, kind: ct.DecimalType) -> str:
+        """In the widest type: DuckDB computes products in the width of the operands."""
+        sides: list[str] = []
+        for side in (arithmetic.left, arithmetic.right):
+            assert isinstance(side.type, ct.DecimalType)
+            wide = replace(side.type, precision=ct.DECIMAL_DIGITS_MAX)
+            sides.append(f"CAST({self.of(side)} AS {sql_type(wide)})")
+        return f"CAST(({sides[0]} {arithmetic.operator.value} {sides[1]}) AS {sql_type(kind)})"
+
     def _negation(self, negation: ex.Negation) -> str:
         inner = self.of(negation.operand)
+        if isinstance(negation.type, ct.DecimalType):
+            return f"(-{inner})"
         if qt.is_integer(negation.type):
             # Beyond BIGINT first: the negative of an unsigned integer is unsigned to DuckDB.
             return f"CAST((0 - CAST({inner} AS HUGEINT)) AS BIGINT)"

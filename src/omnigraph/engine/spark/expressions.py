@@ -26,6 +26,8 @@ import pyarrow as pa
 from pyspark.sql import functions as sql
 from pyspark.sql.types import ArrayType
 
+from omnigraph.engine.expressions.decimal_values import compute_decimals
+from omnigraph.engine.expressions.kernels import Kernel
 from omnigraph.engine.expressions.path_weights import WEIGHT_MAX
 from omnigraph.engine.search import (
     Corpus,
@@ -38,7 +40,7 @@ from omnigraph.engine.search import (
     words_of,
 )
 from omnigraph.engine.spark import rows as spark_rows
-from omnigraph.engine.spark.function_columns import function_column, step_column
+from omnigraph.engine.spark.function_columns import function_column, kernel_column, step_column
 from omnigraph.engine.spark.literals import known_column, spark_type_of
 from omnigraph.errors import InvalidInputError
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
@@ -48,9 +50,21 @@ from omnigraph.query.ast import BinaryOperator, SubPatternKind
 from omnigraph.query.binding import BoundParameters, known_value
 from omnigraph.query.columns import PROPERTIES_FIELD, TYPE_FIELD, struct_properties
 from omnigraph.runner.session import without_noise
-from omnigraph.runner.spark_versions import arrow_column, try_long, try_remainder
+from omnigraph.runner.spark_versions import (
+    arrow_column,
+    arrow_column_or_refusal,
+    try_long,
+    try_remainder,
+)
 from omnigraph.runner.worker_tasks import tidy
-from omnigraph.schema.catalog import DecimalType, ListType, Scalar, ScalarType
+from omnigraph.schema.arrow import arrow_type
+from omnigraph.schema.catalog import (
+    DECIMAL_DIGITS_MAX,
+    DecimalType,
+    ListType,
+    Scalar,
+    ScalarType,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -92,6 +106,51 @@ def float_column(tree: ex.Arithmetic | ex.Negation, leaf: LeafColumn) -> Column:
         case _:
             assert tree.operator is BinaryOperator.DIVIDE
             return sql.try_divide(left, right)
+
+
+def decimal_column(tree: ex.Arithmetic | ex.Negation, leaf: LeafColumn) -> Column:
+    """The value of one operation on decimals.
+
+    Spark rounds results of more than 38 digits, so these are computed by tasks.
+    """
+    kind = tree.type
+    assert isinstance(kind, DecimalType)
+    if isinstance(tree, ex.Negation):
+        return sql.negative(leaf(tree.operand))
+    left, right = leaf(tree.left), leaf(tree.right)
+    one, other = tree.left.type, tree.right.type
+    assert isinstance(one, DecimalType)
+    assert isinstance(other, DecimalType)
+    wanted = spark_type_of(kind, None)
+    if tree.operator is BinaryOperator.MULTIPLY:
+        digits = one.precision + other.precision + 1
+    else:
+        digits = kind.precision + 1
+    if digits > DECIMAL_DIGITS_MAX:
+        with without_noise():
+            return arrow_column_or_refusal(
+                compute_decimals(tree.operator, kind),
+                [left, right],
+                takes=[arrow_type(one), arrow_type(other)],
+                gives=wanted.simpleString(),
+                refused=spark_rows.out_of_range(),
+            )
+    match tree.operator:
+        case BinaryOperator.ADD:
+            return (left + right).cast(wanted)
+        case BinaryOperator.SUBTRACT:
+            return (left - right).cast(wanted)
+        case _:
+            assert tree.operator is BinaryOperator.MULTIPLY
+            return (left * right).cast(wanted)
+
+
+def _decimal_column(operand: Column, cast: ex.Cast, kind: DecimalType) -> Column:
+    """A number or a text as a decimal that holds it."""
+    if qt.is_text(cast.operand.type):
+        sizes = [sql.lit(size).cast("bigint") for size in (kind.precision, kind.scale)]
+        operand = kernel_column(Kernel.TEXT_TO_DECIMAL, [operand, *sizes], strict=not cast.lenient)
+    return operand.cast(spark_type_of(kind, None))
 
 
 def is_integer_operation(expression: ex.Expression) -> bool:
@@ -329,7 +388,10 @@ class Expressions:
             case ex.PropertyOf() | ex.TypeName() | ex.Entity() | ex.PartOfPath() | ex.MatchesOf():
                 return self._of_row(expression, rows)
             case ex.Arithmetic() | ex.Negation():
-                compute = integer_column if is_integer_operation(expression) else float_column
+                if isinstance(expression.type, DecimalType):
+                    compute = decimal_column
+                else:
+                    compute = integer_column if is_integer_operation(expression) else float_column
                 return compute(expression, lambda part: self.column(part, rows))
             case ex.Comparison() | ex.StringTest() | ex.Membership() | ex.IsNull():
                 return self._condition(expression, rows)
@@ -373,7 +435,9 @@ class Expressions:
             case ex.Cast():
                 operand = self.column(choice.operand, rows)
                 if isinstance(choice.type, DecimalType):
-                    return operand.cast(spark_type_of(choice.type, None))
+                    return _decimal_column(operand, choice, choice.type)
+                if isinstance(choice.operand.type, DecimalType):
+                    return kernel_column(Kernel.DECIMAL_TO_TEXT, [operand.cast("string")])
                 source = qt.scalar_of(choice.operand.type)
                 assert source is not None
                 return step_column(operand, source, choice.type.scalar, lenient=choice.lenient)

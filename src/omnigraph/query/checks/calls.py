@@ -554,7 +554,8 @@ def _aggregate(call: ast.Call, scope: Scope, infer: Infer) -> ex.Aggregate | Non
         hint = ""
         if isinstance(argument.type, ct.DecimalType):
             hint = (
-                f"of decimals it takes those of at most {SUMMED_DIGITS_MAX} digits"
+                f"convert them to at most {SUMMED_DIGITS_MAX} digits: "
+                f"`cast($p.x as Decimal({SUMMED_DIGITS_MAX}, 2))`"
                 if (function in (ex.AggregateFunction.SUM, ex.AggregateFunction.AVERAGE))
                 else "it does not take decimals"
             )

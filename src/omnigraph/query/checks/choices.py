@@ -14,13 +14,14 @@ from omnigraph.language.diagnostics import Span
 from omnigraph.query import ast
 from omnigraph.query import expressions as ex
 from omnigraph.query import types as qt
-from omnigraph.query.checks.literals import EMPTY_LIST
+from omnigraph.query.checks.literals import EMPTY_LIST, read_sizes
 from omnigraph.query.checks.scope import ExpressionContext, Scope
 from omnigraph.query.conversion_steps import can_fail, cast_steps
 from omnigraph.query.decimals import exact_type, widen
 from omnigraph.query.diagnostics import Rule
 from omnigraph.query.functions import ARGUMENTS_MAX
 from omnigraph.schema import catalog as ct
+from omnigraph.schema.resolve import DECIMAL, DECIMAL_HINT
 
 InferValue: TypeAlias = Callable[[ast.Expression, Scope, ExpressionContext], ex.Expression | None]
 InferCondition: TypeAlias = Callable[[ast.Expression, Scope], ex.Expression | None]
@@ -201,7 +202,48 @@ def chain_casts(
     return operand
 
 
-def infer_cast(cast: ast.Cast, scope: Scope, infer_value: InferValue) -> ex.Expression | None:
+def to_double(operand: ex.Expression) -> ex.Expression:
+    """A decimal as the nearest float; other numbers as they are."""
+    if not isinstance(operand.type, ct.DecimalType):
+        return operand
+    return chain_casts(_to_text(operand), ct.Scalar.STRING, ct.Scalar.F64, lenient=False)
+
+
+def _to_text(operand: ex.Expression) -> ex.Expression:
+    """A number as text."""
+    if isinstance(operand.type, ct.DecimalType):
+        return ex.Cast(operand=operand, type=qt.STRING, lenient=False, nullable=operand.nullable)
+    source = qt.scalar_of(operand.type)
+    assert source is not None
+    return chain_casts(operand, source, ct.Scalar.STRING, lenient=False)
+
+
+def _cast_to_decimal(cast: ast.Cast, operand: ex.Expression, scope: Scope) -> ex.Expression | None:
+    """A number or a text as a decimal that holds it exactly."""
+    sizes = () if cast.listed else read_sizes(cast.sizes)
+    target = None
+    if len(sizes) == 2 and sizes[0] is not None and sizes[1] is not None:
+        target = ct.decimal_type(sizes[0], sizes[1])
+    if target is None:
+        scope.findings.error(
+            Rule.FUNCTION_ARGUMENTS, cast.type.span, "this is not a decimal type", DECIMAL_HINT
+        )
+        return None
+    exact = exact_type(operand)
+    if exact is not None and ct.join_decimals((exact, target)) == target:
+        return widen(operand, target)
+    if not (exact is not None or qt.is_number(operand.type) or qt.is_text(operand.type)):
+        message = f"{qt.show(operand.type)} cannot be converted to {qt.show(target)}"
+        scope.findings.error(Rule.OPERAND_TYPES, cast.span, message)
+        return None
+    lenient = cast.function.text == "try_cast"
+    text = operand if qt.is_text(operand.type) else _to_text(operand)
+    return ex.Cast(operand=text, type=target, lenient=lenient, nullable=operand.nullable or lenient)
+
+
+def infer_cast(  # noqa: PLR0911 - one per finding
+    cast: ast.Cast, scope: Scope, infer_value: InferValue
+) -> ex.Expression | None:
     """The typed form of `cast` and `try_cast`."""
     name = cast.function.text
     operand = infer_value(cast.operand, scope, ExpressionContext.INSIDE)
@@ -211,22 +253,27 @@ def infer_cast(cast: ast.Cast, scope: Scope, infer_value: InferValue) -> ex.Expr
         return None
     if operand is None:
         return None
+    if cast.type.text == DECIMAL:
+        return _cast_to_decimal(cast, operand, scope)
     scalars = {scalar.value: scalar for scalar in ct.Scalar if scalar is not ct.Scalar.BLOB}
     target = None if cast.listed or cast.sizes else scalars.get(cast.type.text)
     if target is None:
         scope.findings.error(
             Rule.FUNCTION_ARGUMENTS,
             cast.type.span,
-            f"`{name}` converts to {', '.join(scalars)}",
+            f"`{name}` converts to {', '.join(scalars)} and Decimal(p, s)",
             "" if cast.listed else scope.findings.suggestions.closest(cast.type.text, scalars),
         )
         return None
+    lenient = name == "try_cast"
+    if isinstance(operand.type, ct.DecimalType) and target in {*ct.NUMBERS, ct.Scalar.STRING}:
+        return chain_casts(_to_text(operand), ct.Scalar.STRING, target, lenient=lenient)
     source = qt.scalar_of(operand.type)
     if source is None or cast_steps(source, target) is None:
         message = f"{qt.show(operand.type)} cannot be converted to {target.value}"
         scope.findings.error(Rule.OPERAND_TYPES, cast.span, message)
         return None
-    converted = chain_casts(operand, source, target, lenient=name == "try_cast")
+    converted = chain_casts(operand, source, target, lenient=lenient)
     if converted is operand and operand.type != ct.ScalarType(scalar=target):
         # The text of an enum: a choice with one value gives it the other type.
         return ex.Coalesce(

@@ -23,6 +23,7 @@ from omnigraph.query.checks.choices import (
     infer_case,
     infer_cast,
     infer_choice,
+    to_double,
 )
 from omnigraph.query.checks.literals import (
     EMPTY_LIST,
@@ -69,6 +70,8 @@ def infer_arithmetic(
     expression: ast.Binary, left: ex.Expression, right: ex.Expression, scope: Scope
 ) -> ex.Arithmetic | None:
     operator = expression.operator
+    if isinstance(left.type, DecimalType) or isinstance(right.type, DecimalType):
+        return _decimal_arithmetic(expression, left, right, scope)
     divides = operator in (BinaryOperator.DIVIDE, BinaryOperator.REMAINDER)
     both_integers = qt.is_integer(left.type) and qt.is_integer(right.type)
     both_numbers = qt.is_number(left.type) and qt.is_number(right.type)
@@ -98,6 +101,50 @@ def infer_time_arithmetic(
         return add_duration(right, left)
     report_operands(expression.span, expression.operator.value, (left.type, right.type), scope)
     return None
+
+
+def _decimal_arithmetic(
+    expression: ast.Binary, left: ex.Expression, right: ex.Expression, scope: Scope
+) -> ex.Arithmetic | None:
+    """Exact sums, differences and products of decimals, and quotients as floats."""
+    operator, nullable = expression.operator, left.nullable or right.nullable
+    types = exact_type(left), exact_type(right)
+    result: DecimalType | None = None
+    match operator:
+        case BinaryOperator.DIVIDE if all(
+            isinstance(side.type, DecimalType) or qt.is_number(side.type) for side in (left, right)
+        ):
+            left, right = to_double(left), to_double(right)
+            nullable = nullable or not _is_nonzero(right)
+            return ex.Arithmetic(
+                operator=operator, left=left, right=right, type=qt.F64, nullable=nullable
+            )
+        case BinaryOperator.ADD | BinaryOperator.SUBTRACT:
+            operands = _as_decimals(operator.value, left, right, expression.span, scope)
+            if operands is None:
+                return None
+            common = operands[0].type
+            assert isinstance(common, DecimalType)
+            result = replace(common, precision=min(common.precision + 1, DECIMAL_DIGITS_MAX))
+            left, right = widen(left, result), widen(right, result)
+        case BinaryOperator.MULTIPLY if types[0] is not None and types[1] is not None:
+            scale = types[0].scale + types[1].scale
+            if scale > DECIMAL_DIGITS_MAX:
+                scope.findings.error(
+                    Rule.OPERAND_TYPES,
+                    expression.span,
+                    f"`*` of {qt.show(types[0])} and {qt.show(types[1])} has {scale} digits behind "
+                    f"the point, at most {DECIMAL_DIGITS_MAX} are possible",
+                    "convert one of them to a type with fewer: `cast($p.x as Decimal(18, 6))`",
+                )
+                return None
+            digits = types[0].precision + types[1].precision
+            result = DecimalType(precision=min(digits, DECIMAL_DIGITS_MAX), scale=scale)
+            left, right = widen(left, types[0]), widen(right, types[1])
+        case _:
+            report_operands(expression.span, operator.value, (left.type, right.type), scope)
+            return None
+    return ex.Arithmetic(operator=operator, left=left, right=right, type=result, nullable=nullable)
 
 
 def _is_nonzero(expression: ex.Expression) -> bool:
@@ -202,7 +249,7 @@ def report_operands(
     elif any(isinstance(operand_type, DecimalType) for operand_type in types) and any(
         map(qt.is_float, types)
     ):
-        hint = "decimals are exact and floats are not; declare a parameter of type Decimal(p, s)"
+        hint = "decimals are exact and floats are not; convert one: `cast($p.x as F64)`"
     elif word == "%":
         hint = "`%` takes integers"
     elif Scalar.STRING in map(qt.scalar_of, types) and word == "+":
@@ -543,6 +590,8 @@ def _negative(expression: ast.Negative, scope: Scope) -> ex.Expression | None:
     operand = infer_value(inner, scope, ExpressionContext.INSIDE)
     if operand is None:
         return None
+    if isinstance(operand.type, DecimalType):
+        return ex.Negation(operand=operand, type=operand.type, nullable=operand.nullable)
     if not qt.is_number(operand.type):
         report_operands(expression.span, "-", (operand.type,), scope)
         return None

@@ -72,7 +72,7 @@ def number_constant(
     )
 
 
-def sized_numbers(sizes: Sequence[NumberLiteral]) -> tuple[int | None, ...]:
+def read_sizes(sizes: Sequence[NumberLiteral]) -> tuple[int | None, ...]:
     """The numbers behind the name of a type; None for one that is no integer."""
     values = [
         number_value(schema_ast.NumberLiteral(raw=size.raw, span=size.span)) for size in sizes

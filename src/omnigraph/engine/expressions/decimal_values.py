@@ -1,0 +1,77 @@
+"""Decimals computed from Arrow arrays, where the SQL of an engine would round them.
+
+Invariant: a result is exact, or null where the type of the result does not hold it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Context, Decimal
+from typing import Final
+
+import pyarrow as pa
+
+from omnigraph.query.ast import BinaryOperator
+from omnigraph.schema.arrow import arrow_type
+from omnigraph.schema.catalog import DECIMAL_DIGITS_MAX, DecimalType
+from omnigraph.schema.values import (
+    as_decimal,
+    decimal_of_text,
+    fits_decimal,
+    spell_canonical,
+    spell_decimal,
+)
+
+_EXACT: Final = Context(prec=3 * DECIMAL_DIGITS_MAX)
+_OPERATIONS: Final[dict[BinaryOperator, Callable[[Decimal, Decimal], Decimal]]] = {
+    BinaryOperator.ADD: _EXACT.add,
+    BinaryOperator.SUBTRACT: _EXACT.subtract,
+    BinaryOperator.MULTIPLY: _EXACT.multiply,
+}
+
+
+def compute_decimals(
+    operator: BinaryOperator, kind: DecimalType
+) -> Callable[[pa.Array, pa.Array], pa.Array]:
+    """The function that adds, subtracts or multiplies arrays of decimals."""
+
+    def compute(left: pa.Array, right: pa.Array) -> pa.Array:
+        operate = _OPERATIONS[operator]
+        results = [
+            None if one is None or other is None else operate(one, other)
+            for one, other in zip(left.to_pylist(), right.to_pylist(), strict=True)
+        ]
+        fitting = [
+            as_decimal(result, kind) if result is not None and fits_decimal(result, kind) else None
+            for result in results
+        ]
+        return pa.array(fitting, arrow_type(kind))
+
+    return compute
+
+
+def fit_texts(texts: pa.Array, precisions: pa.Array, scales: pa.Array) -> pa.Array:
+    """Numbers in the spelling of JSON with the digits of a type; null where they do not fit."""
+    spellings = [
+        None if text is None else _fit(text, DecimalType(precision=precision, scale=scale))
+        for text, precision, scale in zip(
+            texts.to_pylist(), precisions.to_pylist(), scales.to_pylist(), strict=True
+        )
+    ]
+    return pa.array(spellings, pa.string())
+
+
+def _fit(text: str, kind: DecimalType) -> str | None:
+    try:
+        number = decimal_of_text(text, kind)
+    except ValueError:
+        return None
+    return None if number is None else spell_decimal(number)
+
+
+def spell_texts(texts: pa.Array) -> pa.Array:
+    """Decimals in the spelling of any engine as ids spell them."""
+    spellings = [
+        None if text is None else spell_canonical(Decimal(text)) for text in texts.to_pylist()
+    ]
+    return pa.array(spellings, pa.string())
