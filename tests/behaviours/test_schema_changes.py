@@ -526,6 +526,40 @@ def test_a_diff_across_a_change_speaks_both_schemas(graph: Graph) -> None:
     assert told["cyd"]["after"]["state"] == "gone"
 
 
+RENAMED = BEFORE.replace("age: I32?", 'years: I64? @rename_from("age")')
+
+
+def test_renamed_and_widened_columns_are_no_changes_of_their_rows(graph: Graph) -> None:
+    before = head(graph)
+    graph.schema.apply(RENAMED)
+
+    table = graph.diff(before).tables["node:Human"]
+
+    assert table.counts.total == 0
+    assert table.columns_changed
+    (column,) = (each for each in table.columns if each.renamed_from)
+    assert (column.name, column.renamed_from) == ("years", "age")
+    graph.write({"Human": [{"email": "ann", "years": 99}]}, mode="merge")
+    (row,) = graph.diff(before).tables["node:Human"].rows().read_all().to_pylist()
+    assert (row["id"], row["changed"], row["after"]["years"]) == ("ann", ["years"], 99)
+    (back,) = graph.diff("main", before).tables["node:Human"].rows().read_all().to_pylist()
+    assert (back["id"], back["changed"], back["before"]["age"]) == ("ann", ["age"], 99)
+
+
+def test_a_diff_tells_a_dropped_column_from_one_that_took_its_name(graph: Graph) -> None:
+    graph.schema.apply(WITH_NOTE)
+    graph.write({"Human": [{"email": "ann", "note": "hello"}]}, mode="merge")
+    before = head(graph)
+    graph.schema.apply(BEFORE.replace("age: I32?", 'note: I32? @rename_from("age")'))
+
+    table = graph.diff(before).tables["node:Human"]
+
+    (row,) = table.rows().read_all().to_pylist()
+    assert (row["id"], row["changed"]) == ("ann", ["note (before)"])
+    assert row["before"]["note (before)"] == "hello"
+    assert row["before"]["note"] == row["after"]["note"]
+
+
 def test_the_feed_tells_of_a_change_and_goes_on_behind_it(graph: Graph) -> None:
     before = head(graph)
     graph.write({"Human": [human("dan", 5)]})

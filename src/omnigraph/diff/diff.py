@@ -7,7 +7,8 @@ In a picture of a difference, a node that did not change is only there as the en
 did, and a limit never prefers it to one that changed.
 
 A table is the same table if it lies in the same place, so a type that was renamed shows only what
-else changed in it. A type that was dropped and created again is compared by the ids of its rows.
+else changed in it. A type that was dropped and created again is compared by the ids of its rows. A
+property is the same if it has the same number, so a renamed one is no change of its rows.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ import pyarrow.types as pat
 from omnigraph import errors, names
 from omnigraph.arguments import binary_stream, count_from, plain_text
 from omnigraph.diff.bucketed import count_tables, write_tables
+from omnigraph.diff.column_names import renamed_columns
 from omnigraph.diff.table_diff import (
     BATCH_ROWS,
     ChangeCounts,
@@ -38,6 +40,7 @@ from omnigraph.diff.table_diff import (
     TableDiff,
     diff_table,
     with_end_types,
+    with_renamed_columns,
 )
 from omnigraph.display.cells import counted
 from omnigraph.display.pages import Displayed, Page, change_table, change_words
@@ -99,8 +102,11 @@ class TypeDiff(Displayed):
 
     @property
     def columns_changed(self) -> bool:
-        """Whether the type is new or gone, or a column came, went or got another type."""
-        return any(column.before != column.after for column in self.columns)
+        """Whether the type is new or gone, or a column came, went, was renamed or widened."""
+        return any(
+            column.before != column.after or column.renamed_from is not None
+            for column in self.columns
+        )
 
     def rows(self, *, batch_rows: int = BATCH_ROWS) -> pa.RecordBatchReader:
         """Stream the rows that changed, in the order of ids, as they were and as they are."""
@@ -240,7 +246,8 @@ def diff_snapshots(  # noqa: PLR0913 - two states, and how they are compared and
         before: The snapshot to start from.
         after: The snapshot to arrive at, of the same branch or another.
         comparison: What compares the rows.
-        catalogs: The schemas before and after, for the names of node types at ends of edges.
+        catalogs: The schemas before and after, for the numbers of properties and the names of node
+            types at ends of edges.
         types: Types to look at, by name or table key; all if left out.
         elements: Readers of either side, for pictures.
 
@@ -254,9 +261,13 @@ def diff_snapshots(  # noqa: PLR0913 - two states, and how they are compared and
         if not _is_pinned_alike(*paired[key])
     }
     entries = [entry for pair in pairs.values() for entry in pair]
+    has_one_schema = before.schema_hash == after.schema_hash
     with gone_if_removed(root, *entries), comparison.runner() as runner:
         diffs = {
-            key: with_end_types(diff_table(root, *pair), partial(_edge_types, catalogs, pair))
+            key: with_renamed_columns(
+                with_end_types(diff_table(root, *pair), partial(_edge_types, catalogs, pair)),
+                {} if has_one_schema else _renamed(catalogs, pair),
+            )
             for key, pair in pairs.items()
         }
         counts = count_tables(runner, diffs, comparison.new_id)
@@ -278,6 +289,18 @@ def diff_snapshots(  # noqa: PLR0913 - two states, and how they are compared and
         _write=partial(_write_files, root, {key: diffs[key] for key in changed_tables}, comparison),
         _elements=elements,
     )
+
+
+def _renamed(
+    catalogs: Callable[[], tuple[Catalog, Catalog]],
+    pair: tuple[TableEntry | None, TableEntry | None],
+) -> Mapping[str, str]:
+    """The columns of a table that have another name after, if it is there on both sides."""
+    before, after = (
+        None if entry is None else catalog.tables().get(entry.table_key)
+        for catalog, entry in zip(catalogs(), pair, strict=True)
+    )
+    return renamed_columns(before, after)
 
 
 def _edge_types(

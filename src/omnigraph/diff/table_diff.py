@@ -9,8 +9,8 @@
     after    struct        the row as it is; null for a delete
 
 Both structs have the same fields: `id`, the columns of `after`, then what only `before` has. A
-column that one version lacks is null there. Where its type differs, each struct has its own, and it
-counts as changed unless it is null in both.
+column that one version lacks is null there. Where its type differs, each struct has its own: then
+widened numbers are compared by value, and other values count as changed unless both are null.
 
 Equality looks at every column: null differs from empty, NaN equals NaN whatever its bits, 0.0
 differs from -0.0; lists, vectors and blobs are equal if all their items are. Blobs are bytes.
@@ -30,7 +30,7 @@ import mmap
 import os
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -44,6 +44,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
+from omnigraph.diff.column_names import RenamedColumns
 from omnigraph.diff.end_types import EndTypes, NameEnds
 from omnigraph.errors import DamagedGraphError, InvalidInputError, StorageUnavailableError
 from omnigraph.names import EDGE_PREFIX, END_TYPE_COLUMNS, ID_COLUMN
@@ -106,11 +107,15 @@ class ChangeCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiffColumn:
-    """A column of either version, and its type in each; None where a version lacks it."""
+    """A column of either version, and its type in each; None where a version lacks it.
+
+    `renamed_from` is its name in the version before, if that is another one.
+    """
 
     name: str
     before: pa.DataType | None
     after: pa.DataType | None
+    renamed_from: str | None = None
 
     @property
     def types(self) -> tuple[pa.DataType, pa.DataType]:
@@ -282,15 +287,39 @@ def diff_table(
     return TableDiff(root=root, plan=plan, columns=diff_columns, conversion=conversion)
 
 
-def _diff_columns(plan: RowChanges, conversion: Conversion) -> tuple[DiffColumn, ...]:
+def _diff_columns(
+    plan: RowChanges, conversion: Conversion, renamed: Mapping[str, str] | None = None
+) -> tuple[DiffColumn, ...]:
     before_types, after_types = (
         dict(zip(side.names, side.types, strict=True))
         for side in (conversion.schema(plan, is_new=False), conversion.schema(plan, is_new=True))
     )
+    earlier_names = {new: old for old, new in (renamed or {}).items()}
     return tuple(
-        DiffColumn(name=name, before=before_types.get(name), after=after_types.get(name))
+        DiffColumn(
+            name=name,
+            before=before_types.get(name),
+            after=after_types.get(name),
+            renamed_from=earlier_names.get(name),
+        )
         for name in dict.fromkeys([ID_COLUMN, *after_types, *before_types])
     )
+
+
+def with_renamed_columns(diff: TableDiff, renamed: Mapping[str, str]) -> TableDiff:
+    """The comparison with columns of the version before under their names in the one after."""
+    if not renamed:
+        return diff
+    conversion = replace(
+        diff.conversion,
+        before=RenamedColumns(
+            columns=diff.conversion.schema(diff.plan, is_new=False),
+            renamed=renamed,
+            first=diff.conversion.before,
+        ),
+    )
+    columns = _diff_columns(diff.plan, conversion, renamed)
+    return replace(diff, conversion=conversion, columns=columns)
 
 
 def with_end_types(
@@ -607,12 +636,39 @@ class _Meeting(_Join):
 
 
 def _differ(left: pa.Array, right: pa.Array) -> Mask:
-    """Where two columns differ; values of different types always do, unless both are null."""
+    """Where two columns differ: numbers by value, other values of different types always."""
     if left.type != right.type:
-        return _mask(pc.or_(left.is_valid(), right.is_valid()))
+        wider = _wider(left.type, right.type)
+        if wider is None:
+            return _mask(pc.or_(left.is_valid(), right.is_valid()))
+        left, right = left.cast(wider), right.cast(wider)
     return _mask(pc.xor(left.is_valid(), right.is_valid())) | (
         _lists_differ(left, right) if pat.is_nested(left.type) else _values_differ(left, right)
     )
+
+
+_WIDENINGS: Final = frozenset(
+    {
+        (pa.int32(), pa.int64()),
+        (pa.int32(), pa.float64()),
+        (pa.uint32(), pa.uint64()),
+        (pa.uint32(), pa.int64()),
+        (pa.uint32(), pa.float64()),
+        (pa.float32(), pa.float64()),
+    }
+)
+"""The types that a change of a schema widens, each with one that holds all of its values."""
+_DECIMAL_DIGITS_MAX: Final = 38
+
+
+def _wider(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    if pat.is_decimal(left) and pat.is_decimal(right):
+        scale = max(left.scale, right.scale)
+        digits = max(left.precision - left.scale, right.precision - right.scale) + scale
+        return pa.decimal128(digits, scale) if digits <= _DECIMAL_DIGITS_MAX else None
+    if (left, right) in _WIDENINGS:
+        return right
+    return left if (right, left) in _WIDENINGS else None
 
 
 def _values_differ(left: pa.Array, right: pa.Array) -> Mask:
