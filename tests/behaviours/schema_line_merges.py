@@ -272,8 +272,10 @@ def _fills(base: State, side: State) -> dict[str, Any]:
             elif isinstance(effect, Fill) and (effect.value, effect.source) != (None, None):
                 value = effect.value
                 if effect.source is not None:
-                    value = fills.get(effect.source, ("copy", effect.source))
-                fills.setdefault(effect.element, value)
+                    copied = ("copy", effect.source) if effect.source in base.schema else None
+                    value = fills.get(effect.source, copied)
+                if value is not None:
+                    fills.setdefault(effect.element, value)
     return fills
 
 
@@ -283,18 +285,9 @@ def different_fills(base: State, ours: State, theirs: State, schema: Schema) -> 
         both = token in ours.schema and token in theirs.schema and token not in base.schema
         if token in one and token in other and one[token] != other[token]:
             return {"SM-108"}
-        if both and (token in one) != (token in other) and _is_told_apart(token, ours, theirs):
+        if both and (token in one) != (token in other) and schema[token]["nullable"]:
             return {"SM-108"}
     return set()
-
-
-def _is_told_apart(token: str, ours: State, theirs: State) -> bool:
-    """Whether one side added a property without the fill that the other side gave it."""
-    added = [
-        {change for change in side.changes for one in change.effects if one.element == token}
-        for side in (ours, theirs)
-    ]
-    return added[0] != added[1]
 
 
 def _renamings(

@@ -385,3 +385,45 @@ def test_ends_that_both_sides_add_are_united(graph_root: str) -> None:
     }
     assert graph.maintenance.check().ok
     assert dev.merge("main").outcome == "fast_forward"
+
+
+def test_a_property_that_became_required_is_filled_where_a_copy_is_null(graph_root: str) -> None:
+    graph, dev = _graph(graph_root)
+    graph.schema.apply(FIRST.replace("v: I32?", "v: I64?"))
+    graph.write({"N": [{"k": "ours", "v": None}, {"k": "valued", "v": 4}]})
+    dev.schema.apply(FIRST.replace("v: I32?", "v: I32?\n  b: I32? @backfill(from=v)"))
+    dev.schema.apply(FIRST.replace("v: I32?", "v: I32?\n  b: I32 @backfill(9)"))
+
+    graph.merge("dev")
+
+    assert {row["k"]: row["b"] for row in _rows(graph)} == {
+        "k0": 0,
+        "k1": 1,
+        "k2": 2,
+        "ours": 9,
+        "valued": 4,
+    }
+    assert graph.maintenance.check().ok
+
+
+def test_a_property_that_only_one_of_both_sides_fills_is_a_conflict(graph_root: str) -> None:
+    graph, dev = _graph(graph_root)
+    graph.schema.apply(FIRST.replace("v: I32?", "v: I64?\n  b: I32?"))
+    dev.schema.apply(FIRST.replace("v: I32?", "v: I32?\n  b: I32? @backfill(9)"))
+
+    with pytest.raises(omnigraph.errors.MergeConflictError, match="only one of them fills it"):
+        graph.merge("dev")
+
+
+def test_the_same_changes_in_another_order_are_one_schema(graph_root: str) -> None:
+    graph, dev = _graph(graph_root)
+    renamed, widened = 'w: {} @rename_from("v")', "v: I64?"
+    graph.schema.apply(FIRST.replace("v: I32?", renamed.format("I32?")))
+    graph.schema.apply(FIRST.replace("v: I32?", "w: I64?"))
+    dev.schema.apply(FIRST.replace("v: I32?", widened))
+    dev.schema.apply(FIRST.replace("v: I32?", renamed.format("I64?")))
+    dev.write({"N": [{"k": "k1", "w": 10}]}, mode="merge")
+
+    graph.merge("dev")
+
+    assert [row["w"] for row in _rows(graph)] == [0, 10, 2]

@@ -70,9 +70,10 @@ def _fill_json(fill: ec.Fill | None, declared: Declared | None) -> dict[str, Any
             return {"decimal": f"{value:f}"}
         case ec.LiteralFill(value=value):
             return {"value": value}
-        case ec.CopyFill(source=source):
+        case ec.CopyFill(source=source, otherwise=otherwise):
             assert declared is not None
-            return {"copy": declared.properties[source.name].number}
+            copied = {"copy": declared.properties[source.name].number}
+            return {**copied, **_fill_json(otherwise, None)}
 
 
 def _mapping_json(mapping: Sequence[ec.ValueMapping]) -> dict[str, Any]:
@@ -90,13 +91,17 @@ def decode_values(values: Sequence[Mapping[str, Any]], before: ct.Catalog) -> Wr
     mappings: dict[tuple[int, int], tuple[ec.ValueMapping, ...]] = {}
     for value in values:
         place = int(value["type"]), int(value["property"])
+        literal: ec.LiteralFill | None = None
+        if "decimal" in value:
+            literal = ec.LiteralFill(value=Decimal(value["decimal"]))
+        elif "value" in value:
+            literal = ec.LiteralFill(value=value["value"])
         if "copy" in value:
             numbered = {prop.number: prop for prop in types[place[0]].properties.values()}
-            fills[place] = ec.CopyFill(source=ec.stored_column(numbered[int(value["copy"])]))
-        elif "decimal" in value:
-            fills[place] = ec.LiteralFill(value=Decimal(value["decimal"]))
-        elif "value" in value:
-            fills[place] = ec.LiteralFill(value=value["value"])
+            source = ec.stored_column(numbered[int(value["copy"])])
+            fills[place] = ec.CopyFill(source=source, otherwise=literal)
+        elif literal is not None:
+            fills[place] = literal
         if "mapping" in value:
             mappings[place] = tuple(
                 ec.ValueMapping(old=old, new=new) for old, new in value["mapping"]

@@ -91,7 +91,10 @@ def _filling(batch: pa.RecordBatch, fill: ec.Fill, kind: ct.PropertyType) -> pa.
         case ec.LiteralFill():
             return literal_scalar(fill.value, kind)
         case ec.CopyFill():
-            return _convert(_stored(batch, fill.source), arrow_type(kind))
+            copied = _convert(_stored(batch, fill.source), arrow_type(kind))
+            if fill.otherwise is None:
+                return copied
+            return pc.coalesce(copied, literal_scalar(fill.otherwise.value, kind))
         case _:
             assert_never(fill)
 

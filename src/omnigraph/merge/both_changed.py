@@ -5,8 +5,9 @@ the base and of each side are then brought to the merged schema by one step each
 
 Invariants:
 - Pure, from catalogs and recorded values. Where values are not known, none are made up.
-- A fill is for rows that have no column for it, and for null where the merged schema allows none:
-  a value that a side cleared stays cleared.
+- Rows get the fills of changes that they lack: those of new properties if they have no column for
+  it, those of properties that became required if they are null. A value that a side cleared after
+  its own change stays cleared.
 - Rows of a side get the mappings of the other side, chained to the last value.
 """
 
@@ -47,16 +48,26 @@ NumberedFill: TypeAlias = ec.LiteralFill | CopyOf
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideValues:
-    """What all changes of a side wrote into rows, by numbers of properties."""
+    """What all changes of a side wrote into rows, by numbers of properties.
+
+    `fills` are of new properties, `null_fills` of those that became required.
+    """
 
     fills: Mapping[int, NumberedFill] = field(default_factory=dict)
+    null_fills: Mapping[int, NumberedFill] = field(default_factory=dict)
     mappings: Mapping[int, tuple[ec.ValueMapping, ...]] = field(default_factory=dict)
     is_known: bool = True
+
+    def of(self, number: int) -> tuple[object, ...]:
+        """What they are for one property, to be compared."""
+        pairs = frozenset((pair.old, pair.new) for pair in self.mappings.get(number, ()))
+        return repr(self.fills.get(number)), repr(self.null_fills.get(number)), pairs
 
 
 def collect_values(steps: Sequence[SchemaStep]) -> SideValues:
     """Put the values of changes together, the first one first."""
     fills: dict[int, NumberedFill] = {}
+    null_fills: dict[int, NumberedFill] = {}
     mappings: dict[int, dict[str, str]] = {}
     is_known = all(step.values is not None for step in steps)
     for step in steps:
@@ -68,20 +79,38 @@ def collect_values(steps: Sequence[SchemaStep]) -> SideValues:
                 **pairs_by_old,
                 **{old: pairs_by_old.get(new, new) for old, new in chained.items()},
             }
-            earlier = fills.get(number)
-            if isinstance(earlier, ec.LiteralFill):
-                value = pairs_by_old.get(str(earlier.value), earlier.value)
-                fills[number] = ec.LiteralFill(value=value)
-            is_known = is_known and not isinstance(earlier, CopyOf)
+            is_known &= _map_fill(fills, number, pairs_by_old)
+            is_known &= _map_fill(null_fills, number, pairs_by_old)
         for (type_number, number), fill in values.fills.items():
-            fills.setdefault(number, _number_fill(fill, step.before, type_number, fills))
+            is_new = number not in _numbers_of(step.before, type_number)
+            numbered = _number_fill(fill, step.before, type_number, fills)
+            (fills if is_new else null_fills).setdefault(number, numbered)
     return SideValues(
         fills=fills,
+        null_fills=null_fills,
         mappings={
             number: tuple(ec.ValueMapping(old=old, new=new) for old, new in pairs.items())
             for number, pairs in mappings.items()
         },
         is_known=is_known,
+    )
+
+
+def _map_fill(fills: dict[int, NumberedFill], number: int, pairs: Mapping[str, str]) -> bool:
+    """Map the value of an earlier fill; whether it is known what becomes of it."""
+    earlier = fills.get(number)
+    if isinstance(earlier, ec.LiteralFill):
+        fills[number] = ec.LiteralFill(value=pairs.get(str(earlier.value), earlier.value))
+    return not isinstance(earlier, CopyOf)
+
+
+def _numbers_of(catalog: ct.Catalog, type_number: int) -> frozenset[int]:
+    """The numbers of the properties of a type."""
+    return frozenset(
+        prop.number
+        for declared in catalog.tables().values()
+        if declared.number == type_number
+        for prop in declared.properties.values()
     )
 
 
@@ -111,10 +140,11 @@ def step_to(
         for prop in declared.properties.values():
             place = declared.number, prop.number
             known = own.get(prop.number)
-            if known is None or (known.nullable and not prop.nullable):
-                fill = _fill_of(values.fills.get(prop.number), own)
-                if fill is not None:
-                    fills[place] = fill
+            fill = _fill_of(values.null_fills.get(prop.number), own)
+            if known is None:
+                fill = _first_fill(_fill_of(values.fills.get(prop.number), own), fill)
+            if fill is not None:
+                fills[place] = fill
             if known is not None and values.mappings.get(prop.number):
                 mappings[place] = values.mappings[prop.number]
     written = WrittenValues(fills=fills, mappings=mappings)
@@ -129,11 +159,19 @@ def _fill_of(fill: NumberedFill | None, own: Mapping[int, ct.Property]) -> ec.Fi
     return None if source is None else ec.CopyFill(source=ec.stored_column(source))
 
 
+def _first_fill(first: ec.Fill | None, second: ec.Fill | None) -> ec.Fill | None:
+    """A fill, and another one for what is null after it."""
+    if isinstance(first, ec.CopyFill) and isinstance(second, ec.LiteralFill):
+        return ec.CopyFill(source=first.source, otherwise=second)
+    return second if first is None else first
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValuesToLift:
     """What rows of the base, or of a side, get, by the numbers of the merged schema."""
 
     fills: Mapping[int, NumberedFill]
+    null_fills: Mapping[int, NumberedFill]
     mappings: Mapping[int, tuple[ec.ValueMapping, ...]]
 
 
@@ -148,17 +186,30 @@ class MergedValues:
 
 def merge_values(merged: MergedSchema, ours: SideValues, theirs: SideValues) -> MergedValues:
     """The values that both sides agree on; the merged schema has no conflict about them."""
-    same = merged.same_numbers
-    their_fills = {
-        same.get(number, number): _in(fill, same) for number, fill in theirs.fills.items()
-    }
-    fills = {**their_fills, **ours.fills}
-    mappings = merged.mappings.items()
+    same, mappings = merged.same_numbers, merged.mappings.items()
+    fills = {**_in_numbers(theirs.fills, same), **ours.fills}
+    their_null_fills = _in_numbers(theirs.null_fills, same)
     return MergedValues(
-        base=ValuesToLift(fills=fills, mappings={number: one.base for number, one in mappings}),
-        ours=ValuesToLift(fills=fills, mappings={number: one.ours for number, one in mappings}),
-        theirs=ValuesToLift(fills=fills, mappings={number: one.theirs for number, one in mappings}),
+        base=ValuesToLift(
+            fills=fills,
+            null_fills={**their_null_fills, **ours.null_fills},
+            mappings={number: one.base for number, one in mappings},
+        ),
+        ours=ValuesToLift(
+            fills=fills,
+            null_fills=their_null_fills,
+            mappings={number: one.ours for number, one in mappings},
+        ),
+        theirs=ValuesToLift(
+            fills=fills,
+            null_fills=ours.null_fills,
+            mappings={number: one.theirs for number, one in mappings},
+        ),
     )
+
+
+def _in_numbers(fills: Mapping[int, NumberedFill], same: SameNumbers) -> dict[int, NumberedFill]:
+    return {same.get(number, number): _in(fill, same) for number, fill in fills.items()}
 
 
 def _in(fill: NumberedFill, same: SameNumbers) -> NumberedFill:
@@ -174,7 +225,8 @@ def fills_by_column(values: SideValues, base: ct.Catalog) -> dict[int, ec.Fill]:
         for declared in base.tables().values()
         for prop in declared.properties.values()
     }
-    fills = {number: _fill_of(fill, properties) for number, fill in values.fills.items()}
+    of_both = {**values.null_fills, **values.fills}
+    fills = {number: _fill_of(fill, properties) for number, fill in of_both.items()}
     return {number: fill for number, fill in fills.items() if fill is not None}
 
 

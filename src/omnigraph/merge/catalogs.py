@@ -542,11 +542,13 @@ class _Merger:
         fills = [side.fills[own] for side, own in self._own_numbers(number) if own in side.fills]
         if fills:
             decided = self._resolution.get(path)
-            if len(fills) == 2 and not _is_same(*fills) and decided is None:
+            if decided is None and not self._is_filled_alike(number, fills):
                 self._refuse(
                     SchemaConflictKind.FILLED_DIFFERENTLY,
                     path,
-                    f"both fill {path}, with different values",
+                    f"both fill {path}, with different values"
+                    if len(fills) == 2
+                    else f"both add {path}, and only one of them fills it",
                 )
             self.fills[number] = fills[-1] if decided is Side.THEIRS else fills[0]
         ours, theirs = (
@@ -555,6 +557,15 @@ class _Merger:
         )
         if ours or theirs:
             self._merge_mappings(number, ours, theirs)
+
+    def _is_filled_alike(self, number: int, fills: Sequence[Fill]) -> bool:
+        """Whether rows of the base have one value on both sides, as far as each has a column."""
+        if len(fills) == 2:
+            return _is_same(*fills)
+        added = [elements.get(number) for elements in self._sides.values()]
+        return number in self._base or not all(
+            element is not None and element.facets[_Facet.NULLABLE, None] for element in added
+        )
 
     def _own_numbers(self, number: int) -> Iterator[tuple[SchemaSide, int]]:
         """Both sides, with the number that each gave to an element."""

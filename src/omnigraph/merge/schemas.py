@@ -438,23 +438,22 @@ def _steps_of(change: SchemaChange) -> tuple[RecordedStep, ...]:
 
 def _require_same_values(paths: _Paths, ours: SideOfMerge, theirs: SideOfMerge) -> None:
     """Refuse sides that came to one schema by different values for the rows of the base."""
-    our_path, their_path = paths.to(ours), paths.to(theirs)
-    if not our_path.steps or not their_path.steps:
+    our_steps, their_steps = paths.to(ours).steps, paths.to(theirs).steps
+    if not our_steps or not their_steps:
         return
-    for key, declared in our_path.steps[-1].after.tables().items():
-        lifts = (
-            table_lift(our_path.steps, declared.number),
-            table_lift(their_path.steps, declared.number),
-        )
-        our_lift, their_lift = lifts
-        if our_lift is None or their_lift is None:
+    our_values, their_values = collect_values(our_steps), collect_values(their_steps)
+    for key, declared in our_steps[-1].after.tables().items():
+        lifts = [table_lift(steps, declared.number) for steps in (our_steps, their_steps)]
+        if not all(lift is not None and lift.is_known for lift in lifts):
             continue
-        if our_lift.is_known and their_lift.is_known and our_lift.steps != their_lift.steps:
-            raise ConflictError(
-                f"{theirs.name} cannot be merged into {ours.name}: both changed the schema of "
-                f"{key} to the same one, and gave different values to the rows [SM-108]",
-                next_step="Merge a commit from before the change of one side, and then apply it.",
-            )
+        for prop in declared.properties.values():
+            if our_values.of(prop.number) != their_values.of(prop.number):
+                raise ConflictError(
+                    f"{theirs.name} cannot be merged into {ours.name}: both changed the schema of "
+                    f"{key} to the same one, and gave different values to the rows [SM-108]",
+                    next_step="Merge a commit from before the change of one side, and then apply "
+                    "it.",
+                )
 
 
 def sides_of(

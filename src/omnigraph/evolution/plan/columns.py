@@ -100,9 +100,13 @@ class LiteralFill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyFill:
-    """The value another column holds now, converted to the wider type where they differ."""
+    """The value another column holds now, converted to the wider type where they differ.
+
+    `otherwise` is for rows in which that is null; only changes that are put together have it.
+    """
 
     source: StoredColumn
+    otherwise: LiteralFill | None = None
 
 
 Fill: TypeAlias = LiteralFill | CopyFill
