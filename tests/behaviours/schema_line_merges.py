@@ -83,6 +83,8 @@ class Expected:
     state: State | None
     reasons: frozenset[str] = frozenset()
     aliases: Aliases = field(default_factory=dict)
+    may_be_refused: bool = False
+    """Whether rows of the target, as they are before the merge, break a rule of the new schema."""
 
 
 def expect_merge(
@@ -104,8 +106,8 @@ def expect_merge(
     reasons |= lost_values(base, ours, schema) | lost_values(base, theirs, schema)
     if reasons:
         return Expected(state=None, reasons=frozenset(reasons))
-    lifted = [_Lift(schema, renamings, *pair) for pair in ((base, ours), (base, theirs))]
-    rows, conflicts = merge_rows(lifted, schema, base, ours, theirs, resolve)
+    lift = _Lift(schema, renamings)
+    rows, conflicts = merge_rows(lift, base, ours, theirs, resolve)
     reasons = conflicts | offences(schema, rows)
     state = State(
         schema=schema,
@@ -114,7 +116,10 @@ def expect_merge(
         ever=ours.ever + theirs.ever - base.ever,
     )
     return Expected(
-        state=None if reasons else state, reasons=frozenset(reasons), aliases={**aliases, **same}
+        state=None if reasons else state,
+        reasons=frozenset(reasons),
+        aliases={**aliases, **same},
+        may_be_refused=bool(offences(schema, lift.rows(ours, _missing(ours, theirs)))),
     )
 
 
@@ -357,17 +362,12 @@ def lost_values(base: State, side: State, schema: Schema) -> set[str]:
 # Rows
 
 
+@dataclass(frozen=True, slots=True)
 class _Lift:
-    """Brings rows of the base and of one side to the merged schema."""
+    """Brings rows to the merged schema."""
 
-    def __init__(
-        self,
-        schema: Schema,
-        renamings: Mapping[str, tuple[list[Renaming], list[Renaming]]],
-        base: State,
-        side: State,
-    ) -> None:
-        self.schema, self.renamings, self.base, self.side = schema, renamings, base, side
+    schema: Schema
+    renamings: Mapping[str, tuple[list[Renaming], list[Renaming]]]
 
     def rows(self, state: State, missing: Sequence[Change]) -> Content:
         return {
@@ -385,20 +385,18 @@ class _Lift:
         return row
 
 
+def _missing(state: State, other: State) -> list[Change]:
+    return [change for change in other.changes if change not in state.changes]
+
+
 def merge_rows(
-    lifts: Sequence[_Lift],
-    schema: Schema,
-    base: State,
-    ours: State,
-    theirs: State,
-    resolve: str | None,
+    lift: _Lift, base: State, ours: State, theirs: State, resolve: str | None
 ) -> tuple[Content, set[str]]:
-    lift = lifts[0]
-    ours_missing = [one for one in theirs.changes if one not in ours.changes]
-    theirs_missing = [one for one in ours.changes if one not in theirs.changes]
-    all_changes = [*_new_changes(base, ours), *ours_missing]
+    schema = lift.schema
+    all_changes = [*_new_changes(base, ours), *_missing(ours, theirs)]
     before = lift.rows(base, [one for one in all_changes if one not in base.changes])
-    mine, other = lift.rows(ours, ours_missing), lift.rows(theirs, theirs_missing)
+    mine = lift.rows(ours, _missing(ours, theirs))
+    other = lift.rows(theirs, _missing(theirs, ours))
     for token in types_of(schema):
         for state, rows, counterpart in ((ours, mine, other), (theirs, other, mine)):
             lacking = [one for one in properties_of(schema, token) if one not in state.schema]

@@ -427,3 +427,29 @@ def test_the_same_changes_in_another_order_are_one_schema(graph_root: str) -> No
     graph.merge("dev")
 
     assert [row["w"] for row in _rows(graph)] == [0, 10, 2]
+
+
+@pytest.mark.parametrize("is_swapped", [False, True])
+@pytest.mark.parametrize(
+    ("converted", "ruled", "reason"),
+    [
+        ('v: String @backfill("z")', "v: String? @unique", "not_unique"),
+        ('v: String @backfill("z")', 'v: String?\n  @check(v, "^a")', "pattern_mismatch"),
+        ('e: enum(b)? @rename_value(a="b")', "e: enum(a, b)? @unique", "not_unique"),
+    ],
+)
+def test_rules_of_one_side_are_asked_of_values_that_the_other_converted(
+    graph_root: str, converted: str, ruled: str, reason: str, is_swapped: bool
+) -> None:
+    text = "node N {\n  k: String @key\n  v: String?\n  e: enum(a, b)?\n}\n"
+    graph = omnigraph.init(graph_root, schema=text)
+    graph.write({"N": [{"k": "1", "e": "a"}, {"k": "2", "e": "b"}]})
+    dev = graph.branches.create("dev")
+    for target, line in zip(
+        (graph, dev), (ruled, converted) if is_swapped else (converted, ruled), strict=True
+    ):
+        old = "v: String?" if line.startswith("v") else "e: enum(a, b)?"
+        target.schema.apply(text.replace(old, line))
+
+    with pytest.raises(omnigraph.errors.MergeConflictError, match=reason):
+        graph.merge("dev")

@@ -45,6 +45,7 @@ from omnigraph.display.pages import Displayed, Page, change_table, change_words
 from omnigraph.failpoints import reach
 from omnigraph.load.write import TableCounts
 from omnigraph.merge.conflicts import CONFLICT_SCHEMA, MergeCounts, MergePolicy, Resolution
+from omnigraph.merge.converted_rows import check_converted
 from omnigraph.merge.decide import (
     OPEN,
     RESOLVED,
@@ -283,6 +284,7 @@ class RowMerge:
                 sum((table.counts for table in decided), MergeCounts()).open,
                 first_conflicts(scratch, decided, OPEN),
                 check_decided(scratch, decided, rules, pinned),
+                check_converted(runner, self._objects.root, plan),
             )
         return decided
 
@@ -300,12 +302,12 @@ class RowMerge:
                 self._staged.discard()
 
     def _require_no_conflicts(
-        self, plan: MergePlan, count: int, table: pa.Table, broken: BrokenByMerge
+        self, plan: MergePlan, count: int, table: pa.Table, *broken: BrokenByMerge
     ) -> None:
-        total = count + broken.total
+        total = count + sum(part.total for part in broken)
         if not total:
             return
-        conflicts = pa.concat_tables([table, broken.conflicts])
+        conflicts = pa.concat_tables([table, *(part.conflicts for part in broken)])
         raise errors.MergeConflictError(
             f"merging {self._way.source_name} met {counted(total, 'conflict')}",
             conflicts=conflicts,
