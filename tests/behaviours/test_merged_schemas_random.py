@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 import omnigraph
 from omnigraph.errors import ConflictError, SchemaInvalidError, SchemaRefusedError
@@ -44,10 +45,10 @@ def test_random_histories_with_schema_changes_end_as_plain_python_says(
         live(graph_root, seed)
 
 
-def live(root: str, seed: str) -> Counter[str]:
+def live(root: str, seed: str, *, spark: SparkSession | None = None) -> Counter[str]:
     """A graph with branches that go their own ways and are merged; what became of the merges."""
     rng = random.Random(seed)
-    history = History(root, rng)
+    history = History(root, rng, spark=spark)
     try:
         for _ in range(rng.randint(2, 4)):
             history.take_round()
@@ -61,8 +62,8 @@ def live(root: str, seed: str) -> Counter[str]:
 class History:
     """A real graph beside its model."""
 
-    def __init__(self, root: str, rng: random.Random) -> None:
-        self.rng, self.lines = rng, Lines()
+    def __init__(self, root: str, rng: random.Random, *, spark: SparkSession | None) -> None:
+        self.rng, self.lines, self.spark = rng, Lines(), spark
         self.story: list[str] = []
         self.outcomes: Counter[str] = Counter()
         first = first_state()
@@ -187,7 +188,7 @@ class History:
         handle = self.handle(target)
         before = handle.snapshot()
         try:
-            result = handle.merge(source, resolve=resolve)
+            result = handle.merge(source, resolve=resolve, spark=self.spark)
         except ConflictError as error:
             self.story.append(str(error))
             assert handle.snapshot() == before

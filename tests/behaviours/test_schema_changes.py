@@ -550,6 +550,7 @@ def test_a_diff_tells_a_dropped_column_from_one_that_took_its_name(graph: Graph)
     graph.schema.apply(WITH_NOTE)
     graph.write({"Human": [{"email": "ann", "note": "hello"}]}, mode="merge")
     before = head(graph)
+    graph.schema.apply(BEFORE)
     graph.schema.apply(BEFORE.replace("age: I32?", 'note: I32? @rename_from("age")'))
 
     table = graph.diff(before).tables["node:Human"]

@@ -225,9 +225,21 @@ def test_a_column_that_one_version_lacks_is_null_there(root: Root) -> None:
     assert count_changes(diff) == ChangeCounts(updated=1)
 
 
-def test_a_column_whose_type_changed_differs_unless_it_is_null_in_both(root: Root) -> None:
+def test_widened_numbers_are_compared_by_value(root: Root) -> None:
+    ids = ["a", "b", "c"]
+    before = stored(root, pa.table({"id": ids, "n": pa.array([1, None, 3], pa.int32())}))
+    after = stored(root, pa.table({"id": ids, "n": pa.array([1, None, 4], pa.int64())}))
+
+    for pair in ((before, after), (after, before)):
+        diff = diff_table(root, *pair)
+        [change] = changes(diff)
+        assert (change["id"], change["changed"]) == ("c", ["n"])
+        assert count_changes(diff) == ChangeCounts(updated=1)
+
+
+def test_a_column_of_another_type_differs_unless_it_is_null_in_both(root: Root) -> None:
     before = stored(root, pa.table({"id": ["a", "b"], "n": pa.array([1, None], pa.int32())}))
-    after = stored(root, pa.table({"id": ["a", "b"], "n": pa.array([1, None], pa.int64())}))
+    after = stored(root, pa.table({"id": ["a", "b"], "n": pa.array(["1", None], pa.string())}))
 
     [change] = changes(diff_table(root, before, after))
 

@@ -28,6 +28,7 @@ from omnigraph.storage.lance.tables import open_pinned
 from tests.behaviours.copies import made_once
 from tests.behaviours.histories import content, knows, owns, person, put, row_ids, small_graph
 from tests.behaviours.random_histories import SCHEMA
+from tests.behaviours.test_merged_schemas_random import live
 from tests.diff.buckets import set_rows_per_bucket
 from tests.drawing import seeds
 from tests.spark.twice import TwiceSession
@@ -166,6 +167,18 @@ def test_random_histories_merge_alike_on_both_engines(
             assert there.checkout(branch).maintenance.check().ok
 
 
+@pytest.mark.timeout(1800)
+@pytest.mark.nightly(
+    "several merges of random schemas for each history; the gate has one below, and histories "
+    "in one process in tests/behaviours/test_merged_schemas_random.py"
+)
+@pytest.mark.parametrize("seed", seeds("merged-schemas-spark", 8))
+def test_random_histories_with_schema_changes_merge_on_spark(
+    seed: str, graph_root: str, spark: SparkSession
+) -> None:
+    live(graph_root, seed, spark=spark)
+
+
 @made_once
 def plain_graph(root: str) -> None:
     """The people and the pet of the small graph, without rules: their checks are half the jobs."""
@@ -185,6 +198,28 @@ def graph(graph_root: str) -> Graph:
 @pytest.fixture
 def ruled_graph(graph_root: str) -> Graph:
     return small_graph(graph_root)
+
+
+@pytest.mark.cost("columns are converted and rows decided by jobs of Spark", 8)
+def test_tasks_bring_rows_to_a_schema_that_both_sides_changed(
+    graph: Graph, spark: SparkSession
+) -> None:
+    text = graph.schema.text
+    dev = graph.branches.create("dev")
+    graph.schema.apply(text.replace("age: I32?", "age: I64?"))
+    graph.write({"Person": [person(f"new{number}", age=number) for number in range(20)]})
+    filled = text.replace("city: String?", 'town: String @rename_from("city") @backfill("none")')
+    dev.schema.apply(filled)
+    dev.write({"Person": [{"name": "ann", "town": "Rome"}]}, mode="merge")
+
+    told = graph.merge("dev", spark=spark)
+
+    people = {row["name"]: row for row in graph.scan("Person").read_all().to_pylist()}
+    assert told.outcome is MergeOutcome.MERGED
+    assert (people["ann"]["age"], people["ann"]["town"]) == (1, "Rome")
+    assert {row["town"] for name, row in people.items() if name != "ann"} == {"none"}
+    assert len(people) == 23
+    assert graph.maintenance.check().ok
 
 
 def test_a_dry_run_has_the_counts_of_the_merge(graph: Graph, spark: SparkSession) -> None:
