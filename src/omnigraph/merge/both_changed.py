@@ -29,7 +29,8 @@ from omnigraph.merge.conflicts import CONFLICT_SCHEMA
 from omnigraph.schema import catalog as ct
 
 if TYPE_CHECKING:
-    from omnigraph.merge.catalogs import MergedSchema, SchemaConflict
+    from omnigraph.merge.catalog_conflicts import SchemaConflict
+    from omnigraph.merge.catalogs import MergedSchema
     from omnigraph.merge.conflicts import Side
 
 SameNumbers: TypeAlias = Mapping[int, int]

@@ -52,7 +52,8 @@ from omnigraph.merge.conflicts import CONFLICT_SCHEMA
 from omnigraph.validation.schema_contract import contract_for
 
 if TYPE_CHECKING:
-    from omnigraph.merge.catalogs import MergedSchema, SchemaConflict
+    from omnigraph.merge.catalog_conflicts import SchemaConflict
+    from omnigraph.merge.catalogs import MergedSchema
     from omnigraph.merge.conflicts import Side
     from omnigraph.schema.catalog import Catalog
     from omnigraph.storage.manifest.commit_graph import CommitGraph

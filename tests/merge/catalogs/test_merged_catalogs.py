@@ -12,12 +12,8 @@ from pathlib import Path
 import pytest
 
 from omnigraph.evolution.plan.plan import StepKind
-from omnigraph.merge.catalogs import (
-    MergedSchema,
-    SchemaConflictKind,
-    SchemaSide,
-    merge_catalogs,
-)
+from omnigraph.merge.catalog_conflicts import SchemaConflictKind
+from omnigraph.merge.catalogs import MergedSchema, SchemaSide, merge_catalogs
 from omnigraph.merge.conflicts import Side
 from omnigraph.schema.catalog import FIRST_UNIQUE_NUMBER
 from omnigraph.schema.model import model_hash, shape_hash
