@@ -453,3 +453,15 @@ def test_rules_of_one_side_are_asked_of_values_that_the_other_converted(
 
     with pytest.raises(omnigraph.errors.MergeConflictError, match=reason):
         graph.merge("dev")
+
+
+def test_types_that_both_sides_remove_from_an_end_are_removed(graph_root: str) -> None:
+    nodes = "".join(f"node {name} {{\n  k: String @key\n}}\n" for name in "ABCDE")
+    graph = omnigraph.init(graph_root, schema=f"{nodes}edge R: A -> B | C | D | E\n")
+    dev = graph.branches.create("dev")
+    graph.schema.apply(f"{nodes}edge R: A -> B | C | D\n")
+    dev.schema.apply(f"{nodes}edge R: A -> B | C | E\n")
+
+    graph.merge("dev")
+
+    assert graph.schema.catalog.edges["R"].target.declared == ("B", "C")

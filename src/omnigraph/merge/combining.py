@@ -20,17 +20,28 @@ def combine(facet: Facet, old: Any, ours: Any, theirs: Any) -> Any:
         case Facet.TYPE:
             return _common_type(old, ours, theirs)
         case Facet.ENDS if old is not None:
-            return tuple(map(_unite_ends, ours, theirs))
+            ends = tuple(map(_combine_ends, old, ours, theirs))
+            return None if None in ends else ends
         case _:
             return None
 
 
-def _unite_ends(ours: EndNumbers, theirs: EndNumbers) -> EndNumbers:
-    """The node types of both; types are only ever added to an end."""
-    added = (number for number in theirs.declared if number not in ours.declared)
+def _combine_ends(old: EndNumbers, ours: EndNumbers, theirs: EndNumbers) -> EndNumbers | None:
+    """The node types that both left at an end, and those that either added.
+
+    None if only one would be left where edges store types.
+    """
+    kept = [
+        number
+        for number in ours.declared
+        if number in theirs.declared or number not in old.declared
+    ]
+    added = [number for number in theirs.declared if number not in (*ours.declared, *old.declared)]
+    declared = (*kept, *added)
+    if len(declared) < min(len(ours.declared), len(theirs.declared), 2):
+        return None
     return EndNumbers(
-        declared=(*ours.declared, *added),
-        implicit=theirs.implicit if ours.implicit is None else ours.implicit,
+        declared=declared, implicit=theirs.implicit if ours.implicit is None else ours.implicit
     )
 
 
