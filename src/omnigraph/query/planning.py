@@ -444,10 +444,17 @@ def _result(body: tq.TypedRead, pattern: Plan) -> Plan:
     return Limit(input=plan, limit=body.limit, offset=body.offset)
 
 
-def _order(plan: Plan, body: tq.TypedRead, *, ties: tuple[str, ...]) -> Order:
+def _order(plan: Plan, body: tq.TypedRead, *, ties: tuple[str, ...]) -> Plan:
+    """The rows in order; a key with one value for all rows does not change it."""
     ordered_columns = {key.column for key in body.order}
-    keys: tuple[tq.OrderKey, ...] = body.order
+    keys = tuple(
+        key
+        for key in body.order
+        if not isinstance(key.expression, ex.Constant | ex.Parameter | ex.Now)
+    )
     remaining_ties = tuple(tie for tie in ties if tie not in ordered_columns)
+    if body.ranking is None and not keys and not remaining_ties:
+        return plan
     return Order(input=plan, ranking=body.ranking, keys=keys, ties=remaining_ties)
 
 
