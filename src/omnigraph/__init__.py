@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 if _TYPE_CHECKING:
     from omnigraph.api.algorithms import AlgorithmResult, Algorithms
     from omnigraph.api.blame import RowChange, RowHistory
-    from omnigraph.api.blobs import Blob
     from omnigraph.api.branches import Branches
     from omnigraph.api.commit_log import CommitLog
     from omnigraph.api.holds import Holds
@@ -60,6 +59,7 @@ if _TYPE_CHECKING:
     )
     from omnigraph.diff.diff import GraphDiff, TypeDiff
     from omnigraph.display.pages import Listing
+    from omnigraph.engine.blobs import Blob
     from omnigraph.engine.query_result import QueryResult
     from omnigraph.engine.query_text import StoredQueries, StoredQuery
     from omnigraph.errors import (
@@ -346,7 +346,7 @@ _HOMES = {
         "Spark",
         "Verify",
     ),
-    "omnigraph.api.blobs": ("Blob",),
+    "omnigraph.engine.blobs": ("Blob",),
     "omnigraph.api.schema": ("Schema", "SchemaView"),
     "omnigraph.api.tags": ("Tags",),
     "omnigraph.commit.orphans": ("Fate", "ListedFork", "ReconcileReport"),

@@ -73,6 +73,58 @@ def test_a_blob_stays_that_of_its_commit(graph: Graph) -> None:
     assert older.size == len(CONTENT)
 
 
+QUERY = "match { $d: Document } return { $d.slug as slug, $d.body as body } order { $d.id }"
+
+
+def test_a_query_gives_handles_of_its_snapshot(graph: Graph) -> None:
+    result = graph.query(QUERY)
+    graph.write({"Document": [{"slug": "it's", "body": b"new"}]}, mode="merge")
+
+    rows = {row["slug"]: row["body"] for row in result.to_pylist()}
+
+    assert rows["null"] is None
+    assert (rows["empty"].size, rows["empty"].read()) == (0, b"")
+    body = rows["it's"]
+    assert (body.type, body.id, body.property) == ("Document", "it's", "body")
+    assert body.commit_id == result.commit_id != graph.query(QUERY).commit_id
+    assert body.read() == CONTENT
+    assert body.read_range(65, 5) == b"ABCDE"
+    assert graph.query(QUERY).first(3)[1]["body"] is not None
+    assert [blob.read() for row in graph.query(QUERY).first(9) if (blob := row["body"])] == [
+        b"",
+        b"new",
+    ]
+    newer = graph.query('match { $d: Document { slug: "it\'s" } } return { $d.body }').scalar()
+    assert newer.read() == b"new"
+
+
+def test_a_handle_is_a_small_struct_outside_of_python(graph: Graph) -> None:
+    handle = {"type": "Document", "id": "it's", "property": "body", "size": len(CONTENT)}
+
+    table = graph.query(QUERY).to_arrow()
+    answer = commands.answer("query", graph.root, "-e", QUERY)
+    shown = commands.omnigraph("query", graph.root, "-e", QUERY)
+
+    assert table.column("body").to_pylist() == [{**handle, "id": "empty", "size": 0}, handle, None]
+    assert table.nbytes < 1000
+    assert [row["body"] for row in answer["rows"]] == table.column("body").to_pylist()
+    assert answer["columns"][1] == {"name": "body", "type": "Blob?"}
+    assert "Document.body of it's, 2,097,152 bytes" in shown.stdout
+    assert "2,097,152 bytes" in str(graph.query(QUERY))
+
+
+def test_an_owner_that_is_missing_has_no_handle(graph: Graph) -> None:
+    text = (
+        'match { $d: Document { slug: "empty" } optional { $p: Pair  $p.slug = $d.slug } }'
+        " return { $p.one as one, $d.body as body }"
+    )
+
+    (row,) = graph.query(text).to_pylist()
+
+    assert row["one"] is None
+    assert row["body"].read() == b""
+
+
 def test_what_is_not_there_is_named(graph: Graph) -> None:
     with pytest.raises(NotFoundError, match="no Document with the id 'nope'"):
         graph.blob("Document", "nope")

@@ -18,6 +18,7 @@ from omnigraph.query.typed import (
     EdgeDirection,
     EdgeStep,
     OrderKey,
+    TypedProjection,
     TypedQuery,
     TypedRead,
     TypedSubPattern,
@@ -375,7 +376,21 @@ def _count(each: Expression | None, run: Run) -> int | None:
 
 
 def _projected(body: TypedRead, row: Row, run: Run) -> dict[str, Any]:
-    return {each.column.name: value_of(each.expression, row, run) for each in body.projections}
+    return {each.column.name: _column_value(each, row, run) for each in body.projections}
+
+
+def _column_value(each: TypedProjection, row: Row, run: Run) -> Any:
+    """The value of a column; a Blob is what names it."""
+    value = value_of(each.expression, row, run)
+    source = each.column.blob
+    if source is None or value is None:
+        return value
+    kind, _, name = source.table_key.partition(":")
+    owners = run.graph[f"{kind}s"][name]
+    content = next(one for one in owners if one["id"] == value).get(source.property)
+    if content is None:
+        return None
+    return {"type": name, "id": value, "property": source.property, "size": len(content)}
 
 
 def _distinct(results: list[dict[str, Any]]) -> list[dict[str, Any]]:

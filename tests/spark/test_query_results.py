@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as spark_types
 
+import omnigraph
 from omnigraph.errors import InvalidInputError
 from tests.gate.selection import for_gate
 from tests.query.people import small_graph
 from tests.spark.query_answers import World, world
+from tests.stores import root_at
 
 pytestmark = pytest.mark.spark
 
@@ -142,3 +145,25 @@ def test_building_a_frame_of_plain_steps_runs_no_job(
     people.frame(people.query(match, "$c.id, count(*) as n", "order { n } limit 2"))
 
     assert set(tracker.getJobIdsForGroup(None)) == before
+
+
+def test_a_blob_is_a_struct_that_names_it_at_the_snapshot(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    graph = omnigraph.init(
+        root_at(tmp_path / "graph"), schema="node Doc { slug: String @key  body: Blob? }"
+    )
+    bodies = {"it's": b"first", "empty": b"", "null": None}
+    graph.write({"Doc": [{"slug": slug, "body": body} for slug, body in bodies.items()]})
+    text = "match { $d: Doc } return { $d.body, $d.slug } order { $d.id }"
+    frame = graph.query(text, spark=spark)
+    graph.write({"Doc": [{"slug": "it's", "body": b"another"}]}, mode="merge")
+
+    assert isinstance(frame, DataFrame)
+    found = [row[0] and tuple(row[0]) for row in frame.collect()]
+
+    assert found == [("Doc", "empty", "body", 0), ("Doc", "it's", "body", 5), None]
+    assert frame.columns == ["d.body", "d.slug"]
+    assert frame.schema["d.body"].dataType.simpleString() == (
+        "struct<type:string,id:string,property:string,size:bigint>"
+    )

@@ -81,7 +81,11 @@ def failed_checks(
     failed = []
     for check in checks:
         result = query_graph(root, snapshot, check, limits=query_limits(None, None), now=now)
-        rows = result.first(_ROWS_SHOWN + 1)
+        rows: list[dict[str, Any]] = []
+        for batch in result:
+            rows += batch.slice(0, _ROWS_SHOWN + 1 - len(rows)).to_pylist()
+            if len(rows) > _ROWS_SHOWN:
+                break
         result.cancel()
         if rows:
             failed.append(

@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from omnigraph.api.algorithms import Algorithms
-    from omnigraph.api.blobs import Blob
     from omnigraph.api.options import Key
     from omnigraph.api.schema import SchemaView
     from omnigraph.api.spark_graph import SparkGraph
+    from omnigraph.engine.blobs import Blob
     from omnigraph.engine.query_result import QueryResult
     from omnigraph.engine.query_text import ChosenQuery, StoredQueries, StoredQuery
     from omnigraph.load.export import ExportReport
@@ -359,7 +359,7 @@ class Reads:
         Raises:
             NotFoundError: there is no such type, row or property.
         """
-        from omnigraph.api.blobs import read_blob  # few types have blobs
+        from omnigraph.engine.blobs import read_blob  # few types have blobs
         from omnigraph.validation.input.intake import declared_types  # queries do not need it
 
         snapshot, contract = self._view()
@@ -367,7 +367,7 @@ class Reads:
         table_key = table_key_of(contract.catalog, root, type)
         declared = declared_types(contract.catalog)[table_key]
         wanted = _id_from(declared, key, id)
-        return read_blob(root, find_entry(root, snapshot, table_key), declared, wanted, property)
+        return read_blob(root, snapshot, table_key, declared, wanted, property)
 
     def count(self, type: str) -> int:  # noqa: A002 - the conventional name
         """Count the rows of a type; reads no table."""

@@ -141,6 +141,8 @@ def _nested(content: object) -> str:
         case {"type": kind, "src": source, "dst": target, "properties": properties}:
             ends = f"{printable(str(source))} -> {printable(str(target))}"
             return f"{kind} {ends} {_nested(properties)}"
+        case {"type": kind, "id": key, "property": name, "size": size}:
+            return f"{kind}.{name} of {printable(str(key))}, {size:,} bytes"
         case {"type": kind, "id": key, "properties": properties}:
             return f"{kind} {printable(str(key))} {_nested(properties)}"
         case dict():

@@ -48,6 +48,7 @@ from omnigraph.engine.results import Results, result_plan
 from omnigraph.engine.run import Limits, Profile, Run
 from omnigraph.errors import InvalidInputError, SchemaChangedError
 from omnigraph.language.diagnostics import shown
+from omnigraph.query.columns import arrow_schema
 from omnigraph.query.expressions import Distance, walk
 from omnigraph.query.plan import (
     PLANS_KNOWN,
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from omnigraph.engine.access.access import GraphAccess
+    from omnigraph.engine.blobs import BlobColumns
     from omnigraph.engine.query_text import ChosenQuery
     from omnigraph.query.binding import BoundParameters
     from omnigraph.runner.scan import SparkTables
@@ -130,12 +132,21 @@ def query_graph(
             parameters=chosen.bound(now),
             limits=limits,
         )
+    catalog = chosen.source.catalog
+    guarded: Answer = _GuardedAnswer(answer, root, snapshot)
+    blobs = None
+    if any(column.blob is not None for column in chosen.typed.columns):
+        from omnigraph.engine.blobs import BlobColumns  # few results have blobs
+
+        blobs = BlobColumns(root, snapshot, chosen.typed.columns)
+        guarded = _AnswerWithBlobs(guarded, blobs, arrow_schema(chosen.typed.columns, catalog))
     return QueryResult(
-        _GuardedAnswer(answer, root, snapshot),
+        guarded,
         query=chosen.typed,
-        catalog=chosen.source.catalog,
+        catalog=catalog,
         commit_id=snapshot.commit_id,
-        elements=partial(_elements, root, snapshot, chosen.source.catalog),
+        elements=partial(_elements, root, snapshot, catalog),
+        blobs=blobs,
     )
 
 
@@ -160,6 +171,22 @@ class _GuardedAnswer:
     def batches(self) -> Iterator[pa.RecordBatch]:
         entries = self._snapshot.tables.values()
         return streamed_unless_removed(self._answer.batches(), self._root, *entries)
+
+    def cancel(self) -> None:
+        self._answer.cancel()
+
+
+class _AnswerWithBlobs:
+    """A result with handles of Blobs in place of the ids of their owners."""
+
+    def __init__(self, answer: Answer, blobs: BlobColumns, schema: pa.Schema) -> None:
+        self._answer = answer
+        self._blobs = blobs
+        self.schema = schema
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._answer.batches():
+            yield self._blobs.with_handles(batch, self.schema)
 
     def cancel(self) -> None:
         self._answer.cancel()
@@ -197,7 +224,12 @@ def query_on_spark(graph: SparkTables, chosen: ChosenQuery, *, now: datetime) ->
 
     catalog, parameters = chosen.source.catalog, chosen.bound(now)
     plan = keys_as_ids(_reading_plan(chosen, graph.snapshot), catalog, parameters)
-    return query_frame(graph, plan, catalog=catalog, parameters=parameters)
+    frame = query_frame(graph, plan, catalog=catalog, parameters=parameters)
+    if all(column.blob is None for column in chosen.typed.columns):
+        return frame
+    from omnigraph.engine.spark.blob_columns import with_handles  # needs pyspark
+
+    return with_handles(frame, graph, chosen.typed.columns)
 
 
 def _reading_plan(chosen: ChosenQuery, snapshot: Snapshot) -> Plan:

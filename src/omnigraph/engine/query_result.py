@@ -51,6 +51,7 @@ from omnigraph.validation.json_encoding import json_values
 if TYPE_CHECKING:
     import polars as pl
 
+    from omnigraph.engine.blobs import BlobColumns
     from omnigraph.schema.catalog import Catalog
     from omnigraph.view.drawing import View
     from omnigraph.view.elements import Chosen, SnapshotElements
@@ -105,6 +106,7 @@ class QueryResult(Displayed):
         catalog: Catalog,
         commit_id: str | None,
         elements: Callable[[], SnapshotElements] | None = None,
+        blobs: BlobColumns | None = None,
     ) -> None:
         self.query_name = query.name
         self.commit_id = commit_id
@@ -112,6 +114,7 @@ class QueryResult(Displayed):
         self._query = query
         self._catalog = catalog
         self._elements = elements
+        self._blobs = blobs
         self._rest: Iterator[pa.RecordBatch] | None = None
         self._ahead: deque[pa.RecordBatch] = deque()
         self._kept: pa.Table | None = None
@@ -153,9 +156,8 @@ class QueryResult(Displayed):
         return self._kept
 
     def to_pylist(self) -> list[dict[str, Any]]:
-        """All rows as dicts."""
-        rows: list[dict[str, Any]] = self.to_arrow().to_pylist()
-        return rows
+        """All rows as dicts; a Blob is an `omnigraph.Blob`, which reads its bytes when asked."""
+        return self._opened(self.to_arrow().to_pylist())
 
     def to_pandas(self) -> Any:
         """All rows as a `pandas.DataFrame`.
@@ -175,6 +177,7 @@ class QueryResult(Displayed):
         columns = {}
         for field, column in zip(table.schema, table.columns, strict=True):
             if pat.is_nested(field.type):
+                # Handles of Blobs are dicts as well: a frame is data, without open files.
                 columns[field.name] = pandas.Series(column.to_pylist(), dtype=object)
             else:
                 mapper = nullable.get if field.nullable else None
@@ -232,6 +235,12 @@ class QueryResult(Displayed):
 
     def first(self, count: int) -> list[dict[str, Any]]:
         """The first rows as dicts, fewer if there are no more; they stay part of the result."""
+        return self._opened(self._first(count))
+
+    def _opened(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return rows if self._blobs is None else self._blobs.open_rows(rows)
+
+    def _first(self, count: int) -> list[dict[str, Any]]:
         count_from(0, count, argument="count")
         if self._kept is not None:
             kept_rows: list[dict[str, Any]] = self._kept.slice(0, count).to_pylist()
@@ -278,7 +287,7 @@ class QueryResult(Displayed):
         facts = [("query", self.query_name)]
         if self._kept is None and self._streamed:
             return Page(facts=facts, lines=["Its rows were already streamed."])
-        rows = self.first(count + 1)
+        rows = self._first(count + 1)
         table = TableView(
             header=self.columns,
             rows=[[value(row[name]) for name in self.columns] for row in rows[:count]],

@@ -46,7 +46,7 @@ from omnigraph.engine.shapes import Shape, ShapeKind, shape_of, simplify, variab
 from omnigraph.names import ID_COLUMN
 from omnigraph.query import expressions as ex
 from omnigraph.query.binding import known_count
-from omnigraph.query.columns import arrow_schema
+from omnigraph.query.columns import arrow_schema, engine_column
 from omnigraph.query.plan import PLANS_KNOWN
 from omnigraph.query.types import STRING
 from omnigraph.schema.catalog import ListType
@@ -286,7 +286,9 @@ def result_plan(plan: Plan, catalog: Catalog) -> ResultPlan:
     return ResultPlan(
         shape=shape,
         simple_shape=simple_shape,
-        schema=arrow_schema((projection.column for projection in shape.projections), catalog),
+        schema=arrow_schema(
+            (engine_column(projection.column) for projection in shape.projections), catalog
+        ),
         origins=known,
         required=RequiredColumns(
             variables=variables_read(simple_shape) & frozenset(known),

@@ -1,7 +1,8 @@
 """Derives the Arrow schema of a result, the same for every engine.
 
 A node or an edge that a query returns whole is a struct: its id, its type, an edge's ends, and the
-properties that its variable can read, without blobs.
+properties that its variable can read, without blobs. A Blob is a struct that names it, a handle,
+never its bytes.
 
 Invariant: the catalog and the text of a query alone decide the schema of its result, before
 anything has run. Fields inside a struct are nullable: those of a missing node are null with it.
@@ -10,13 +11,21 @@ anything has run. Fields inside a struct are nullable: those of a missing node a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Final, assert_never
 
 import pyarrow as pa
 
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph.query.typed import Column
-from omnigraph.query.types import BLOB, EdgeOf, EntityType, NodeOf, properties_in_common
+from omnigraph.query.types import (
+    BLOB,
+    STRING,
+    EdgeOf,
+    EntityType,
+    NodeOf,
+    properties_in_common,
+)
 from omnigraph.schema import arrow
 from omnigraph.schema.catalog import (
     Catalog,
@@ -51,6 +60,21 @@ TYPE_FIELD: Final = "type"
 PROPERTIES_FIELD: Final = "properties"
 
 
+BLOB_HANDLE: Final = pa.struct(
+    [
+        pa.field("type", pa.string()),
+        pa.field("id", pa.string()),
+        pa.field("property", pa.string()),
+        pa.field("size", pa.int64()),
+    ]
+)
+
+
+def engine_column(column: Column) -> Column:
+    """A column as engines compute it: of a Blob, the id of its owner."""
+    return column if column.blob is None else replace(column, type=STRING, blob=None)
+
+
 def arrow_schema(columns: Iterable[Column], catalog: Catalog) -> pa.Schema:
     """The schema of a result."""
     return pa.schema([arrow_field(column, catalog) for column in columns])
@@ -65,6 +89,8 @@ def arrow_type(column: Column, catalog: Catalog) -> pa.DataType:
     match column.type:
         case NodeOf() | EdgeOf():
             return entity_struct(column.type, catalog)
+        case ScalarType() if column.blob is not None:
+            return BLOB_HANDLE
         case ScalarType() | DecimalType() | ListType() | EnumType() | VectorType():
             return arrow.arrow_type(column.type)
         case _:

@@ -143,12 +143,22 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BlobSource:
+    """Whose Blobs a column holds; engines give the ids of their owners."""
+
+    type: str
+    table_key: str
+    property: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One column of the result."""
+    """One column of the result; `blob` is set if it holds handles of Blobs."""
 
     name: str
     type: ColumnType
     nullable: bool
+    blob: BlobSource | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,7 +47,7 @@ from omnigraph.names import ID_COLUMN
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan as lp
 from omnigraph.query.binding import BoundParameters, known_value
-from omnigraph.query.columns import TYPE_FIELD
+from omnigraph.query.columns import TYPE_FIELD, engine_column
 from omnigraph.query.rewrites import inputs_of
 from omnigraph.query.typed import TypedProjection
 from omnigraph.query.types import INTEGER_LIMITS, EdgeOf, NodeOf, is_float, is_integer, scalar_of
@@ -586,9 +586,10 @@ def _directed(column: Column, *, descending: bool) -> Column:
 
 
 def _declared(typed_projection: TypedProjection, column: Column, run: spark_rows.Run) -> Column:
-    if isinstance(typed_projection.column.type, NodeOf | EdgeOf):
+    declared = engine_column(typed_projection.column).type
+    if isinstance(declared, NodeOf | EdgeOf):
         return column
-    return column.cast(spark_type_of(typed_projection.column.type, run.catalog))
+    return column.cast(spark_type_of(declared, run.catalog))
 
 
 def query_frame(

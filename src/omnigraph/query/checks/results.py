@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
+from omnigraph.names import ID_COLUMN, edge_table_key, node_table_key
 from omnigraph.query import ast
 from omnigraph.query import expressions as ex
 from omnigraph.query.ast import BinaryOperator
@@ -23,8 +24,18 @@ from omnigraph.query.checks.infer import (
 )
 from omnigraph.query.checks.scope import SYSTEM_COLUMNS, Bound, ExpressionContext, Groups, Scope
 from omnigraph.query.diagnostics import Rule
-from omnigraph.query.typed import Column, OrderKey, TypedProjection
-from omnigraph.query.types import BLOB, NodeOf, NullType, PathOf, is_integer, is_orderable, show
+from omnigraph.query.typed import BlobSource, Column, OrderKey, TypedProjection
+from omnigraph.query.types import (
+    BLOB,
+    STRING,
+    EdgeOf,
+    NodeOf,
+    NullType,
+    PathOf,
+    is_integer,
+    is_orderable,
+    show,
+)
 from omnigraph.schema.catalog import VectorType
 
 _OR, _AND, _NOT, _COMPARE, _SUM, _PRODUCT, _SIGN, _PRIMARY = range(8)
@@ -252,19 +263,51 @@ def check_projections(body: ast.ReadBody, scope: Scope) -> tuple[tuple[TypedProj
         expression = _without_needless_null(typed, keyed=keyed)
         assert not isinstance(expression.type, PathOf | NullType)
         column = Column(name=name, type=expression.type, nullable=expression.nullable)
+        if column.type == BLOB:
+            column, expression = _handle(column, expression, scope)
         projections.append(TypedProjection(column=column, expression=expression))
     return tuple(projections), grouped
 
 
+def _handle(
+    column: Column, expression: ex.Expression, scope: Scope
+) -> tuple[Column, ex.PropertyOf]:
+    """A column of Blobs, and the ids of their owners, which engines compute."""
+    assert isinstance(expression, ex.PropertyOf)
+    bound = scope.variables[expression.variable]
+    assert bound is not None
+    assert isinstance(bound.type, NodeOf | EdgeOf)
+    (owner,) = bound.type.types
+    key = node_table_key if isinstance(bound.type, NodeOf) else edge_table_key
+    source = BlobSource(type=owner, table_key=key(owner), property=expression.name)
+    owner_id = ex.PropertyOf(
+        variable=expression.variable, name=ID_COLUMN, type=STRING, nullable=bound.nullable
+    )
+    return replace(column, blob=source), owner_id
+
+
 def _can_be_column(projection: ast.Projection, typed: ex.Expression, scope: Scope) -> bool:
-    if typed.type == BLOB:
+    if typed.type == BLOB and not isinstance(typed, ex.PropertyOf):
         scope.findings.error(
             Rule.BLOB_PLACE,
             projection.expression.span,
-            "a Blob cannot be a column of a result",
-            "return the id of its owner, and read the Blob with `graph.blob`",
+            "only a Blob property can be a column of a result",
         )
         return False
+    if typed.type == BLOB:
+        assert isinstance(typed, ex.PropertyOf)
+        bound = scope.variables[typed.variable]
+        assert bound is not None
+        assert not isinstance(bound.type, PathOf)
+        if len(bound.type.types) > 1:
+            scope.findings.error(
+                Rule.BLOB_PLACE,
+                projection.expression.span,
+                f"`${typed.variable}` is {' or '.join(bound.type.types)}, and a column holds Blobs "
+                "of one type",
+                "bind one of the types",
+            )
+            return False
     if isinstance(typed.type, NullType):
         scope.findings.error(
             Rule.VALUE_TYPE, projection.expression.span, "an empty list has no type of its own"
@@ -282,6 +325,15 @@ def _can_be_compared(
             projection.expression.span,
             "groups cannot be ranked",
             "rank rows in one query and aggregate in another",
+        )
+    elif typed.type == BLOB and (grouped or distinct):
+        scope.findings.error(
+            Rule.BLOB_PLACE,
+            projection.expression.span,
+            "rows cannot be distinct by a Blob",
+            f"remove the column, or return the id: `${typed.variable}.id`"
+            if isinstance(typed, ex.PropertyOf)
+            else "remove the column",
         )
     elif isinstance(typed.type, VectorType) and (grouped or distinct):
         scope.findings.error(
@@ -391,18 +443,19 @@ def _key(
     descending = ordering.direction is ast.Direction.DESCENDING
     if isinstance(ordering.expression, ast.Word):
         name = ordering.expression.name
-        for projection in projections:
-            if projection.column.name == name.text:
-                return OrderKey(
-                    expression=projection.expression, descending=descending, column=name.text
-                )
-        unknown_column(name, projections, scope)
+        matching = next((one for one in projections if one.column.name == name.text), None)
+        if matching is not None and matching.column.blob is None:
+            return OrderKey(expression=matching.expression, descending=descending, column=name.text)
+        if matching is None:
+            unknown_column(name, projections, scope)
+        else:
+            scope.findings.error(Rule.ORDER_KEY, name.span, "Blob has no order")
         return None
     typed = infer(ordering.expression, scope, ExpressionContext.ORDER)
     if typed is None:
         return None
     for projection in projections:
-        if is_same(projection.expression, typed):
+        if projection.column.blob is None and is_same(projection.expression, typed):
             return OrderKey(
                 expression=projection.expression,
                 descending=descending,

@@ -27,8 +27,8 @@ from omnigraph.query.checks.literals import fit
 from omnigraph.query.checks.pattern import CheckedBlock, SubPatternChecks, check_block
 from omnigraph.query.checks.scope import ExpressionContext, Scope
 from omnigraph.query.diagnostics import Rule
-from omnigraph.query.expressions import Aggregate, Constant, Expression, is_known
-from omnigraph.query.types import BOOL, STRING, EdgeOf, NodeOf, NullType, PathOf
+from omnigraph.query.expressions import ROW, Aggregate, Constant, Expression, PropertyOf, is_known
+from omnigraph.query.types import BLOB, BOOL, STRING, EdgeOf, NodeOf, NullType, PathOf
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, PropertyType
 from omnigraph.schema.ends import end_type_columns, polymorphic_ends
 
@@ -203,6 +203,14 @@ def _assign(assignment: ast.Assignment, slot: _Slot, scope: Scope) -> Expression
     place = ExpressionContext.VALUE if is_literal else ExpressionContext.RESULT
     value = infer_value(_id_of_end(assignment.value, slot, scope), scope, place)
     if value is None:
+        return None
+    if value.type == BLOB and isinstance(value, PropertyOf) and value.variable != ROW:
+        scope.findings.error(
+            Rule.BLOB_PLACE,
+            assignment.value.span,
+            "a match cannot copy a Blob",
+            "read it with `graph.blob`, and give the bytes as a parameter",
+        )
         return None
     return fit(
         value,

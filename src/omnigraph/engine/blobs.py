@@ -1,7 +1,9 @@
-"""Reads one Blob of one row: as a whole, by ranges, or as a stream.
+"""Blobs of rows, as handles that read bytes when asked: as a whole, by ranges, or as a stream.
 
-Invariant: a Blob is that of the commit at which it was opened, whatever is written afterwards.
-Nothing but the asked-for bytes is read.
+A query gives structs that name Blobs, with their sizes. Rows as Python objects have `Blob` instead.
+
+Invariant: a Blob is that of the commit at which it was opened or queried, whatever is written
+afterwards. Nothing but the asked-for bytes is read.
 """
 
 from __future__ import annotations
@@ -13,22 +15,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph.arguments import count_from
 from omnigraph.display.pages import Displayed, Page
 from omnigraph.errors import InvalidInputError, NotFoundError
 from omnigraph.language.diagnostics import did_you_mean, shown
 from omnigraph.names import ID_COLUMN
+from omnigraph.query.columns import BLOB_HANDLE
 from omnigraph.schema.catalog import EdgeType, NodeType, Scalar, ScalarType
-from omnigraph.storage.lance.tables import open_blob
+from omnigraph.storage.lance.tables import blob_sizes, find_entry, open_blob
 from omnigraph.storage.lance.value_lookups import OneOf
 from omnigraph.storage.refs.kept import gone_if_removed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from omnigraph.query.typed import BlobSource, Column
     from omnigraph.storage.objects.location import Root
-    from omnigraph.storage.snapshot import TableEntry
+    from omnigraph.storage.snapshot import Snapshot, TableEntry
 
 _CHUNK_BYTES: Final = 1 << 20
 
@@ -42,6 +47,8 @@ class Blob(Displayed):
     property: str
     size: int
     """In bytes."""
+    commit_id: str | None
+    """The commit whose value it is."""
     _root: Root
     _entry: TableEntry
     _where: str
@@ -98,6 +105,7 @@ class Blob(Displayed):
                 ("id", self.id),
                 ("property", self.property),
                 ("bytes", f"{self.size:,}"),
+                ("commit", self.commit_id or "none"),
             ],
         )
 
@@ -106,7 +114,12 @@ class Blob(Displayed):
 
 
 def read_blob(
-    root: Root, entry: TableEntry, declared: NodeType | EdgeType, entity_id: str, name: str | None
+    root: Root,
+    snapshot: Snapshot,
+    table_key: str,
+    declared: NodeType | EdgeType,
+    entity_id: str,
+    name: str | None,
 ) -> Blob | None:
     """The Blob of a row; None if it is null.
 
@@ -114,7 +127,8 @@ def read_blob(
         NotFoundError: there is no such row or property.
     """
     column = _blob_property(declared, name)
-    where = OneOf(column=ID_COLUMN, values=pa.array([entity_id], pa.string())).text
+    entry = find_entry(root, snapshot, table_key)
+    where = _has_id(entity_id)
     with gone_if_removed(root, entry):
         exists, content = open_blob(root, entry, where, column)
         if not exists:
@@ -126,10 +140,77 @@ def read_blob(
             id=entity_id,
             property=column,
             size=content.size(),
+            commit_id=snapshot.commit_id,
             _root=root,
             _entry=entry,
             _where=where,
         )
+
+
+def _has_id(entity_id: str) -> str:
+    return OneOf(column=ID_COLUMN, values=pa.array([entity_id], pa.string())).text
+
+
+class BlobColumns:
+    """The columns of a result that hold Blobs of a snapshot."""
+
+    def __init__(self, root: Root, snapshot: Snapshot, columns: Sequence[Column]) -> None:
+        self._root = root
+        self._snapshot = snapshot
+        self._sources = {column.name: column.blob for column in columns if column.blob is not None}
+
+    def __bool__(self) -> bool:
+        return bool(self._sources)
+
+    def with_handles(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+        """A batch with structs that name Blobs in place of the ids of their owners."""
+        columns = [
+            _handles(column, source, self._sizes(source, column))
+            if (source := self._sources.get(name)) is not None
+            else column
+            for name, column in zip(batch.schema.names, batch.columns, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def open_rows(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Rows with a `Blob` in place of every struct that names one."""
+        for name in self._sources:
+            for row in rows:
+                row[name] = None if row[name] is None else self._open(name, row[name])
+        return rows
+
+    def _open(self, name: str, handle: Mapping[str, Any]) -> Blob:
+        source = self._sources[name]
+        return Blob(
+            **handle,
+            commit_id=self._snapshot.commit_id,
+            _root=self._root,
+            _entry=find_entry(self._root, self._snapshot, source.table_key),
+            _where=_has_id(handle["id"]),
+        )
+
+    def _sizes(self, source: BlobSource, ids: pa.Array) -> pa.Array:
+        entry = find_entry(self._root, self._snapshot, source.table_key)
+        return sizes_of(self._root, entry, ids, source.property)
+
+
+def sizes_of(root: Root, entry: TableEntry, ids: pa.Array, column: str) -> pa.Array:
+    """The size of the Blob of every owner, null if it or the owner is."""
+    wanted = ids.unique().drop_null().to_pylist()
+    with gone_if_removed(root, entry):
+        sizes = blob_sizes(root, entry, wanted, column)
+    return pa.array([sizes.get(entity_id) for entity_id in ids.to_pylist()], pa.int64())
+
+
+def _handles(ids: pa.Array, source: BlobSource, sizes: pa.Array) -> pa.StructArray:
+    count = len(ids)
+    parts = [
+        pa.repeat(pa.scalar(source.type), count),
+        ids,
+        pa.repeat(pa.scalar(source.property), count),
+        sizes,
+    ]
+    return pa.StructArray.from_arrays(parts, fields=list(BLOB_HANDLE), mask=pc.is_null(sizes))
 
 
 def _blob_property(declared: NodeType | EdgeType, name: str | None) -> str:
