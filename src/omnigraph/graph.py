@@ -343,6 +343,7 @@ class Graph(Reads):
         *,
         name: object = None,
         expect_head: str | None = None,
+        spark: Spark | None = None,
         dry_run: bool = False,
         actor: str | None = None,
         message: str | None = None,
@@ -357,6 +358,9 @@ class Graph(Reads):
             params: The parameters by name.
             name: The query of the text to run, if there are several.
             expect_head: The expected head of the branch, as in `snapshot().commit_id`.
+            spark: A Spark session or target that reads the match of a single statement and writes
+                its rows. Without one, this process does, in parts if memory cannot hold them. The
+                result is the same.
             dry_run: Run the statements and count what would change; nothing is written.
             actor: Author of the commit; the user of this process by default.
             message: Message of the commit.
@@ -387,15 +391,18 @@ class Graph(Reads):
                 note=note,
                 branch=ref,
                 operation_id=operation,
+                spark=spark,
             )
 
         if dry_run:
             return newest_kept(lambda: self._preview_mutation(request))
-        return self._handle.under_schema(
-            lambda contract: mutate_graph(
-                self._objects, contract.catalog, request(contract), SYSTEM_CLOCK
+        held_snapshots = () if spark is None else (self._handle.view()[0],)
+        with self._handle.held_while(*held_snapshots, purpose="mutate"):
+            return self._handle.under_schema(
+                lambda contract: mutate_graph(
+                    self._objects, contract.catalog, request(contract), SYSTEM_CLOCK
+                )
             )
-        )
 
     def _resolve_head(self, expect_head: str | None) -> str | None:
         return None if expect_head is None else self._handle.resolve_commit(expect_head)

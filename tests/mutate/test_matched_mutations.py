@@ -10,8 +10,6 @@ import pytest
 import omnigraph
 from omnigraph.errors import InvalidInputError, QueryInvalidError, ValidationFailedError
 from omnigraph.graph import Graph
-from omnigraph.mutate import matched
-from omnigraph.mutate.overlay import OverlayLimits
 from tests.cli import commands
 
 pytestmark = pytest.mark.unit
@@ -137,17 +135,6 @@ def test_a_dry_run_shows_samples_and_writes_nothing(graph: Graph) -> None:
     )
     assert re.search(r"node:Person +ann +delete", shown.stdout)
     assert re.search(r"edge:Knows +\w+ +delete ann -> bob", shown.stdout)
-
-
-def test_more_than_one_mutation_may_hold_is_refused(
-    graph: Graph, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    limits = OverlayLimits(rows=3, bytes=1 << 20, next_step="Narrow the match.")
-    monkeypatch.setattr(matched, "MATCHED_LIMITS", limits)
-
-    with pytest.raises(InvalidInputError, match="delete Person matches more than 3 rows"):
-        run(graph, "match { $p: Person } delete $p")
-    assert graph.count("Person") == 4
 
 
 def test_a_plan_shows_how_a_match_is_read(graph: Graph) -> None:

@@ -233,6 +233,9 @@ def mutate(  # noqa: PLR0913 - one parameter per option
             "--expect-head", metavar="COMMIT", help="Fail unless COMMIT is the head of the branch."
         ),
     ] = None,
+    spark: options.SparkFlag = False,
+    master: options.MasterOption = None,
+    remote: options.RemoteOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would change; write nothing.")
     ] = False,
@@ -249,6 +252,7 @@ def mutate(  # noqa: PLR0913 - one parameter per option
         chosen_query.given,
         name=chosen_query.name,
         expect_head=expect_head,
+        spark=options.spark_target(master, remote, wanted=spark),
         dry_run=dry_run,
         actor=actor,
         message=message,

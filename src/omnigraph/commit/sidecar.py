@@ -66,6 +66,8 @@ class WriterKind(StrEnum):
     INDEX = "index"
     REPAIR = "repair"
     SCHEMA = "schema"
+    MUTATE = "mutate"
+    """A mutation of more rows than memory holds; others are writes."""
 
     @property
     def is_maintenance(self) -> bool:
@@ -78,7 +80,7 @@ class WriterKind(StrEnum):
         return self not in {WriterKind.WRITE, WriterKind.DELETE}
 
 
-_NEW_KINDS: Final = frozenset({WriterKind.REVERT, WriterKind.RESTORE})
+_NEW_KINDS: Final = frozenset({WriterKind.REVERT, WriterKind.RESTORE, WriterKind.MUTATE})
 """Kinds that programs of earlier formats do not know."""
 
 

@@ -29,6 +29,7 @@ from omnigraph.load.pipeline import run_load
 from omnigraph.load.report import (
     DEFAULT_CEILING,
     Ceiling,
+    ComputedInput,
     Engine,
     FaultPolicy,
     LoadJob,
@@ -112,6 +113,8 @@ class LoadRequest:
     source_options: Mapping[str, str] | None = None
     widen: Widen | None = None
     """Adds properties for the columns of frames; without it such columns are refused."""
+    computed: ComputedInput | None = None
+    """What the input was computed from, if that is the graph itself."""
 
 
 def load_graph(
@@ -161,6 +164,7 @@ def load_graph(
         objects=objects,
         clock=clock,
         progress=request.progress,
+        computed=request.computed,
     )
     report = _earlier(job, engine)
     staged = load_input.staged

@@ -187,14 +187,15 @@ class _Load:
             # The graph does not know of the load before its input was read.
             self._stage({})
         if job.dry_run and self._spool is not None:
-            self._judge(read_manifest(job.objects.root, branch=job.branch).snapshot())
+            state = read_manifest(job.objects.root, branch=job.branch)
+            self._require_current(state)
+            self._judge(state.snapshot())
             assert self._account is not None
             return self._account
         widening = job.widening
         schema_hash = model_hash(job.catalog) if widening is None else widening.accepted.model_hash
-        request = WriteRequest.of(
-            job.objects, job.clock, WriterKind.LOAD, job, schema_hash=schema_hash
-        )
+        kind = WriterKind.LOAD if job.computed is None else WriterKind.MUTATE
+        request = WriteRequest.of(job.objects, job.clock, kind, job, schema_hash=schema_hash)
         try:
             finished = commit_write(request, Verb(prepare=self._prepare))
         except _DryRunEnded:
@@ -257,7 +258,12 @@ class _Load:
             if key not in self._written and entry.fork and names.fork_owner(entry.fork) == own:
                 drop_fork(job.objects.root, entry.location, entry.fork)
 
+    def _require_current(self, state: ManifestState) -> None:
+        if self._job.computed is not None:
+            self._job.computed.require_current(state)
+
     def _prepare(self, state: ManifestState) -> Prepared:
+        self._require_current(state)
         published = state.snapshot()
         resolution, write = self._judge(published)
         self._set_aside(resolution)
@@ -271,9 +277,15 @@ class _Load:
         self._written = frozenset(change.table_key for change in changes)
         return Prepared(
             changes=changes,
-            read_set=write.relies_on | self._written,
+            read_set=write.relies_on | self._written | self._computed_from(published),
             schema_move=None if widening is None else _move_of(widening, changes),
         )
+
+    def _computed_from(self, published: Snapshot) -> frozenset[str]:
+        computed = self._job.computed
+        if computed is None:
+            return frozenset()
+        return frozenset(published.tables if computed.commit_id is not None else computed.pins)
 
     def _widen(
         self, widening: Widening, changes: tuple[StagedChange, ...], state: ManifestState
@@ -327,6 +339,8 @@ class _Load:
             write,
             engine=self._engine,
         )
+        if self._job.computed is not None:
+            self._job.computed.require_distinct(self._account)
         load_report.require_acceptable(
             replace(self._account, stages=self._runner.stages),
             on_error=self._job.on_error,

@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     from omnigraph.load.formats.mapping import SourceMapping
     from omnigraph.load.formats.records import Split
     from omnigraph.schema.catalog import Catalog
-    from omnigraph.storage.manifest.state import BranchRef
+    from omnigraph.storage.manifest.state import BranchRef, ManifestState
+    from omnigraph.storage.snapshot import Pin
     from omnigraph.validation.constraints import WriteMode
     from omnigraph.validation.schema_contract import Widening
 
@@ -265,6 +266,39 @@ class LoadJob:
     objects: Objects
     clock: Clock
     progress: Progress
+    computed: ComputedInput | None = None
+
+
+class InputOutdated(Exception):  # noqa: N818 - the caller computes the input again
+    """What an input was computed from has changed since."""
+
+
+class RepeatedRecords(Exception):  # noqa: N818 - the caller knows what the records are
+    """Several records of a computed input have one id."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        self.count = count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputedInput:
+    """What an input was computed from: it is published on these pins alone, one record per id."""
+
+    pins: Mapping[str, Pin]
+    commit_id: str | None = None
+    """The commit that the branch must be at; None allows any with these pins."""
+
+    def require_current(self, state: ManifestState) -> None:
+        tables = state.snapshot().tables
+        moved = any(key not in tables or tables[key].pin != pin for key, pin in self.pins.items())
+        if moved or self.commit_id not in (None, state.head.commit_id):
+            raise InputOutdated
+
+    def require_distinct(self, report: LoadReport) -> None:
+        repeated = report.quarantined.get(Reason.SUPERSEDED.value, 0)
+        if repeated:
+            raise RepeatedRecords(repeated)
 
 
 def frame_name(type_name: str) -> str:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from omnigraph.engine.query import run_query
 from omnigraph.engine.run import Limits
 from omnigraph.errors import InvalidInputError
-from omnigraph.mutate.overlay import OverlayLimits
+from omnigraph.mutate.overlay import MutationTooLarge, OverlayLimits
 from omnigraph.query import typed as tq
 from omnigraph.runner.memory import half_of_this_machine
 from omnigraph.storage.refs.kept import gone_if_removed
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 MATCHED_LIMITS: Final = OverlayLimits(
     rows=2_000_000,
     bytes=512 << 20,
-    next_step="Narrow the match, for example by ranges of a key, and run it for each range.",
+    next_step="Run each statement as a mutation of its own: one with a single statement and its "
+    "match may change any number of rows.",
 )
 """What a mutation may hold of matches; the id is all it holds of a row to delete."""
 _NAMED_MAX: Final = 5
@@ -79,7 +80,7 @@ def read_matches(
                 limits=Limits(memory_bytes=half_of_this_machine()),
             )
             rows = pa.Table.from_batches(_limit(answer.batches(), statement), answer.schema)
-        matches[position] = _rows_of(statement, rows)
+        matches[position] = rows_of(statement, rows)
     return matches
 
 
@@ -91,7 +92,7 @@ def _limit(
         rows += batch.num_rows
         size += batch.nbytes
         if rows > MATCHED_LIMITS.rows or size > MATCHED_LIMITS.bytes:
-            raise InvalidInputError(
+            raise MutationTooLarge(
                 f"{statement.verb} {statement.type} matches more than {MATCHED_LIMITS.rows:,} rows "
                 f"or {MATCHED_LIMITS.bytes >> 20} MiB of values",
                 next_step=MATCHED_LIMITS.next_step,
@@ -99,7 +100,8 @@ def _limit(
         yield batch
 
 
-def _rows_of(statement: tq.MatchedStatement, rows: pa.Table) -> MatchedRows:
+def rows_of(statement: tq.MatchedStatement, rows: pa.Table) -> MatchedRows:
+    """What a table of the columns of a match gives a statement."""
     names = rows.column_names
     if statement.verb in (tq.MatchedVerb.UPDATE, tq.MatchedVerb.DELETE):
         rows = rows.filter(pc.is_valid(rows.column(0)))
@@ -118,8 +120,15 @@ def _require_one_row_each(statement: tq.MatchedStatement, ids: pa.StringArray) -
     repeated = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
     if len(repeated):
         listed = ", ".join(repr(entity_id) for entity_id in repeated[:_NAMED_MAX].to_pylist())
-        raise InvalidInputError(
-            f"update {statement.type}: the match gives different values for {len(repeated):,} "
-            f"of its entities: {listed}",
-            next_step="Give one value for all rows of an entity, for example with `max(...)`.",
-        )
+        raise different_values(statement, len(repeated), f": {listed}")
+
+
+def different_values(
+    statement: tq.MatchedStatement, count: int, listed: str = ""
+) -> InvalidInputError:
+    """The error about entities that a match gives several rows."""
+    return InvalidInputError(
+        f"update {statement.type}: the match gives different values for {count:,} "
+        f"of its entities{listed}",
+        next_step="Give one value for all rows of an entity, for example with `max(...)`.",
+    )

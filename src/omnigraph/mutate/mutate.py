@@ -27,8 +27,23 @@ from omnigraph.display.tables import TableView
 from omnigraph.errors import HeadMovedError, InvalidInputError
 from omnigraph.load.formats.values import blob_bytes
 from omnigraph.load.write import TableCounts, counts_of, merged_counts
+from omnigraph.mutate.large import (
+    LargeMutation,
+    count_updated,
+    delete_matched,
+    first_rows,
+    load_matched,
+    require_single,
+)
 from omnigraph.mutate.matched import read_matches
-from omnigraph.mutate.overlay import PinnedRows, TableOverlay, joined
+from omnigraph.mutate.overlay import (
+    LIMITS,
+    NO_IDS,
+    MutationTooLarge,
+    PinnedRows,
+    TableOverlay,
+    joined,
+)
 from omnigraph.mutate.row_values import RowValues
 from omnigraph.mutate.statements import (
     ReadyMutation,
@@ -38,10 +53,13 @@ from omnigraph.mutate.statements import (
     require_none,
 )
 from omnigraph.notes import NO_NOTE, CommitNote
+from omnigraph.query import typed as tq
 from omnigraph.query.plan import Mutation
-from omnigraph.schema.arrow import has_blob
+from omnigraph.runner.memory import half_of_this_machine
+from omnigraph.schema.arrow import has_blob, table_schema
 from omnigraph.schema.ends import name_ends
 from omnigraph.schema.model import model_hash
+from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.staging.edits import stage_edits
 from omnigraph.storage.staging.tail_merge import merge_tail
 from omnigraph.validation.constraints import WriteMode, table_rules
@@ -151,6 +169,8 @@ class MutationRequest:
     branch: BranchRef | None
     operation_id: str
     note: CommitNote = NO_NOTE
+    spark: object | None = None
+    """A session or target that reads the match and writes the rows of a single statement."""
 
 
 SAMPLES_OF_A_TABLE: Final = 10
@@ -186,9 +206,11 @@ class ChangeSample:
         return f"update {', '.join(changed) or 'nothing'}"
 
 
-def _samples(effect: Effect, pinned: PinnedRows, catalog: Catalog) -> Iterator[ChangeSample]:
+def _samples(
+    effects: Mapping[str, TableEffect], pinned: PinnedRows, catalog: Catalog
+) -> Iterator[ChangeSample]:
     types = declared_types(catalog)
-    for key, table in effect.tables.items():
+    for key, table in effects.items():
         deleted = table.deleted[:SAMPLES_OF_A_TABLE]
         written = table.rows.slice(0, SAMPLES_OF_A_TABLE - len(deleted))
         ids = joined(deleted, *written.column(names.ID_COLUMN).chunks)
@@ -240,14 +262,22 @@ class MutationResult(Displayed):
 def mutate_graph(
     objects: Objects, catalog: Catalog, request: MutationRequest, clock: Clock
 ) -> MutationResult:
-    """Run one mutation as one commit."""
+    """Run one mutation as one commit; on Spark, or in parts, if its rows are too many to hold."""
     with _ready(request, catalog, clock) as mutation:
+        if request.spark is not None:
+            require_single(mutation)
+            return _mutate_in_parts(_in_parts(objects, request, mutation, clock))
         preparation = _Preparation(objects, request, mutation)
         schema_hash = model_hash(catalog)
-        finished = commit_write(
-            WriteRequest.of(objects, clock, WriterKind.WRITE, request, schema_hash=schema_hash),
-            Verb(prepare=preparation.prepare),
-        )
+        try:
+            finished = commit_write(
+                WriteRequest.of(objects, clock, WriterKind.WRITE, request, schema_hash=schema_hash),
+                Verb(prepare=preparation.prepare),
+            )
+        except MutationTooLarge:
+            if not mutation.is_single_match:
+                raise
+            return _mutate_in_parts(_in_parts(objects, request, mutation, clock))
     if isinstance(finished, Unchanged):
         return MutationResult(
             operation_id=request.operation_id,
@@ -275,7 +305,16 @@ def preview_mutation(
     with _ready(request, catalog, clock) as mutation:
         preparation = _Preparation(objects, request, mutation)
         preparation.require_head(state)
-        effect = effect_of(mutation, objects.root, snapshot)
+        if request.spark is not None:
+            require_single(mutation)
+        try:
+            effect = effect_of(mutation, objects.root, snapshot)
+        except MutationTooLarge:
+            if not mutation.is_single_match:
+                raise
+            # Nothing is written, so Spark would only make it slower to count.
+            local = replace(request, spark=None)
+            return _preview_in_parts(_in_parts(objects, local, mutation, clock), state)
     pinned = SnapshotTables(root=objects.root, snapshot=snapshot)
     return MutationResult(
         operation_id=request.operation_id,
@@ -285,8 +324,138 @@ def preview_mutation(
             for key, table in effect.tables.items()
         },
         statements=effect.statements,
-        samples=tuple(_samples(effect, PinnedRows(objects.root, snapshot), catalog)),
+        samples=tuple(_samples(effect.tables, PinnedRows(objects.root, snapshot), catalog)),
     )
+
+
+def _in_parts(
+    objects: Objects, request: MutationRequest, mutation: ReadyMutation, clock: Clock
+) -> LargeMutation:
+    return LargeMutation(
+        objects=objects,
+        mutation=mutation,
+        actor=request.actor,
+        note=request.note,
+        branch=request.branch,
+        operation_id=request.operation_id,
+        expect_head=request.expect_head,
+        spark=request.spark,
+        clock=clock,
+    )
+
+
+def _mutate_in_parts(large: LargeMutation) -> MutationResult:
+    if large.statement.verb is tq.MatchedVerb.DELETE:
+        return _delete_in_parts(large)
+
+    def read_state() -> ManifestState:
+        state = read_manifest(large.root, branch=large.branch)
+        require_head(large.expect_head, state)
+        return state
+
+    report = load_matched(large, read_state, dry_run=False)
+    if report.repeated:
+        tables: dict[str, TableCounts] = {}
+    else:
+        tables = {
+            large.statement.table_key: TableCounts(
+                inserted=sum(report.inserted.values()),
+                updated=sum(report.updated.values()),
+                deleted=0,
+            )
+        }
+    count = sum(report.written.values())
+    return MutationResult(
+        operation_id=large.operation_id,
+        commit_id=report.commit_id,
+        tables=tables if report.commit_id is not None else {},
+        statements=() if report.repeated else (large.counts(count),),
+    )
+
+
+def _delete_in_parts(large: LargeMutation) -> MutationResult:
+    statements: list[StatementCounts] = []
+
+    def prepare(state: ManifestState) -> Prepared:
+        require_head(large.expect_head, state)
+        snapshot = state.snapshot()
+        removed, counts = delete_matched(large, snapshot, counts_only=False)
+        statements[:] = [counts]
+        read_set = large.mutation.read_tables | large.tables
+        return Prepared(
+            changes=tuple(table.change for table in removed if table.change is not None),
+            read_set=read_set if large.expect_head is None else frozenset(snapshot.tables),
+        )
+
+    schema_hash = model_hash(large.mutation.catalog)
+    finished = commit_write(
+        WriteRequest.of(
+            large.objects, large.clock, WriterKind.MUTATE, large, schema_hash=schema_hash
+        ),
+        Verb(prepare=prepare),
+    )
+    if isinstance(finished, Unchanged):
+        return MutationResult(
+            operation_id=large.operation_id,
+            commit_id=None,
+            tables={},
+            statements=tuple(statements),
+        )
+    return MutationResult(
+        operation_id=finished.operation_id,
+        commit_id=finished.commit_id,
+        tables={change.table_key: counts_of(change) for change in finished.changes},
+        statements=tuple(statements) if finished.changes else (),
+    )
+
+
+def _preview_in_parts(large: LargeMutation, state: ManifestState) -> MutationResult:
+    snapshot, root = state.snapshot(), large.root
+    if large.statement.verb is tq.MatchedVerb.DELETE:
+        removed, counts = delete_matched(large, snapshot, counts_only=True)
+        tables = {
+            table.table_key: TableCounts(inserted=0, updated=0, deleted=table.rows)
+            for table in removed
+        }
+    else:
+        report = load_matched(large, lambda: state, dry_run=True)
+        written = sum(report.written.values())
+        counts = large.counts(written)
+        updated = count_updated(large, snapshot, written)
+        tables = {
+            large.statement.table_key: TableCounts(
+                inserted=written - updated, updated=updated, deleted=0
+            )
+        }
+    pinned = PinnedRows(root, snapshot)
+    effects = _sample_effects(large, snapshot, pinned)
+    return MutationResult(
+        operation_id=large.operation_id,
+        commit_id=None,
+        tables={
+            key: table
+            for key, table in tables.items()
+            if table.inserted or table.updated or table.deleted
+        },
+        statements=(counts,),
+        samples=tuple(_samples(effects, pinned, large.mutation.catalog)),
+    )
+
+
+def _sample_effects(
+    large: LargeMutation, snapshot: Snapshot, pinned: PinnedRows
+) -> dict[str, TableEffect]:
+    """What the first rows of a match do to their table; edges of deleted nodes are not sampled."""
+    matched = first_rows(large, snapshot, SAMPLES_OF_A_TABLE)
+    key = large.statement.table_key
+    if large.statement.verb is tq.MatchedVerb.DELETE:
+        assert matched.ids is not None
+        rows = table_schema(large.mutation.catalog.tables()[key]).empty_table()
+        return {key: TableEffect(rows=rows, ids=NO_IDS, deleted=matched.ids)}
+    limits = replace(LIMITS, bytes=half_of_this_machine())
+    run = StatementRun(large.mutation, pinned, {0: matched}, limits)
+    run.run()
+    return {key: _effect(run.overlay.table(key))}
 
 
 @contextmanager
@@ -308,6 +477,14 @@ def _ready(request: MutationRequest, catalog: Catalog, clock: Clock) -> Iterator
         )
     finally:
         values.close()
+
+
+def require_head(expected: str | None, state: ManifestState) -> None:
+    """Refuse a mutation of a branch that is at another commit than the caller expects."""
+    if expected is not None and expected != state.head.commit_id:
+        raise HeadMovedError(
+            state.branch or names.MAIN, expected=expected, found=state.head.commit_id
+        )
 
 
 class _Preparation:
@@ -337,10 +514,7 @@ class _Preparation:
         return Prepared(changes=tuple(changes), read_set=read_set)
 
     def require_head(self, state: ManifestState) -> None:
-        expected, head_commit = self._request.expect_head, state.head.commit_id
-        if expected is None or expected == head_commit:
-            return
-        raise HeadMovedError(state.branch or names.MAIN, expected=expected, found=head_commit)
+        require_head(self._request.expect_head, state)
 
     def _staged(self, snapshot: Snapshot, table_key: str, effect: TableEffect) -> StagedChange:
         entry = writable_entry(

@@ -51,6 +51,10 @@ class OverlayLimits:
     next_step: str
 
 
+class MutationTooLarge(InvalidInputError):  # noqa: N818 - the caller may have another way
+    """More rows than a mutation may hold in memory."""
+
+
 LIMITS: Final = OverlayLimits(
     rows=100_000,
     bytes=64 << 20,
@@ -126,7 +130,7 @@ class Overlay:
     def require_rows(self, count: int, *, what: str) -> None:
         """Refuse a mutation that changes too many rows; `what` says in which step it does."""
         if count > self.limits.rows:
-            raise InvalidInputError(
+            raise MutationTooLarge(
                 f"{what} makes the mutation change {count:,} rows, expected at most "
                 f"{self.limits.rows:,}",
                 next_step=self.limits.next_step,
@@ -135,7 +139,7 @@ class Overlay:
     def require_bytes(self, size: int, *, rows: int, what: str) -> None:
         """Refuse a mutation whose new rows take too much memory."""
         if size > self.limits.bytes:
-            raise InvalidInputError(
+            raise MutationTooLarge(
                 f"{what} makes the mutation hold {size:,} bytes of {rows:,} rows or more, "
                 f"expected at most {self.limits.bytes:,}",
                 next_step=self.limits.next_step,

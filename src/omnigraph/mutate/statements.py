@@ -220,7 +220,7 @@ def insert_matched(
     for assignment in statement.assignments:
         known = values.known(assignment.value)
         assert known is not None
-        column, faults = cast_column([known[0]], _slot_type(declared, assignment.property))
+        column, faults = cast_column([known[0]], slot_type(declared, assignment.property))
         assert not faults, "the compiler checked the value"
         columns[assignment.property] = column.take(pa.array(np.zeros(rows.count, np.int64)))
     for name in declared.properties:
@@ -252,7 +252,8 @@ def _refuse_ids(
     require_none([unplaced([violation], count=1)])
 
 
-def _slot_type(declared: NodeType | EdgeType, column: str) -> PropertyType:
+def slot_type(declared: NodeType | EdgeType, column: str) -> PropertyType:
+    """The type of what a statement assigns: a property, or an id."""
     return declared.properties[column].type if column in declared.properties else STRING
 
 
@@ -332,6 +333,11 @@ class ReadyMutation:
     new_id: Callable[[], str]
 
     @property
+    def is_single_match(self) -> bool:
+        """Whether it is one statement with a match, whose rows may be any number."""
+        return len(self.statements) == 1 and self.has_matches
+
+    @property
     def has_matches(self) -> bool:
         return any(plan is not None for plan in self.reads)
 
@@ -370,6 +376,7 @@ class StatementRun:
         mutation: ReadyMutation,
         pinned: PinnedRows,
         matches: Mapping[int, MatchedRows] | None = None,
+        limits: overlay.OverlayLimits | None = None,
     ) -> None:
         self._mutation = mutation
         self._catalog = mutation.catalog
@@ -379,9 +386,9 @@ class StatementRun:
         self._present = {
             key: pinned.existing(key, pc.unique(ids)) for key, ids in mutation.inserts.ids.items()
         }
-        self.overlay = Overlay(
-            mutation.catalog, MATCHED_LIMITS if mutation.has_matches else overlay.LIMITS
-        )
+        if limits is None:
+            limits = MATCHED_LIMITS if mutation.has_matches else overlay.LIMITS
+        self.overlay = Overlay(mutation.catalog, limits)
 
     def run(self) -> tuple[StatementCounts, ...]:
         statement_counts = []
