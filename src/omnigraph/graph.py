@@ -495,7 +495,7 @@ class Graph(Reads):
 
         Raises:
             MergeConflictError: later commits changed the same rows; nothing was written.
-            ConflictError: the schema has changed since.
+            ConflictError: the commit changed the schema.
         """
         from omnigraph.api.merging import MergeCall, revert  # DuckDB
 
@@ -534,7 +534,7 @@ class Graph(Reads):
             operation_id: Any text that makes the call idempotent: the same one restores only once.
 
         Raises:
-            ConflictError: the schema has changed since.
+            ConflictError: the state has another schema.
         """
         from omnigraph.api.merging import MergeCall, restore  # DuckDB
 

@@ -134,10 +134,40 @@ def test_other_schemas_and_the_first_commit_are_refused(graph: Graph) -> None:
     changed = set_age(graph, "a", 2)
     graph.schema.apply(SCHEMA.replace("city: String?", "city: String?  zip: String?"))
 
-    for refused in (graph.revert, graph.restore):
-        with pytest.raises(ConflictError, match="the schema has changed"):
-            refused(changed)
+    with pytest.raises(ConflictError, match="the schema has changed"):
+        graph.restore(changed)
     with pytest.raises(ConflictError, match="the schema has changed"):
         graph.revert("HEAD")
     with pytest.raises(InvalidInputError, match="created the graph"):
         graph.revert("HEAD~3")
+
+
+def test_a_commit_is_reverted_after_changes_of_the_schema(graph: Graph) -> None:
+    changed = set_age(graph, "a", 2)
+    deleted = graph.delete({"Person": ["b"]}).commit_id
+    later = SCHEMA.replace("city: String?", 'town: String? @rename_from("city")  zip: I32 = 7')
+    graph.schema.apply(later.replace("age: I32", "age: I64"))
+    graph.write({"Person": [{"name": "a", "zip": 8}]}, mode="merge")
+
+    planned = graph.revert(changed, dry_run=True)
+    assert graph.revert(changed).tables == planned.tables
+    assert deleted is not None
+    graph.revert(deleted)
+
+    rows = {row["name"]: row for row in graph.scan("Person").read_all().to_pylist()}
+    assert {name: (row["age"], row["zip"]) for name, row in rows.items()} == {
+        "a": (1, 8),
+        "b": (1, 7),
+        "c": (1, 7),
+    }
+    assert graph.maintenance.check().ok
+
+
+def test_what_a_commit_changed_in_a_dropped_property_is_a_conflict(graph: Graph) -> None:
+    moved = graph.write({"Person": [{"name": "a", "city": "x"}]}, mode="merge").commit_id
+    graph.schema.apply(SCHEMA.replace("city: String?", ""))
+
+    assert moved is not None
+    with pytest.raises(MergeConflictError, match="city"):
+        graph.revert(moved)
+    assert ages(graph) == {"a": 1, "b": 1, "c": 1}

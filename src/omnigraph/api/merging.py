@@ -124,10 +124,16 @@ def _undo(
     if call.dry_run:
         state = handle.manifest()
         catalog = handle.contract_of(state).catalog
-        return preview_undo(objects, catalog, request(catalog), state)
+        return preview_undo(objects, handle.contracts, catalog, request(catalog), state)
 
     def run(contract: SchemaContract) -> UndoResult:
-        return undo(objects, contract.catalog, request(contract.catalog), SYSTEM_CLOCK)
+        return undo(
+            objects,
+            handle.contracts,
+            contract.catalog,
+            request(contract.catalog),
+            SYSTEM_CLOCK,
+        )
 
     states = [state for state in (resolved_undone, resolved_earlier) if state is not None]
     with handle.held_while(*(state.snapshot for state in states), purpose=verb):

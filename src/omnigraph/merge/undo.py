@@ -11,7 +11,10 @@ always written, never pointed at: the versions of the past stay where they are.
 Invariants:
 - What is published keeps every rule of the schema: a revert is checked like a merge; a restored
   state kept the rules of the same schema.
-- All states have the schema of the head, or nothing is written.
+- A commit from before changes of the schema is reverted in the schema of the head: the rows of both
+  of its states are lifted to it, as rows of a branch are that is behind. What it changed in a type
+  or property that was dropped since is a conflict.
+- A commit that changed the schema is not reverted, and a state of another schema is not restored.
 """
 
 from __future__ import annotations
@@ -33,8 +36,17 @@ from omnigraph.load.write import TableCounts
 from omnigraph.merge.conflicts import CONFLICT_SCHEMA
 from omnigraph.merge.merge import MergeTerms, Routes, RowMerge
 from omnigraph.merge.plan import MergeOutcome, MergePlan
-from omnigraph.merge.schemas import TableSides
+from omnigraph.merge.schema_conflicts import require_nothing_dropped
+from omnigraph.merge.schemas import (
+    MergedSchemas,
+    SideOfMerge,
+    TableSides,
+    merge_schemas,
+    sides_of,
+)
 from omnigraph.schema.model import model_hash
+from omnigraph.storage.manifest.commit_graph import commit_graph
+from omnigraph.storage.manifest.time_travel import all_commits
 
 if TYPE_CHECKING:
     from omnigraph.clock import Clock
@@ -42,7 +54,7 @@ if TYPE_CHECKING:
     from omnigraph.storage.manifest.state import ManifestState
     from omnigraph.storage.objects.store import Objects
     from omnigraph.storage.refs.references import Resolved
-    from omnigraph.storage.snapshot import Snapshot
+    from omnigraph.validation.schema_contract import Contracts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,16 +110,22 @@ class UndoResult(Displayed):
         )
 
 
-def undo(objects: Objects, catalog: Catalog, request: UndoRequest, clock: Clock) -> UndoResult:
+def undo(
+    objects: Objects,
+    contracts: Contracts,
+    catalog: Catalog,
+    request: UndoRequest,
+    clock: Clock,
+) -> UndoResult:
     """Go back as one commit.
 
     Raises:
         MergeConflictError: later commits changed the same rows, or rules would be violated; all
             conflicts, and nothing was written.
-        ConflictError: the schema of one of the states is another one.
+        ConflictError: the commit changed the schema, or the state has another one.
     """
     with RowMerge(objects, catalog, request.terms.way(request.title)) as rows:
-        undoing = _Undoing(request, rows)
+        undoing = _Undoing(objects, contracts, request, rows)
         write = WriteRequest.of(
             objects, clock, request.kind, request.terms.author, schema_hash=model_hash(catalog)
         )
@@ -117,24 +135,33 @@ def undo(objects: Objects, catalog: Catalog, request: UndoRequest, clock: Clock)
 
 
 def preview_undo(
-    objects: Objects, catalog: Catalog, request: UndoRequest, state: ManifestState
+    objects: Objects,
+    contracts: Contracts,
+    catalog: Catalog,
+    request: UndoRequest,
+    state: ManifestState,
 ) -> UndoResult:
     """What going back would change; nothing is written."""
     with RowMerge(objects, catalog, request.terms.way(request.title)) as rows:
-        return _Undoing(request, rows).preview(state)
+        return _Undoing(objects, contracts, request, rows).preview(state)
 
 
 class _Undoing:
     """Prepares the change, again after every lost race."""
 
-    def __init__(self, request: UndoRequest, rows: RowMerge) -> None:
+    def __init__(
+        self, objects: Objects, contracts: Contracts, request: UndoRequest, rows: RowMerge
+    ) -> None:
+        self._objects = objects
+        self._contracts = contracts
         self._request = request
         self._rows = rows
         self._counts: dict[str, TableCounts] = {}
         self._resolved = CONFLICT_SCHEMA.empty_table()
 
     def prepare(self, state: ManifestState) -> Prepared:
-        plan = plan_undo(self._request, state)
+        plan = plan_undo(self._objects, self._contracts, self._request, state)
+        require_nothing_dropped(self._objects.root, plan)
         routes = Routes(pointed=[], adopted=[], written=list(plan.keys))
         merged = self._rows.merge(plan, routes, self._request.terms.policy(source_is_newer=False))
         self._resolved = merged.resolved
@@ -150,7 +177,8 @@ class _Undoing:
         return Prepared(changes=tuple(merged.changes), read_set=frozenset(plan.ours.tables))
 
     def preview(self, state: ManifestState) -> UndoResult:
-        plan = plan_undo(self._request, state)
+        plan = plan_undo(self._objects, self._contracts, self._request, state)
+        require_nothing_dropped(self._objects.root, plan)
         previewed = self._rows.preview(plan, self._request.terms.policy(source_is_newer=False))
         self._resolved = previewed.resolved
         self._counts = {
@@ -174,62 +202,109 @@ class _Undoing:
         )
 
 
-def plan_undo(request: UndoRequest, state: ManifestState) -> MergePlan:
+def plan_undo(
+    objects: Objects, contracts: Contracts, request: UndoRequest, state: ManifestState
+) -> MergePlan:
     """The three states, and the tables that differ between the first two.
 
     Raises:
-        ConflictError: the schema of one of the states is another one than that of the head.
+        ConflictError: the commit changed the schema, or the state to restore has another one.
     """
     ours, theirs = state.snapshot(), request.earlier.snapshot
     before = ours if request.undone is None else request.undone.snapshot
-    _require_schema_of_head(request, state)
-    _require_same_tables(request, before, ours, theirs)
+    _require_one_schema(request, state)
+    schemas = _schemas(objects, contracts, request, state)
+    if schemas is None:
+        tables = {
+            key: TableSides(
+                key=key,
+                before=before.tables.get(key),
+                ours=ours.tables.get(key),
+                theirs=entry,
+            )
+            for key, entry in theirs.tables.items()
+        }
+    else:
+        tables = {sides.key: sides for sides in sides_of(schemas, before, ours, theirs)}
+    for _, sides in sorted(tables.items()):
+        _require_same_table(request, sides)
     return MergePlan(
         outcome=MergeOutcome.FAST_FORWARD if request.undone is None else MergeOutcome.MERGED,
         base_commit=request.earlier.commit_id,
         before=before,
         ours=ours,
         theirs=theirs,
-        keys=tuple(key for key in sorted(theirs.tables) if _differs(key, before, theirs)),
+        keys=tuple(key for key, sides in sorted(tables.items()) if _differs(sides)),
         source_is_newer=False,
-        tables={
-            key: TableSides(key=key, before=before.tables[key], ours=ours.tables[key], theirs=entry)
-            for key, entry in theirs.tables.items()
-        },
+        tables=tables,
+        schemas=schemas,
     )
 
 
-def _require_same_tables(
-    request: UndoRequest, before: Snapshot, ours: Snapshot, theirs: Snapshot
-) -> None:
+def _schemas(
+    objects: Objects, contracts: Contracts, request: UndoRequest, state: ManifestState
+) -> MergedSchemas | None:
+    """How rows of the reverted commit come to the schema of the head; None if they have it."""
+    undone, earlier = request.undone, request.earlier
+    if undone is None or _schema_of(undone) == state.head.schema_hash:
+        return None
+    root = objects.root
+    graph = commit_graph(root, state, undone.state, also=all_commits(root))
+    base, theirs = (
+        SideOfMerge(
+            name=request.title, commit_id=resolved.commit_id, schema_hash=_schema_of(resolved)
+        )
+        for resolved in (undone, earlier)
+    )
+    ours = SideOfMerge(
+        name=state.branch or names.MAIN,
+        commit_id=state.head.commit_id,
+        schema_hash=state.head.schema_hash,
+    )
+    return merge_schemas(contracts, graph, base=base, ours=ours, theirs=theirs, resolution={})
+
+
+def _require_same_table(request: UndoRequest, sides: TableSides) -> None:
     """A table that was dropped and created again has other versions under the same numbers."""
-    for key, entry in sorted(theirs.tables.items()):
-        locations = {side.tables[key].location for side in (before, ours) if key in side.tables}
-        if locations != {entry.location}:
-            raise errors.ConflictError(
-                f"{request.title} cannot be applied: {key} was dropped and created again since",
-                next_step="Read the rows with `omnigraph export --at REF` and load them.",
-            )
+    if sides.theirs is None:
+        return
+    locations = {side.location for side in (sides.before, sides.ours) if side is not None}
+    if locations != {sides.theirs.location}:
+        raise errors.ConflictError(
+            f"{request.title} cannot be applied: {sides.key} was dropped and created again since",
+            next_step="Read the rows with `omnigraph export --at REF` and load them.",
+        )
 
 
-def _differs(key: str, before: Snapshot, theirs: Snapshot) -> bool:
-    return before.tables[key].pin != theirs.tables[key].pin
+def _differs(sides: TableSides) -> bool:
+    if sides.theirs is None or sides.before is None:
+        return False
+    return sides.before.pin != sides.theirs.pin
 
 
-def _require_schema_of_head(request: UndoRequest, state: ManifestState) -> None:
-    """Rows are compared column by column, so all states must have the same columns."""
-    head = state.head
-    for resolved in (request.undone, request.earlier):
-        if resolved is None:
-            continue
-        schema = resolved.snapshot.schema_hash or resolved.state.head.first_schema
-        if schema != head.schema_hash:
-            verb = "restored" if request.undone is None else "reverted"
-            thing = request.undone or request.earlier
-            raise errors.ConflictError(
-                f"{thing.name} cannot be {verb} on {state.branch or names.MAIN}: the schema has "
-                f"changed, from {schema[:12]} at commit {short_id(resolved.commit_id)} to "
-                f"{head.schema_hash[:12]} now, and rows of two schemas cannot be compared",
-                next_step="Apply the earlier schema first, or read the rows with "
-                "`omnigraph export --at REF` and load them.",
-            )
+def _schema_of(resolved: Resolved) -> str:
+    return resolved.snapshot.schema_hash or resolved.state.head.first_schema
+
+
+def _require_one_schema(request: UndoRequest, state: ManifestState) -> None:
+    """Refuse to take back a change of the schema: rows alone come back."""
+    earlier = _schema_of(request.earlier)
+    later = state.head.schema_hash if request.undone is None else _schema_of(request.undone)
+    if earlier == later:
+        return
+    branch = state.branch or names.MAIN
+    if request.undone is None:
+        what = (
+            f"{request.earlier.name} cannot be restored on {branch}: the schema has changed, from "
+            f"{earlier[:12]} at commit {short_id(request.earlier.commit_id)} to {later[:12]} now"
+        )
+    else:
+        what = (
+            f"{request.undone.name} cannot be reverted on {branch}: the schema has changed in it, "
+            f"from {earlier[:12]} to {later[:12]}"
+        )
+    raise errors.ConflictError(
+        what,
+        next_step="Apply the earlier schema first with `omnigraph schema apply`, or read the rows "
+        "with `omnigraph export --at REF` and load them.",
+    )
