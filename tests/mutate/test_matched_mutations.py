@@ -170,3 +170,12 @@ def test_an_end_of_several_types_gets_the_type_of_its_variable(graph_root: str) 
         ("Company", "b"),
         ("Person", "a"),
     ]
+
+
+def test_a_node_is_deleted_beside_few_edges_of_other_nodes(graph: Graph) -> None:
+    """Nodes are looked up by id where they are many, and edges that are few are scanned."""
+    graph.write({"Person": [{"name": f"p{number}"} for number in range(30)]})
+
+    assert run(graph, 'match { $p: Person {name: "p0"} } delete $p').statements[0].nodes == 1
+    assert run(graph, 'delete Person where name = "p1"').statements[0].nodes == 1
+    assert (graph.count("Person"), graph.count("Knows")) == (32, 3)

@@ -107,11 +107,11 @@ def plan_reads(write: KeyedWrite, keys: KeyPlan) -> Iterator[PinnedRead]:
 def _access(write: KeyedWrite, keys: KeyPlan, role: Role) -> Access:
     rows = sum(map(write.rows_of, write.rules))
     rows += sum(len(deleted.ids) for deleted in write.deleted.values())
-    access = choose_access(
-        rows=rows,
-        keys=_keys_compared(write, keys, role),
-        pinned=write.pinned.row_count(role.table_key),
-    )
+    pinned = write.pinned.row_count(role.table_key)
+    if role.kind is RoleKind.ENDPOINT and role.node_key and role.node_key in write.deleted:
+        # Where only some nodes are read, edges of other nodes must not be: they would look broken.
+        pinned = max(pinned, write.pinned.row_count(role.node_key))
+    access = choose_access(rows=rows, keys=_keys_compared(write, keys, role), pinned=pinned)
     if access is Access.FILTERED_SCAN and not _may_filter(write, keys, role):
         return Access.SCAN
     return access
