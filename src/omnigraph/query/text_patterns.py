@@ -56,8 +56,8 @@ def _refuse_unit(value: str, units: tuple[str, ...]) -> str | None:
     if value in units:
         return None
     kind = "dates have" if units == DATE_UNITS else "the units are"
-    found = f"`{value[:40]}` is no unit" if value not in TIME_UNITS else f"a Date has no {value}"
-    return f"{found}; {kind} {', '.join(units)}"
+    problem = f"`{value[:40]}` is no unit" if value not in TIME_UNITS else f"a Date has no {value}"
+    return f"{problem}; {kind} {', '.join(units)}"
 
 
 def refuse_regex(source: str) -> str | None:
