@@ -284,6 +284,15 @@ def test_a_deep_call_stays_small(people: Graph) -> None:
     assert people.query(text).to_pylist() == [{"c": "Ann"}]
 
 
+def test_a_constant_is_collected(people: Graph) -> None:
+    columns = "collect(distinct true) as one, collect(false) as all, collect($x) as none"
+    text = f"query q($x: Bool?) {{ match {{ $p: Person }} return {{ {columns} }} }}"
+
+    assert people.query(text, {"x": None}).to_pylist() == [
+        {"one": [True], "all": [False] * 5, "none": []}
+    ]
+
+
 def test_a_nested_divisor_is_computed_once(people: Graph) -> None:
     deep = "$p.age"
     for _ in range(24):

@@ -529,7 +529,10 @@ def aggregate_sql(  # noqa: C901, PLR0911, PLR0912 - one per function
         case ex.AggregateFunction.COLLECT:
             assert weight is None or aggregate.distinct, "collect sees every row"
             word = "DISTINCT " if aggregate.distinct else ""
-            listed = f"list({word}{text} ORDER BY {text}) FILTER (WHERE {text} IS NOT NULL)"
+            # DuckDB refuses to order by a literal, and equal values need no order.
+            is_constant = isinstance(argument, ex.Constant | ex.Parameter | ex.Now)
+            order = "" if is_constant else f" ORDER BY {text}"
+            listed = f"list({word}{text}{order}) FILTER (WHERE {text} IS NOT NULL)"
             return f"CAST(coalesce({listed}, []) AS {sql_type(aggregate.type)})"
         case ex.AggregateFunction.DEVIATION:
             assert weight is None, "a deviation sees every row"
