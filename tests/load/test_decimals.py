@@ -232,3 +232,35 @@ def test_integers_fit_by_their_digits() -> None:
     assert fits_decimal(10**10 - 1, MONEY)
     assert not fits_decimal(10**10, MONEY)
     assert str(as_decimal(-7, MONEY)) == "-7.00"
+
+
+def test_a_mapping_reads_numbers_of_json_digit_by_digit(tmp_path: Path) -> None:
+    (tmp_path / "items.jsonl").write_text(
+        f'{{"sku": "a", "amount": 1234567890123456789.12, "mass": {LONG}}}\n'
+        '{"sku": "b", "amount": 0.10000000000000000, "mass": 1}\n'
+    )
+    (tmp_path / "map.toml").write_text(
+        """
+version = 1
+[[source]]
+name = "items"
+[[source.node]]
+type = "Item"
+[source.node.properties]
+sku = "sku"
+price = "amount"
+weight = "mass"
+"""
+    )
+    wide = SCHEMA.replace("price: Decimal(12, 2)", "price: Decimal(22, 2)").replace("100000", "")
+    root = str(tmp_path / "graph")
+
+    omnigraph.import_data(
+        root, str(tmp_path / "items.jsonl"), mapping=tmp_path / "map.toml", schema=wide
+    )
+
+    rows = omnigraph.open(root).scan("Item").read_all().sort_by("sku").to_pylist()
+    assert [(row["price"], row["weight"]) for row in rows] == [
+        (Decimal("1234567890123456789.12"), Decimal(LONG)),
+        (Decimal("0.1"), Decimal(1)),
+    ]

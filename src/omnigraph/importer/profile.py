@@ -311,7 +311,9 @@ class ColumnProfile:
             self.lists += 1
             if len(self.lengths) < 2:
                 self.lengths.add(len(items))
-            self.item_kinds.update(type(item).__name__ for item in items)
+            self.item_kinds.update(
+                "float" if isinstance(item, float) else type(item).__name__ for item in items
+            )
 
 
 @dataclass(slots=True)

@@ -21,6 +21,8 @@ NUMBER_PATTERN: Final = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 """A number as JSON spells it."""
 _NUMBER: Final = re.compile(NUMBER_PATTERN)
 _EXACT: Final = Context(prec=2 * ct.DECIMAL_DIGITS_MAX)
+_FLOAT_DIGITS: Final = 15
+"""Numbers of so many digits are floats that are spelt alike."""
 _LIMITS: Final = {
     ct.Scalar.I32: (-(2**31), 2**31 - 1),
     ct.Scalar.I64: (-(2**63), 2**63 - 1),
@@ -43,6 +45,19 @@ class SpeltFloat(float):
         return (self.text,)
 
     text: str
+
+
+def float_of_text(text: str) -> float:
+    """A number of JSON as a float, with its digits if the float does not mean them.
+
+    Raises:
+        OverflowError: it is beyond all floats.
+    """
+    number = float(text)
+    if math.isinf(number):
+        raise OverflowError(text)
+    is_exact = len(text) <= _FLOAT_DIGITS or Decimal(repr(number)) == Decimal(text)
+    return number if is_exact else SpeltFloat(text)
 
 
 def literal_for(wanted: ct.PropertyType, argument: ast.Literal) -> tuple[ct.Literal | None, str]:

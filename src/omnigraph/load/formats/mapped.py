@@ -67,7 +67,7 @@ from omnigraph.validation.violations import Reason, shown
 _TEXT: Final = ct.ScalarType(scalar=ct.Scalar.STRING)
 _SEEN_MAX: Final = 1 << 18
 """So many rows of a distinct rule a task remembers; later it may yield a row again."""
-_ENCODER: Final = msgspec.json.Encoder()
+_ENCODER: Final = msgspec.json.Encoder(enc_hook=float)
 _NO_ROWS: Final = ValidatedRows()
 TRUE_WORDS: Final = ("true", "True", "TRUE", "t", "yes", "Yes", "YES", "y", "Y", "1")
 FALSE_WORDS: Final = ("false", "False", "FALSE", "f", "no", "No", "NO", "n", "N", "0")

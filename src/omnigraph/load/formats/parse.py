@@ -44,12 +44,13 @@ from omnigraph.load.formats.splits import (
 )
 from omnigraph.load.formats.table_files import table_records
 from omnigraph.schema.catalog import Catalog
+from omnigraph.schema.values import float_of_text
 from omnigraph.validation.constraints import rules_of
 from omnigraph.validation.input.intake import NewIds, type_named
 from omnigraph.validation.violations import Reason
 
 BLOCK_ROWS: Final = 8192
-_DECODER: Final = msgspec.json.Decoder()
+_DECODER: Final = msgspec.json.Decoder(float_hook=float_of_text)
 
 
 def parse_split(  # noqa: PLR0913 - a part of a file, and how it is read
@@ -260,7 +261,7 @@ def _decode(block: LineBlock, lines: int) -> RawRecords:
         place = block.first + number
         try:
             value = _DECODER.decode(line)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, OverflowError) as error:
             refusals.append(
                 Refusal(
                     place=place,

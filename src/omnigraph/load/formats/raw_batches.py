@@ -16,6 +16,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import Any, Final, Protocol, Self
 
 import msgspec
@@ -27,6 +28,7 @@ import pyarrow.types as pat
 from omnigraph.errors import InvalidInputError
 from omnigraph.load.formats.records import Refusal, shown_row
 from omnigraph.load.formats.row_validator import Places
+from omnigraph.schema.values import SpeltFloat, spell_decimal
 from omnigraph.validation.input.casts import unwrapped
 
 Record = Mapping[str, Any]
@@ -35,7 +37,8 @@ POSITION: Final = "#"
 WHOLE: Final = "*"
 """The path of the digest of a whole record; as a member of an unnested list, of the record and the
 number of the item."""
-_ENCODER: Final = msgspec.json.Encoder()
+_ENCODER: Final = msgspec.json.Encoder(enc_hook=float)
+"""Numbers that keep their digits are written as the floats they are."""
 _TEXT_KINDS: Final = (pat.is_large_string, pat.is_string_view)
 
 
@@ -281,6 +284,10 @@ def cell_text(value: Any) -> str | None:
         return "true" if value else "false"
     if isinstance(value, int):
         return str(value)
+    if isinstance(value, SpeltFloat):
+        return value.text
+    if isinstance(value, Decimal):
+        return spell_decimal(value)
     return _ENCODER.encode(value).decode()
 
 
