@@ -143,7 +143,7 @@ def canonical_column(  # noqa: PLR0911 - one per type
 
 def _scalar_of(member: ct.Property) -> ct.Scalar:
     match member.type:
-        case ct.ScalarType(scalar=scalar) if scalar is not ct.Scalar.BLOB:
+        case ct.ScalarType(scalar=scalar) if scalar not in ct.WITHOUT_ORDER:
             return scalar
         case ct.EnumType():
             return ct.Scalar.STRING

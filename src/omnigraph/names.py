@@ -77,6 +77,7 @@ A reader trusts a version only while it is among these, so all processes must ag
 PROPERTY_ID_KEY: Final = "omnigraph:property_id"
 PRIMARY_KEY_KEY: Final = "lance-schema:unenforced-primary-key"
 BLOB_KEY: Final = "lance-encoding:blob"
+JSON_KEY: Final = "omnigraph:json"
 OPERATION_PROPERTY: Final = "omnigraph:operation"
 ROLE_PROPERTY: Final = "omnigraph:role"
 PIN_PROPERTY: Final = "omnigraph:pin"

@@ -130,3 +130,25 @@ def test_a_table_without_rows_has_its_head() -> None:
     lines = written(OutputFormat.TABLE, VALUES.slice(0, 0)).decode().splitlines()
 
     assert lines[0].split() == VALUES.schema.names
+
+
+def test_json_embeds_values_of_json_and_other_formats_have_their_text() -> None:
+    mark = {"omnigraph:json": "true"}
+    inner = pa.struct([pa.field("payload", pa.string(), metadata=mark)])
+    schema = pa.schema([pa.field("j", pa.string(), metadata=mark), pa.field("node", inner)])
+    text = '{"a":[12345678901234567890.1,"x"],"b":9007199254740993}'
+    # Engines do not mark their arrays; the schema of the result alone does.
+    columns = [
+        pa.array([text, None]),
+        pa.array([{"payload": "5"}, None], pa.struct([("payload", pa.string())])),
+    ]
+    batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    lines = written(OutputFormat.JSONL, batch).decode().splitlines()
+    assert lines == [f'{{"j":{text},"node":{{"payload":5}}}}', '{"j":null,"node":null}']
+    csv_row = list(csv.reader(io.StringIO(written(OutputFormat.CSV, batch).decode())))[1]
+    assert csv_row == [text, '{"payload":5}']
+    stream = io.BytesIO()
+    write_rows(GivenRows(batch), stream, OutputFormat.JSONL, about={}, safe_integers=True)
+    assert '"b":"9007199254740993"' in stream.getvalue().decode()
+    assert "[12345678901234567890.1," in stream.getvalue().decode()

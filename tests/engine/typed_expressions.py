@@ -32,13 +32,15 @@ from omnigraph.query.expressions import (
     StringTest,
 )
 from omnigraph.query.functions import DATE_UNITS, DECLARATIONS, Accepts, ScalarFunction, Signature
-from omnigraph.query.types import BOOL, F64, I64, as_f32, is_integer
+from omnigraph.query.types import BOOL, F64, I64, JSON, as_f32, is_integer
 from omnigraph.schema.arrow import arrow_type
-from omnigraph.schema.catalog import INTEGERS, ListType, Scalar, ScalarType
-from tests.query.random_expressions import LIKE_PATTERNS, REGEXES, SEPARATORS
+from omnigraph.schema.catalog import INTEGERS, WITHOUT_ORDER, ListType, Scalar, ScalarType
+from omnigraph.schema.json_text import WHOLE_PATH
+from tests.query.random_expressions import JSON_PATHS, LIKE_PATTERNS, REGEXES, SEPARATORS
 
 VARIABLE: Final = "v"
-SCALARS: Final = tuple(each for each in Scalar if each is not Scalar.BLOB)
+SCALARS: Final = tuple(each for each in Scalar if each not in WITHOUT_ORDER)
+JSON_TEXTS: Final = ('{"a":1,"b":[0.5,null,"x"]}', '[["é"],{"a.b":true}]', '"a"', "7", "[]")
 NUMBERS: Final = (Scalar.I32, Scalar.I64, Scalar.U32, Scalar.U64, Scalar.F32, Scalar.F64)
 COLUMNS: Final[dict[str, ScalarType | ListType]] = {
     **{f"one_{each.value}": ScalarType(scalar=each) for each in SCALARS},
@@ -197,6 +199,8 @@ def call(
     arguments = [_argument(draw, signature, position, depth, given) for position in range(count)]
     if function is ScalarFunction.ROUND and count == 1:
         arguments.append(Constant(value=0, type=I64))
+    if function is ScalarFunction.JSON_TYPE and count == 1:
+        arguments.append(Constant(value=WHOLE_PATH, type=ScalarType(scalar=Scalar.STRING)))
     return FunctionCall(
         function=function, arguments=tuple(arguments), type=signature.result, nullable=True
     )
@@ -231,6 +235,12 @@ def _argument(  # noqa: C901, PLR0911, PLR0912 - one per kind
         case Accepts.LIST | Accepts.BOOLS:
             flags = draw(st.lists(st.booleans(), max_size=3))
             return Constant(value=tuple(flags), type=ListType(item=Scalar.BOOL))
+        case Accepts.JSON:
+            return Constant(value=draw(st.sampled_from(JSON_TEXTS)), type=JSON)
+        case Accepts.JSON_TEXT:
+            return Constant(value=draw(st.sampled_from([*JSON_TEXTS, "[1,]", " 1.0"])), type=text)
+        case Accepts.JSON_PATH:
+            return Constant(value=draw(st.sampled_from(JSON_PATHS)), type=text)
 
 
 _COMPUTED: Final = (_choice, _cast, _call, _call)

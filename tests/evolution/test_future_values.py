@@ -29,6 +29,7 @@ from omnigraph.schema.arrow import arrow_type
 from omnigraph.schema.catalog import (
     FLOATS,
     INTEGERS,
+    WITHOUT_ORDER,
     DecimalType,
     EnumType,
     ListType,
@@ -49,7 +50,7 @@ LIMITS = {
     Scalar.U64: (0, 2**64 - 1),
 }
 TYPES: list[PropertyType] = [
-    *(ScalarType(scalar=each) for each in Scalar if each is not Scalar.BLOB),
+    *(ScalarType(scalar=each) for each in Scalar if each not in WITHOUT_ORDER),
     EnumType(values=("a", "b")),
     EnumType(values=VALUES),
     ListType(item=Scalar.I64),

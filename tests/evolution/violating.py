@@ -14,7 +14,7 @@ NOON = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
 CHECKED = """
 node A {
     x: I32? s: String? e: enum(a, b, c)? f: F64? g: F32? u: U64? d: DateTime? q: I32? r: I32?
-    b: Blob? v: Vector(2)? day: Date? yes: Bool?
+    b: Blob? v: Vector(2)? day: Date? yes: Bool? j: String?
 }
 edge E: A -> A { w: I32? }
 """
@@ -22,7 +22,7 @@ ASKING = """
 node A {
     x: I32  s: String? e: enum(a)? @rename_value(b=a)  f: F64? @unique  g: F64? @unique
     u: U64? @unique  d: DateTime? @unique  q: I32 @backfill(from=r)  r: I32?  b: Blob
-    v: Vector(2) @embed(s)  day: Date? @unique  yes: Bool?  new: String
+    v: Vector(2) @embed(s)  day: Date? @unique  yes: Bool?  new: String  j: Json?
     @range(x, 0..3) @check(s, "^a") @unique(s, e) @range(f, ..0.5) @unique(q, yes)
 }
 edge E: A -> A @card(2..3) { w: I64? @unique(src, dst) }
@@ -48,6 +48,7 @@ def random_rows(rng: random.Random, count: int) -> dict[str, list[Row]]:
             "b": drawn(b"", b"x"),
             "v": drawn([1.0, 2.0]),
             "yes": drawn(True, False),
+            "j": drawn("1.0", '{"a": 1}', "no json", "null", ""),
         }
         for _ in range(count)
     ]

@@ -16,7 +16,7 @@ CATALOG = compiled(
         text: String?  blob: Blob?  yes: Bool?  i32: I32?  i64: I64?  u32: U32?  u64: U64?
         f32: F32?  f64: F64?  day: Date?  at: DateTime?  kind: enum(a, b)?
         words: [String]?  numbers: [I32]?  bigs: [U64]?  floats: [F32]?  days: [Date]?
-        vector: Vector(2)?
+        vector: Vector(2)?  json: Json?
         @range(i32, -5..1000)
         @check(text, "^[^!]*$")
     }
@@ -75,6 +75,11 @@ anything = st.one_of(
     st.just([[1]]),
     st.just([[[[[1]]]]]),
 )
+json_values = st.recursive(
+    scalars,
+    lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(texts, inner, max_size=2)),
+    max_leaves=4,
+)
 FITTING = {
     "id": st.sampled_from(["k1", "é", '["a","1.5"]', "", "tab\t"]),
     "text": texts,
@@ -95,6 +100,7 @@ FITTING = {
     "floats": st.lists(st.one_of(st.none(), floats, integers), max_size=3),
     "days": st.lists(st.one_of(st.none(), dates), max_size=2),
     "vector": st.lists(st.one_of(floats, integers), min_size=1, max_size=3),
+    "json": json_values,
     "a": texts,
     "b": st.one_of(floats, integers),
     "class": texts,

@@ -10,6 +10,7 @@ import binascii
 import json
 import math
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from omnigraph.schema.catalog import EdgeType, NodeType
@@ -63,6 +64,9 @@ def expected(line: bytes) -> Expected:
         data |= {"src": record.get("from"), "dst": record.get("to")}
     if isinstance(data.get("blob"), str):
         data["blob"] = _bytes(data["blob"])
+    if data.get("json") is not None:
+        exact = json.loads(line.decode(), parse_float=Decimal, parse_int=Decimal)
+        data["json"] = exact["data"]["json"]
     return _judged(declared, data)
 
 

@@ -269,7 +269,8 @@ def test_values_of_every_type_arrive_as_they_are(tmp_path: Path) -> None:
         b'"i64":-9223372036854775808,"u32":4294967295,"u64":18446744073709551615,"f32":0.5,'
         b'"f64":1e-300,"day":"2024-02-29","at":"2024-02-29T10:00:00+02:00","kind":"a",'
         b'"words":["a",null],"numbers":[],"bigs":[18446744073709551615],"floats":[0.5,null],'
-        b'"days":["2024-02-29",null],"vector":[1,0.5]}}'
+        b'"days":["2024-02-29",null],"vector":[1,0.5],'
+        b'"json":{"b":[1.50,12345678901234567890.10],"a":{"x":null}}}}'
     )
 
     found = loaded(tmp_path / "a.jsonl", line, CATALOG)
@@ -294,6 +295,7 @@ def test_values_of_every_type_arrive_as_they_are(tmp_path: Path) -> None:
         "floats": [0.5, None],
         "days": ["2024-02-29", None],
         "vector": [1.0, 0.5],
+        "json": '{"a":{"x":null},"b":[1.5,12345678901234567890.1]}',
     }
 
 

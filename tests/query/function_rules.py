@@ -18,7 +18,8 @@ PARAMETERS: Final = (
     "$spaces: String, $flags: [Bool], $unsure: [Bool], $no_flags: [Bool]?, $marks: [F64], "
     "$holes: [I64], $days: [Date], $month: String, $no_unit: String?, $no_day: Date?, "
     "$no_time: DateTime?, $last: DateTime, $money: Decimal(12, 2), "
-    "$no_money: Decimal(12, 2)?, $most: Decimal(38, 0), $long: Decimal(38, 10)"
+    "$no_money: Decimal(12, 2)?, $most: Decimal(38, 0), $long: Decimal(38, 10), "
+    "$json: Json, $no_json: Json?, $half: Json, $path: String"
 )
 GIVEN: Final[Mapping[str, Any]] = {
     "none": None,
@@ -43,6 +44,14 @@ GIVEN: Final[Mapping[str, Any]] = {
     "no_money": None,
     "most": Decimal(10**38 - 1),
     "long": Decimal("1234567890123456789012345678.0123456789"),
+    "json": {
+        "b": [1.50, None, {"x.y": "é\u0000"}, 2**64, Decimal("12345678901234567890.10")],
+        "a": {"none": None, "yes": True, "day": "2024-02-29", "digits": "7"},
+        "": 5,
+    },
+    "no_json": None,
+    "half": 0.5,
+    "path": "a.yes",
 }
 
 TEXT: Final[tuple[tuple[str, Any], ...]] = (
@@ -453,6 +462,57 @@ DECIMALS: Final[tuple[tuple[str, Any], ...]] = (
     ("try_cast($no_money as I64)", None),
 )
 
+JSON: Final[tuple[tuple[str, Any], ...]] = (
+    ("json_type($json)", "object"),
+    ('json("[1.0, 1.50]") = json(" [ 1,15e-1 ]")', True),
+    ('json("{\\"b\\": 1, \\"a\\": -0.0}") = json("{\\"a\\":0,\\"b\\":1}")', True),
+    ('json("{\\"a\\": 1}") = json("{\\"a\\": 12345678901234567890.1}")', False),
+    ('json("12345678901234567890.10") = json($json, "b[4]")', True),
+    ("json($none) is null", True),
+    ('json_type(json("{\\"\\\\u00e9\\": null}"), "é")', "null"),
+    ('json_type($json, "b")', "array"),
+    ('json_type($json, "b[0]")', "number"),
+    ('json_type($json, "b[1]")', "null"),
+    ('json_type($json, "b[5]")', None),
+    ('json_type($json, "b[2]")', "object"),
+    ('json_type($json, "a.day")', "string"),
+    ("json_type($json, $path)", "boolean"),
+    ('json_type($json, "a.none")', "null"),
+    ('json_type($json, "a.nothing")', None),
+    ('json_type(json($json, "a.none"))', None),
+    ("json_type($no_json)", None),
+    ('json_type($no_json, "a")', None),
+    ('json($json, "a.none") is null', True),
+    ('json($json, "a.nothing") is null', True),
+    ('json($json, "a[0]") is null', True),
+    ('json($json, "b.a") is null', True),
+    ('json($json, "b[0]") is null', False),
+    ('json($json, "a") = $json', False),
+    ('json($json, "a") != json($json, "a")', False),
+    ('json($json, "[\\"\\"]") = $half', False),
+    ("$no_json = $json", None),
+    ("coalesce($no_json, $half) = $half", True),
+    ("case when $minus < 0 then $half else $json end = $half", True),
+    ('cast(json($json, "a.yes") as Bool)', True),
+    ("cast(json($json, $path) as Bool)", True),
+    ('cast(json($json, "b[0]") as F64)', 1.5),
+    ('cast(json($json, "b[0]") as F32)', 1.5),
+    ('cast(json($json, "b[4]") as F64)', 12345678901234567890.1),
+    ('cast(json($json, "b[2][\\"x.y\\"]") as String)', "é\u0000"),
+    ('cast(json($json, "[\\"\\"]") as I64)', 5),
+    ('cast(json($json, "[\\"\\"]") as U32)', 5),
+    ('cast(json($json, "a.day") as Date)', dt.date(2024, 2, 29)),
+    ('cast(json($json, "a.nothing") as I64)', None),
+    ('try_cast(json($json, "a.digits") as I64)', None),
+    ('try_cast(json($json, "b[0]") as I64)', None),
+    ('try_cast(json($json, "b[3]") as U64)', None),
+    ('try_cast(json($json, "b[0]") as String)', None),
+    ('try_cast(json($json, "b[0]") as Bool)', None),
+    ("try_cast($json as String)", None),
+    ("try_cast($json as F64)", None),
+    ('try_cast(json($json, "a.digits") as Date)', None),
+)
+
 REFUSED: Final[tuple[str, ...]] = (
     "$most + 1",
     "$most * 2",
@@ -483,9 +543,19 @@ REFUSED: Final[tuple[str, ...]] = (
     '$last + duration("PT0.000001S")',
     'date("0001-01-01") - duration("PT1S")',
     'coalesce($no_time, add($last, $large, "week"))',
+    "cast($json as String)",
+    "json($word)",
+    'json(concat("nul", "l"))',
+    'json(concat("[1", ",]"))',
+    'cast(json($json, "a.digits") as I64)',
+    'cast(json($json, "b[0]") as I64)',
+    'cast(json($json, "b[3]") as U64)',
+    'cast(json($json, "a.digits") as Bool)',
+    'cast(json($json, "a") as F64)',
+    'cast(json($json, "a.digits") as Date)',
 )
 """Expressions that fail while they run, in every engine."""
 
-RULES: Final = (*TEXT, *CHOICES, *CASTS, *NUMBERS, *TIMES, *LISTS, *DECIMALS)
+RULES: Final = (*TEXT, *CHOICES, *CASTS, *NUMBERS, *TIMES, *LISTS, *DECIMALS, *JSON)
 OF_RE2_ALONE: Final = frozenset({'matches("é", "[[:alpha:]]")', 'matches("ä", "\\\\pL")'})
 """Rules about patterns that Python does not have, so the evaluator cannot know them."""

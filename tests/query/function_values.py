@@ -6,6 +6,7 @@ No function of the package computes here, so that a mistake in one of them is no
 from __future__ import annotations
 
 import datetime as dt
+import json
 import math
 import re
 import struct
@@ -212,6 +213,80 @@ def _all(items: Sequence[bool | None]) -> bool | None:
     return False if False in items else None if None in items else True
 
 
+def _canonical(text: str) -> str:
+    """The canonical text of a JSON text whose numbers need no exponent."""
+    value = json.loads(text, parse_float=Fraction, parse_int=Fraction)
+    if value is None:
+        raise ValueError(text)
+    return json_text(value)
+
+
+def json_text(value: Any) -> str:
+    """The canonical text of a Python value whose numbers need no exponent."""
+    if isinstance(value, dict):
+        names = sorted(value)
+        return f"{{{','.join(f'{json_text(name)}:{json_text(value[name])}' for name in names)}}}"
+    if isinstance(value, list):
+        return f"[{','.join(map(json_text, value))}]"
+    if value is None or isinstance(value, bool | str):
+        return json.dumps(value, ensure_ascii=False)
+    value = Fraction(str(value))
+    scale = next(places for places in range(40) if (value * 10**places).denominator == 1)
+    digits = str(abs(int(value * 10**scale))).rjust(scale + 1, "0")
+    whole, part = digits[: len(digits) - scale], digits[len(digits) - scale :]
+    return f"{'-' if value < 0 else ''}{whole}{'.' if part else ''}{part}"
+
+
+def _at(text: str, path: str) -> str | None:
+    """The part of a canonical text that a path leads to; None if it leads nowhere."""
+    for step in re.findall(r'[^.\[\]"]+|\["(?:[^"\\]|\\.)*"\]|\[\d+\]', path):
+        parts = _parts(text)
+        if step.startswith("["):
+            key = json.loads(step)[0]
+            wanted = str(key) if isinstance(key, int) else json.dumps(key, ensure_ascii=False)
+        else:
+            key, wanted = step, json.dumps(step, ensure_ascii=False)
+        if text[0] != ("[" if isinstance(key, int) else "{") or wanted not in parts:
+            return None
+        text = parts[wanted]
+    return text
+
+
+def _parts(text: str) -> dict[str, str]:
+    """The values directly inside a canonical text, by the text of their name or their index."""
+    parts: dict[str, str] = {}
+    depth = start = 0
+    quoted = escaped = False
+    name: str | None = None
+    for at, character in enumerate(text):
+        if quoted:
+            quoted = escaped or character != '"'
+            escaped = character == "\\" and not escaped
+            continue
+        quoted = character == '"'
+        ends = depth == 1 and character in ",]}"
+        depth += (character in "[{") - (character in "]}")
+        if depth == 1 and character in "[{" and not start:
+            start = at + 1
+        elif depth == 1 and character == ":" and name is None:
+            name, start = text[start:at], at + 1
+        elif ends and at > start:
+            parts[str(len(parts)) if name is None else name] = text[start:at]
+            name, start = None, at + 1
+    return parts
+
+
+def _none_of_null(text: str | None) -> str | None:
+    return None if text == "null" else text
+
+
+def _kind(text: str | None) -> str | None:
+    if text is None:
+        return None
+    kinds = {"{": "object", "[": "array", '"': "string", "t": "boolean", "f": "boolean"}
+    return "null" if text == "null" else kinds.get(text[0], "number")
+
+
 VALUES: Final[Mapping[ScalarFunction, Callable[..., Any]]] = {
     ScalarFunction.LOWER: lambda text: "".join(map(simple_lower, text)),
     ScalarFunction.UPPER: lambda text: "".join(map(simple_upper, text)),
@@ -244,6 +319,10 @@ VALUES: Final[Mapping[ScalarFunction, Callable[..., Any]]] = {
     ScalarFunction.SLICE: _slice,
     ScalarFunction.ANY: _any,
     ScalarFunction.ALL: _all,
+    ScalarFunction.JSON: lambda text, path=None: (
+        _canonical(text) if path is None else _none_of_null(_at(text, path))
+    ),
+    ScalarFunction.JSON_TYPE: lambda text, path: _kind(_at(text, path)),
 }
 
 
@@ -254,6 +333,8 @@ def cast_value(  # noqa: PLR0911 - one per type
     value: Any, source: Scalar, target: Scalar
 ) -> Any:
     """A value in another type; a ValueError if it has none there."""
+    if source is Scalar.JSON:
+        return _from_json(value, target)
     if target is Scalar.STRING:
         return _spelt(value, source)
     if source is Scalar.STRING:
@@ -273,6 +354,20 @@ def cast_value(  # noqa: PLR0911 - one per type
         return dt.datetime(value.year, value.month, value.day, tzinfo=dt.UTC)
     assert target is Scalar.F64
     return float(value)
+
+
+def _from_json(text: str, target: Scalar) -> Any:
+    """A JSON string is a text, a number a number, and `true` and `false` are Booleans."""
+    wanted = {Scalar.STRING: "string", Scalar.BOOL: "boolean"}.get(target, "number")
+    if _kind(text) != wanted:
+        raise ValueError(text)
+    if target in INTEGERS:
+        exact = Fraction(text)
+        low, high = INTEGER_LIMITS[target]
+        if exact.denominator != 1 or not low <= exact <= high:
+            raise ValueError(text)
+        return int(exact)
+    return json.loads(text) if target is not Scalar.F64 else float(Fraction(text))
 
 
 def _single(value: float) -> float:

@@ -77,6 +77,7 @@ query computed($s: String?, $n: I64) {
         then null else lower($p.name) end as kind, if($p.admin, upper($s), concat($p.name, "-", $s))
         cast($p.age as String) as text, try_cast($p.name as DateTime), round($p.height, 1)
         abs(-$p.age) + floor($p.height) - ceil(1.5) * sqrt($n), substring($p.name, 0, 2)
+        json_type(json("[1]"), "[0]")
         replace($p.name, "a", $s), round(1250, -2), count { $p wrote $_ } as many
         slice($p.tags, 0, 1), $p.joined - $p.born
     }

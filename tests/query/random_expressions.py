@@ -7,6 +7,7 @@ are true of some rows and not of others.
 from __future__ import annotations
 
 import datetime as dt
+import json
 import math
 import random
 from collections.abc import Mapping, Sequence
@@ -30,6 +31,7 @@ from omnigraph.schema.catalog import (
     FLOATS,
     INTEGERS,
     NUMBERS,
+    WITHOUT_ORDER,
     Catalog,
     DecimalType,
     EnumType,
@@ -87,10 +89,15 @@ REGEXES: Final = (
 SEPARATORS: Final = ("a", " ", "ab", "é", ".", "|", "\t", "日", "\\")
 CAST_SOURCES: Final[Mapping[Scalar, tuple[Scalar, ...]]] = {
     Scalar.STRING: tuple(each for each in Scalar if each is not Scalar.BLOB),
-    **{each: tuple(sorted(NUMBERS)) for each in NUMBERS},
-    Scalar.DATE: (Scalar.DATETIME,),
-    Scalar.DATETIME: (Scalar.DATE,),
+    **{each: (*sorted(NUMBERS), Scalar.JSON) for each in NUMBERS},
+    Scalar.BOOL: (Scalar.JSON,),
+    Scalar.DATE: (Scalar.DATETIME, Scalar.JSON),
+    Scalar.DATETIME: (Scalar.DATE, Scalar.JSON),
 }
+JSON_PATHS: Final = (
+    *("a", "b", "a.b", "b[0]", "b[1]", "b[2]", "b.c", "[0]", "[1]", "[0][0]", "[0][1]"),
+    '[0][1]["a.b"]',
+)
 CAST_TEXTS: Final = (
     *("1", "-7", "007", "2.5", "1e3", "-0", "18446744073709551615", "3000000000", " 1", "", "abc"),
     *("true", "false", "NaN", "-Infinity", "2024-02-29", "2023-02-29", "0001-01-01"),
@@ -172,6 +179,8 @@ class Expressions:
             value = from_pool(self.generator, scalar)
         if self.generator.random() < 0.3:
             return self.parameter(scalar.value, value)
+        if scalar is Scalar.JSON:
+            return f"json({spelt(json.dumps(value, default=float))})"
         return spelt(value)
 
     def enum_value(self, kind: EnumType) -> str:
@@ -195,7 +204,7 @@ class Expressions:
             return f"length(${way})"
         return self.literal(scalar)
 
-    def _computed(  # noqa: PLR0911 - one per kind
+    def _computed(  # noqa: C901, PLR0911 - one per kind
         self, scalar: Scalar, scope: Sequence[Seen], *, depth: int
     ) -> str | None:
         """An operation or a function that gives this type, if there is one."""
@@ -203,6 +212,8 @@ class Expressions:
             return called
         if depth < 4 and self.generator.random() < 0.15:
             return self._choice(scalar, scope, depth=depth)
+        if scalar is Scalar.JSON:
+            return self._json_call(scope, depth=depth) if depth < 4 else None
         if depth < 4 and self.generator.random() < 0.15:
             return self._cast(scalar, scope, depth=depth)
         if scalar in NUMBERS and depth < 3 and self.generator.random() < 0.7:
@@ -270,6 +281,13 @@ class Expressions:
                 return self.part_of_list(scope) or self._flags(scope)
             case Accepts.BOOLS:
                 return self._flags(scope)
+            case Accepts.JSON:
+                return self.value(Scalar.JSON, scope, depth=2)
+            case Accepts.JSON_PATH:
+                return self._known_text(JSON_PATHS)
+            case Accepts.JSON_TEXT:
+                value = from_pool(self.generator, Scalar.JSON)
+                return spelt(json.dumps(value, default=float))
 
     def _field_or_literal(self, scalars: frozenset[Scalar], scope: Sequence[Seen]) -> str:
         fields = self.scalars(scope, scalars)
@@ -300,6 +318,10 @@ class Expressions:
                 f"case when {self.condition(scope, depth=2)} then {made} else {stored} end",
             ]
         )
+
+    def _json_call(self, scope: Sequence[Seen], *, depth: int) -> str:
+        value = self.value(Scalar.JSON, scope, depth=depth + 1)
+        return f"json({value}, {self._known_text(JSON_PATHS)})"
 
     def _number_call(self, scope: Sequence[Seen], *, depth: int) -> str:
         one = self.generator.choice
@@ -403,7 +425,8 @@ class Expressions:
             operand = self._known_text(CAST_TEXTS)
         else:
             operand = self.value(source, scope, depth=depth + 1)
-        is_safe = scalar in (Scalar.STRING, Scalar.F64, Scalar.DATETIME) and source != "String"
+        total = source not in (Scalar.STRING, Scalar.JSON)
+        is_safe = scalar in (Scalar.STRING, Scalar.F64, Scalar.DATETIME) and total
         word = "cast" if is_safe or self.generator.random() < 0.1 else "try_cast"
         return f"{word}({operand} as {scalar.value})"
 
@@ -492,7 +515,8 @@ class Expressions:
             return self._compared_decimal(left.text, left.type, scope)
         assert isinstance(left.type, ScalarType)
         scalar = left.type.scalar
-        operator = self._operator("=", "!=") if scalar is Scalar.BOOL else self._operator()
+        unordered = scalar in (Scalar.BOOL, Scalar.JSON)
+        operator = self._operator("=", "!=") if unordered else self._operator()
         other = self.generator.choice(_NUMBERS) if scalar in NUMBERS else scalar
         text = left.text
         if scalar in NUMBERS and self.generator.random() < 0.15:
@@ -581,7 +605,7 @@ class Expressions:
             item = self.value(held.type.item, scope, depth=1)
             text = held.text if self._likely() else f"slice({held.text}, 0, 1)"
             return f"{text} contains {item}" if self._likely() else f"({item}) in {text}"
-        scalars = self.scalars(scope, frozenset(Scalar) - {Scalar.BLOB})
+        scalars = self.scalars(scope, frozenset(Scalar) - WITHOUT_ORDER)
         one = self.generator.choice(scalars)
         assert isinstance(one.type, ScalarType)
         return f"{one.text} in {self._list(one.type.scalar)}"

@@ -63,6 +63,11 @@ POOLS: Final[Mapping[Scalar, tuple[Any, ...]]] = {
         dt.datetime(1, 1, 2, tzinfo=dt.UTC),
         dt.datetime(9999, 12, 30, tzinfo=dt.UTC),
     ),
+    Scalar.JSON: (
+        *({"a": 1, "b": [1.5, None, "x"]}, [1, 2], "a", 1, True, {}, 0.5, "2024-02-29"),
+        *({"b": {"c": "é"}, "a": Decimal("12345678901234567890.10")}, 2**64, [], 1e20, "7"),
+        *({"a": None}, [[["deep"], {"a.b": -0.0}]], "\u0000\U0001f600", 1.0),
+    ),
 }
 WEIGHTS: Final = (0.0, -0.0, 0.1, 0.1, 0.2, 0.3, 0.7, 1.0, 1e16, math.inf)
 """Of floats on the way; their sums depend on the order in which they are added."""
@@ -208,7 +213,8 @@ def _field_type(generator: random.Random) -> str:
     if kind < 0.4:
         return f"{generator.choice(_DECIMALS)}{null}" + generator.choice(["", " @index"])
     scalar = generator.choice([*_SCALARS, Scalar.STRING, Scalar.STRING])
-    return f"{scalar.value}{null}" + generator.choice(["", "", " @index"])
+    index = generator.choice(["", "", " @index"])
+    return f"{scalar.value}{null}" + ("" if scalar is Scalar.JSON else index)
 
 
 # Rows

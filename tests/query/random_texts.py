@@ -119,6 +119,8 @@ class _Writer:
     expressions: Expressions = field(init=False)
     made: int = 0
     known: dict[str, Seen] = field(default_factory=dict)
+    unordered: set[str] = field(default_factory=set)
+    """Columns of a type without an order."""
 
     def __post_init__(self) -> None:
         self.expressions = Expressions(generator=self.generator, catalog=self.catalog)
@@ -460,7 +462,10 @@ class _Writer:
 
     def _computed_value(self, scope: list[Seen]) -> str:
         scalar = self.generator.choice([each for each in Scalar if each is not Scalar.BLOB])
-        return self.expressions.value(scalar, scope)
+        text = self.expressions.value(scalar, scope)
+        if scalar is Scalar.JSON:
+            self.unordered.add(text)
+        return text
 
     def _computed_column(self, scope: list[Seen]) -> str:
         made = self.expressions.decimal_operation(scope) if self._chance(0.25) else None
@@ -481,6 +486,8 @@ class _Writer:
         """Whether a column can be ordered by: no whole entity, no list."""
         lists = [*(part for part in PathPart if part is not PathPart.LENGTH), "split", "slice"]
         if text.startswith(tuple(f"{function}(" for function in lists)):
+            return False
+        if text in self.unordered:
             return False
         return not text.startswith("$") or any(
             each.text == text and is_orderable(each.type)

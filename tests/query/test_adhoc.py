@@ -61,7 +61,7 @@ def test_a_parameter_takes_the_type_of_its_value(value: object, expected: str) -
         ([None], "a list without values"),
         ([1, "a"], "a list of I64 and String"),
         ([-1, 2**63], "a list of I64 and U64"),
-        ({"a": 1}, "dict"),
+        (1j, "complex"),
         ([[1]], "list"),
         (2**64, "an integer beyond 64 bits"),
     ],

@@ -29,6 +29,7 @@ from omnigraph.language.diagnostics import did_you_mean, shown
 from omnigraph.schema.arrow import with_end_names
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.schema.ends import end_type_columns
+from omnigraph.schema.json_columns import python_rows, with_json_marks
 from omnigraph.storage.lance.tables import find_entry, known_columns, open_pinned, streamed
 from omnigraph.storage.lance.tables import scan as storage_scan
 from omnigraph.storage.lance.value_lookups import OneOf
@@ -153,7 +154,10 @@ def read_entity(
             where=OneOf(column=names.ID_COLUMN, values=pa.array([wanted])).text,
             blob_bytes=True,
         ).read_all()
-    return dict(with_end_names(declared, rows).to_pylist()[0]) if rows.num_rows else None
+    if not rows.num_rows:
+        return None
+    named = with_end_names(declared, rows)
+    return python_rows(named, with_json_marks(declared, named.schema))[0]
 
 
 def _id_from(declared: NodeType | EdgeType, key: object, entity_id: object) -> str:

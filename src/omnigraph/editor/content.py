@@ -295,6 +295,7 @@ TYPES_EXPLAINED: Final[Mapping[str, str]] = {
     "F64": "A floating-point number of 64 bits.",
     "Date": "A calendar day.",
     "DateTime": "A point in time, in microseconds.",
+    "Json": "A JSON value: an object, an array, a string, a number, `true` or `false`.",
     "Decimal": "An exact number: `Decimal(12, 2)` has 12 digits, 2 of them behind the point.",
     "Vector": "A fixed number of 32-bit floats: `Vector(384)`.",
 }

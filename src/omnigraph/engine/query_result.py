@@ -46,6 +46,8 @@ from omnigraph.query.typed import (
     TypedTraversal,
 )
 from omnigraph.query.types import EdgeOf, NodeOf, show_with_null
+from omnigraph.schema.json_columns import is_json, python_column, python_rows, replace_json
+from omnigraph.schema.json_text import large_integers_as_text
 from omnigraph.validation.json_encoding import json_values
 
 if TYPE_CHECKING:
@@ -157,13 +159,13 @@ class QueryResult(Displayed):
 
     def to_pylist(self) -> list[dict[str, Any]]:
         """All rows as dicts; a Blob is an `omnigraph.Blob`, which reads its bytes when asked."""
-        return self._opened(self.to_arrow().to_pylist())
+        return self._opened(python_rows(self.to_arrow(), self.schema))
 
     def to_pandas(self) -> Any:
         """All rows as a `pandas.DataFrame`.
 
         Integers and Booleans that can be null have pandas' nullable types, so that no number is
-        rounded; nodes, edges and lists are dicts and lists.
+        rounded; nodes, edges, lists and `Json` are dicts, lists and plain values.
         """
         pandas = optional_package("pandas")
         table = self.to_arrow()
@@ -175,10 +177,10 @@ class QueryResult(Displayed):
             pa.uint64(): pandas.UInt64Dtype(),
         }
         columns = {}
-        for field, column in zip(table.schema, table.columns, strict=True):
-            if pat.is_nested(field.type):
+        for field, column in zip(self.schema, table.columns, strict=True):
+            if pat.is_nested(field.type) or is_json(field):
                 # Handles of Blobs are dicts as well: a frame is data, without open files.
-                columns[field.name] = pandas.Series(column.to_pylist(), dtype=object)
+                columns[field.name] = pandas.Series(python_column(column, field), dtype=object)
             else:
                 mapper = nullable.get if field.nullable else None
                 columns[field.name] = column.to_pandas(types_mapper=mapper)
@@ -201,7 +203,7 @@ class QueryResult(Displayed):
         # Only this form of a result looks at the pattern of its query again.
 
         columns = element_columns(self._query, self._catalog)
-        return networkx_graph(columns, self.to_arrow().to_batches())
+        return networkx_graph(columns, python_rows(self.to_arrow(), self.schema))
 
     def view(self, *, limit: int = 500) -> View:
         """Draw the nodes, edges and paths of all rows.
@@ -242,19 +244,22 @@ class QueryResult(Displayed):
 
     def _first(self, count: int) -> list[dict[str, Any]]:
         count_from(0, count, argument="count")
+        return [row for part in self._first_parts(count) for row in python_rows(part, self.schema)]
+
+    def _first_parts(self, count: int) -> list[pa.Table | pa.RecordBatch]:
+        """The first rows, which stay part of the result."""
         if self._kept is not None:
-            kept_rows: list[dict[str, Any]] = self._kept.slice(0, count).to_pylist()
-            return kept_rows
+            return [self._kept.slice(0, count)]
         self._require_rows()
         while sum(ahead_batch.num_rows for ahead_batch in self._ahead) < count:
             batch = self._next()
             if batch is None:
                 break
             self._ahead.append(batch)
-        rows: list[dict[str, Any]] = []
+        parts: list[pa.Table | pa.RecordBatch] = []
         for ahead_batch in self._ahead:
-            rows += ahead_batch.slice(0, count - len(rows)).to_pylist()
-        return rows
+            parts.append(ahead_batch.slice(0, count - sum(part.num_rows for part in parts)))
+        return parts
 
     def scalar(self) -> Any:
         """The value of a result with one row and one column."""
@@ -287,7 +292,7 @@ class QueryResult(Displayed):
         facts = [("query", self.query_name)]
         if self._kept is None and self._streamed:
             return Page(facts=facts, lines=["Its rows were already streamed."])
-        rows = self._first(count + 1)
+        rows = [row for part in self._first_parts(count + 1) for row in part.to_pylist()]
         table = TableView(
             header=self.columns,
             rows=[[value(row[name]) for name in self.columns] for row in rows[:count]],
@@ -397,13 +402,12 @@ def element_columns(query: TypedQuery, catalog: Catalog) -> ElementColumns:
     return ElementColumns(nodes=nodes, edges=edges, paths=paths, ends=ends)
 
 
-def networkx_graph(columns: ElementColumns, batches: Iterable[pa.RecordBatch]) -> Any:
+def networkx_graph(columns: ElementColumns, rows: Iterable[Row]) -> Any:
     """All elements of the rows as a `networkx.MultiDiGraph`."""
     graph = optional_package("networkx").MultiDiGraph()
-    for batch in batches:
-        for row in batch.to_pylist():
-            graph.add_nodes_from(nodes_of(columns, row))
-            graph.add_edges_from(edges_of(columns, row))
+    for row in rows:
+        graph.add_nodes_from(nodes_of(columns, row))
+        graph.add_edges_from(edges_of(columns, row))
     return graph
 
 
@@ -625,8 +629,22 @@ def _write_lines(pages: Iterator[list[object]], stream: IO[bytes]) -> int:
 def _objects(rows: Rows, *, safe_integers: bool) -> Iterator[list[object]]:
     for batch in rows:
         for start in range(0, batch.num_rows, _JSON_ROWS):
-            objects = json_values(batch.slice(start, _JSON_ROWS).to_struct_array())
-            yield [_with_safe_integers(row) for row in objects] if safe_integers else objects
+            part = batch.slice(start, _JSON_ROWS).to_struct_array()
+            if safe_integers:
+                yield _safe_objects(part, rows.schema)
+            else:
+                yield json_values(part, pa.struct(list(rows.schema)))
+
+
+def _safe_objects(rows: pa.StructArray, schema: pa.Schema) -> list[object]:
+    """Rows whose large integers and decimals are texts, also inside of Json."""
+
+    def embed(text: str) -> msgspec.Raw:
+        return msgspec.Raw(large_integers_as_text(text, SAFE_INTEGER_MAX).encode())
+
+    objects = [_with_safe_integers(row) for row in json_values(rows)]
+    replace_json(cast("list[dict[str, Any]]", objects), schema, embed)
+    return objects
 
 
 def _with_safe_integers(value: object) -> object:
@@ -651,7 +669,10 @@ def _write_csv(rows: Rows, stream: IO[bytes]) -> int:
     count = 0
     with pa_csv.CSVWriter(stream, plain) as writer:
         for batch in rows:
-            columns = [_csv_column(column) for column in batch.columns]
+            columns = [
+                _csv_column(column, field)
+                for column, field in zip(batch.columns, rows.schema, strict=True)
+            ]
             writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=plain))
             count += batch.num_rows
     return count
@@ -663,14 +684,14 @@ def _csv_type(kind: pa.DataType) -> pa.DataType:
     return pa.string() if pat.is_nested(kind) or pat.is_temporal(kind) or long_decimal else kind
 
 
-def _csv_column(column: pa.Array) -> pa.Array:
+def _csv_column(column: pa.Array, field: pa.Field) -> pa.Array:
     if _csv_type(column.type) == column.type:
         return column
     texts = [
         json_value
         if json_value is None or isinstance(json_value, str)
         else _ENCODER.encode(json_value).decode()
-        for json_value in json_values(column)
+        for json_value in json_values(column, field.type)
     ]
     return pa.array(texts, pa.string())
 

@@ -28,10 +28,11 @@ from omnigraph.evolution.table_changes import (
     future_columns,
     future_values,
     sources_of,
+    stores_alike,
     values_of,
 )
 from omnigraph.schema import catalog as ct
-from omnigraph.schema.arrow import arrow_type, table_schema
+from omnigraph.schema.arrow import table_schema
 from omnigraph.schema.model import model_hash
 from omnigraph.storage.staging import column_layout
 
@@ -263,7 +264,7 @@ class TableLift:
                 return column_layout.NullColumn(field=arrow_field)
             if column.stored is None or not column.is_untouched:
                 return column_layout.ComputedColumn(field=arrow_field)
-            if arrow_type(column.stored.type) != arrow_type(column.type):
+            if not stores_alike(column.stored.type, column.type):
                 return column_layout.ComputedColumn(field=arrow_field)
             name = column.stored.name
         return column_layout.KeptColumn(field=arrow_field, stored=name)

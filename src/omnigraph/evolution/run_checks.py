@@ -36,7 +36,14 @@ from omnigraph.names import ID_COLUMN, SOURCE_COLUMN
 from omnigraph.runner.key_hash import SEED_BYTES, hash_keys
 from omnigraph.runner.protocol import Hop, Runner, Sent, Stage, Task, require_answers
 from omnigraph.storage.lance.tables import find_entry, scan_fragments
-from omnigraph.validation.constraints import InEnum, InRange, Matches, RowRule, TypeRules
+from omnigraph.validation.constraints import (
+    CanonicalJson,
+    InEnum,
+    InRange,
+    Matches,
+    RowRule,
+    TypeRules,
+)
 from omnigraph.validation.hashed_keys import RoleKeys, group_keys, match_rows
 from omnigraph.validation.keyed_bucket import is_first
 from omnigraph.validation.row_checks import check_rows
@@ -58,7 +65,10 @@ _PIECE_BITS: Final = 32
 _SECOND_BYTES: Final = 4
 
 ValueCheck: TypeAlias = (
-    data_checks.ValuesInRange | data_checks.ValuesMatch | data_checks.ValuesInSet
+    data_checks.ValuesInRange
+    | data_checks.ValuesMatch
+    | data_checks.ValuesInSet
+    | data_checks.ValuesAreJson
 )
 FoundCheck: TypeAlias = data_checks.NoNulls | data_checks.NoEndsOf
 """A check whose violations Lance finds by a condition while it reads."""
@@ -231,6 +241,8 @@ def _rule(check: ValueCheck) -> RowRule:
             return Matches(column=name, pattern=check.pattern)
         case data_checks.ValuesInSet():
             return InEnum(column=name, values=check.values)
+        case data_checks.ValuesAreJson():
+            return CanonicalJson(column=name)
         case _:
             assert_never(check)
 

@@ -24,6 +24,7 @@ from omnigraph.names import END_TYPE_COLUMNS, SYSTEM_COLUMNS
 from omnigraph.schema import catalog as ct
 from omnigraph.schema.arrow import arrow_type, literal_scalar, table_schema
 from omnigraph.schema.ends import end_type_columns
+from omnigraph.schema.json_text import InvalidJson, canonical_text
 from omnigraph.storage.staging import column_layout
 
 if TYPE_CHECKING:
@@ -64,9 +65,28 @@ def _values(batch: pa.RecordBatch, column: ec.FutureColumn) -> pa.Array:
         filling = _filling(batch, column.fill, column.type)
         return pa.repeat(filling, batch.num_rows) if isinstance(filling, pa.Scalar) else filling
     values = _convert(_map(_stored(batch, column.stored), column.mapping), kind)
+    if column.type == _JSON and column.stored.type != _JSON:
+        values = _canonical(values)
     if column.fill is None or not values.null_count:
         return values
     return pc.coalesce(values, _filling(batch, column.fill, column.type))
+
+
+def _canonical(texts: pa.Array) -> pa.Array:
+    """The canonical texts; what is no JSON, or `null`, stays, for the rule of the column."""
+
+    def canonical(text: str | None) -> str | None:
+        try:
+            return text and (canonical_text(text) or text)
+        except InvalidJson:
+            return text
+
+    return pa.array([canonical(text) for text in texts.to_pylist()], texts.type)
+
+
+def stores_alike(old: ct.PropertyType, new: ct.PropertyType) -> bool:
+    """Whether stored values stay: enums are texts, and so is Json, but not every text is Json."""
+    return arrow_type(old) == arrow_type(new) and (old == new or new != _JSON)
 
 
 def _stored(batch: pa.RecordBatch, column: ec.StoredColumn) -> pa.Array:
@@ -99,6 +119,7 @@ def _filling(batch: pa.RecordBatch, fill: ec.Fill, kind: ct.PropertyType) -> pa.
             assert_never(fill)
 
 
+_JSON: Final = ct.ScalarType(scalar=ct.Scalar.JSON)
 _END_TYPE: Final = ct.ScalarType(scalar=ct.Scalar.I64)
 _SYSTEM_COLUMNS: Final = frozenset({*SYSTEM_COLUMNS, *END_TYPE_COLUMNS.values()})
 TypeAndProperty: TypeAlias = tuple[int, int]
@@ -218,7 +239,6 @@ def _wanted(field: pa.Field, column: ec.FutureColumn | None) -> column_layout.Wa
         return column_layout.NullColumn(field=field)
     if column.stored is None or not column.is_untouched:
         return column_layout.ComputedColumn(field=field)
-    # Enums and strings are stored alike; a wider number is not.
-    if arrow_type(column.stored.type) != arrow_type(column.type):
+    if not stores_alike(column.stored.type, column.type):
         return column_layout.ComputedColumn(field=field)
     return column_layout.KeptColumn(field=field, stored=column.stored.name)

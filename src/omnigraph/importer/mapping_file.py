@@ -34,6 +34,7 @@ from omnigraph.schema import catalog as ct
 
 VERSION: Final = 1
 SUFFIX: Final = ".map.toml"
+_JSON: Final = ct.ScalarType(scalar=ct.Scalar.JSON)
 _FAULTS_SHOWN: Final = 10
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 _HEADER: Final = re.compile(r"^\s*(\[\[?)\s*([^\]]+?)\s*\]\]?\s*(#.*)?$")
@@ -458,6 +459,12 @@ class _Reader:
                 self.fault(
                     (*path, "properties", name),
                     f"{declared.name} has no such property" + (f"; {hint}" if hint else ""),
+                )
+            elif declared.properties[name].type == _JSON:
+                self.fault(
+                    (*path, "properties", name),
+                    "a mapping does not say whether a text is a JSON text or a JSON string, so it "
+                    "writes no Json; map it to a String, or load records",
                 )
 
     def _no_type(self, path: Path, kind: str, name: str, known: Iterable[str]) -> None:

@@ -42,7 +42,7 @@ from omnigraph.load.report import (
 from omnigraph.load.staging import StagedInput, discard_staged
 from omnigraph.notes import NO_NOTE, CommitNote
 from omnigraph.runner.threads import PARALLEL, ThreadRunner
-from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, Scalar, ScalarType
+from omnigraph.schema.catalog import WITHOUT_ORDER, Catalog, EdgeType, NodeType, Scalar, ScalarType
 from omnigraph.schema.ends import polymorphic_ends
 from omnigraph.schema.model import model_hash
 from omnigraph.storage.manifest.swap import read_manifest
@@ -498,7 +498,7 @@ def _require_order(column: str | None, mode: WriteMode, catalog: Catalog) -> Non
         )
     for declared in ordered_types:
         kind = declared.properties[column].type
-        if not isinstance(kind, ScalarType) or kind.scalar in {Scalar.BLOB, Scalar.STRING}:
+        if not isinstance(kind, ScalarType) or kind.scalar in {Scalar.STRING, *WITHOUT_ORDER}:
             raise InvalidInputError(
                 f"{declared.name}.{column} cannot order records: it is neither a number nor a time",
                 next_step="Name a property that is a number or a time.",

@@ -24,6 +24,7 @@ from omnigraph.query.functions import KNOWN, Accepts, signature_of
 from omnigraph.query.text_patterns import refuse_known
 from omnigraph.query.types import INTEGER_LIMITS, as_f32, show, show_with_null
 from omnigraph.schema import catalog as ct
+from omnigraph.schema.json_text import InvalidJson, JsonText, canonical_value
 from omnigraph.schema.values import SpeltFloat, decimal_of_text
 
 BoundValue: TypeAlias = (
@@ -217,7 +218,7 @@ def _packed(items: Sequence[object]) -> tuple[float, ...] | None:
     return numbers if all(map(math.isfinite, numbers)) else None
 
 
-def _scalar(scalar: ct.Scalar, value: object) -> BoundValue:
+def _scalar(scalar: ct.Scalar, value: object) -> BoundValue:  # noqa: PLR0911 - one per kind
     match scalar:
         case ct.Scalar.STRING:
             return _text(value)
@@ -233,6 +234,8 @@ def _scalar(scalar: ct.Scalar, value: object) -> BoundValue:
             return _float(scalar, value)
         case ct.Scalar.DATE | ct.Scalar.DATETIME:
             return _date(scalar, value)
+        case ct.Scalar.JSON:
+            return _json(value)
         case _:
             assert_never(scalar)
 
@@ -294,6 +297,17 @@ def _float(scalar: ct.Scalar, value: object) -> float:
     if not math.isfinite(number):
         raise ValueError(f"is {shown(value, 40)}, expected a finite {scalar.value}")
     return number
+
+
+def _json(value: object) -> JsonText:
+    """The canonical text of a Python value; a `str` is a JSON string."""
+    try:
+        text = canonical_value(value)
+    except InvalidJson as error:
+        raise ValueError(f"has {error}, expected a value of JSON") from None
+    if text is None:
+        raise ValueError("is the JSON value null, which is null")
+    return JsonText(text)
 
 
 def _date(scalar: ct.Scalar, value: object) -> dt.date | dt.datetime:

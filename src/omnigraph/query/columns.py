@@ -36,6 +36,7 @@ from omnigraph.schema.catalog import (
     ScalarType,
     VectorType,
 )
+from omnigraph.schema.json_columns import marked_field
 
 
 def struct_properties(entity: EntityType, catalog: Catalog) -> tuple[Property, ...]:
@@ -81,7 +82,8 @@ def arrow_schema(columns: Iterable[Column], catalog: Catalog) -> pa.Schema:
 
 
 def arrow_field(column: Column, catalog: Catalog) -> pa.Field:
-    return pa.field(column.name, arrow_type(column, catalog), nullable=column.nullable)
+    kind = arrow_type(column, catalog)
+    return marked_field(column.name, kind, column.type, nullable=column.nullable)
 
 
 def arrow_type(column: Column, catalog: Catalog) -> pa.DataType:
@@ -103,7 +105,12 @@ def entity_struct(entity: EntityType, catalog: Catalog) -> pa.StructType:
     texts = [pa.field(name, pa.string()) for name in (ID_COLUMN, TYPE_FIELD, *ends)]
     properties = pa.struct(
         [
-            pa.field(struct_property.name, arrow.arrow_type(struct_property.type))
+            marked_field(
+                struct_property.name,
+                arrow.arrow_type(struct_property.type),
+                struct_property.type,
+                nullable=True,
+            )
             for struct_property in struct_properties(entity, catalog)
         ]
     )

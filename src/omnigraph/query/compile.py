@@ -33,7 +33,6 @@ from omnigraph.query.checks.scope import Findings, Scope
 from omnigraph.query.checks.writes import check_matched_write, check_statement
 from omnigraph.query.diagnostics import Rule
 from omnigraph.query.parser import parse_queries
-from omnigraph.query.types import BLOB
 from omnigraph.schema import catalog as ct
 from omnigraph.schema.resolve import DECIMAL, DECIMAL_HINT, VECTOR, VECTOR_SIZE_MAX
 
@@ -208,9 +207,9 @@ def _parameter_type(
     elif name in scalars:
         if not parameter_declaration.listed:
             return ct.ScalarType(scalar=scalars[name])
-        if scalars[name] is not BLOB.scalar:
+        if scalars[name] not in ct.WITHOUT_ORDER:
             return ct.ListType(item=scalars[name])
-        hint = "a list holds base types other than Blob"
+        hint = "a list holds base types other than Blob and Json"
     elif name == VECTOR:
         hint = "write its size: `Vector(384)`"
     elif name == DECIMAL:

@@ -14,12 +14,24 @@ _FROM_TEXT = frozenset(
 )
 
 
+_FROM_JSON = {
+    Scalar.I32: (Scalar.I64, Scalar.I32),
+    Scalar.U32: (Scalar.I64, Scalar.U32),
+    Scalar.F32: (Scalar.F64, Scalar.F32),
+    Scalar.DATE: (Scalar.STRING, Scalar.DATE),
+    Scalar.DATETIME: (Scalar.STRING, Scalar.DATETIME),
+}
+"""The targets that a JSON number or string reaches through a type with a kernel of its own."""
+
+
 def cast_steps(source: Scalar, target: Scalar) -> tuple[Scalar, ...] | None:  # noqa: PLR0911 - one per kind of step
     """The types on the way, the target included; None if there is no conversion."""
     if source is target:
         return ()
-    if Scalar.BLOB in (source, target):
+    if Scalar.BLOB in (source, target) or target is Scalar.JSON:
         return None
+    if source is Scalar.JSON:
+        return _FROM_JSON.get(target, (target,))
     if target is Scalar.STRING or {source, target} == {Scalar.DATE, Scalar.DATETIME}:
         return (target,)
     if source is Scalar.STRING:
@@ -45,4 +57,4 @@ def can_fail(source: Scalar, target: Scalar) -> bool:
         return low < least or high > greatest
     if target is Scalar.F32:
         return source is Scalar.F64
-    return source is Scalar.STRING or (source is Scalar.F64 and target in INTEGERS)
+    return source in (Scalar.STRING, Scalar.JSON) or (source is Scalar.F64 and target in INTEGERS)

@@ -59,6 +59,8 @@ class ScalarFunction(enum.StrEnum):
     SLICE = "slice"
     ANY = "any"
     ALL = "all"
+    JSON = "json"
+    JSON_TYPE = "json_type"
 
 
 class Evaluation(enum.Enum):
@@ -86,6 +88,9 @@ class Accepts(enum.Enum):
     TIME_UNIT = "a unit of time, as a literal or a parameter"
     LIST = "a list"
     BOOLS = "a list of Bool"
+    JSON = "a Json"
+    JSON_TEXT = "a JSON text"
+    JSON_PATH = 'a path such as "a.b[0]", as a literal or a parameter'
 
 
 KNOWN: Final = frozenset(
@@ -95,6 +100,7 @@ KNOWN: Final = frozenset(
         Accepts.REGEX,
         Accepts.DATE_UNIT,
         Accepts.TIME_UNIT,
+        Accepts.JSON_PATH,
     }
 )
 """Arguments whose value is known before anything is read, and checked then."""
@@ -164,8 +170,17 @@ def accepts_type(  # noqa: C901, PLR0911, PLR0912 - one per kind
 ) -> bool:
     """Whether a parameter takes arguments of a type."""
     match accepts:
-        case Accepts.TEXT | Accepts.SEPARATOR | Accepts.LIKE_PATTERN | Accepts.REGEX:
+        case (
+            Accepts.TEXT
+            | Accepts.SEPARATOR
+            | Accepts.LIKE_PATTERN
+            | Accepts.REGEX
+            | Accepts.JSON_PATH
+            | Accepts.JSON_TEXT
+        ):
             return qt.is_text(argument)
+        case Accepts.JSON:
+            return argument == qt.JSON
         case Accepts.INDEX | Accepts.INTEGER:
             return qt.is_integer(argument)
         case Accepts.FLOAT:
@@ -447,6 +462,33 @@ DECLARATIONS: Final[Mapping[ScalarFunction, FunctionDeclaration]] = {
         usage="all($p.flags)",
         shown="all(list: [Bool]) -> Bool",
         meaning="Whether every item is true; null if none is false and one is null.",
+    ),
+    ScalarFunction.JSON: FunctionDeclaration(
+        signatures=(
+            Signature(
+                parameters=(Accepts.JSON, Accepts.JSON_PATH), result=qt.JSON, gives_null=True
+            ),
+            Signature(parameters=(Accepts.JSON_TEXT,), result=qt.JSON),
+        ),
+        evaluation=Evaluation.KERNEL,
+        usage='json($p.payload, "address.lines[0]")',
+        shown="json(value: Json, path: String) -> Json | json(text: String) -> Json",
+        meaning="What is at a path of a value, null if it is absent; or the value of a JSON text.",
+        can_fail=True,
+    ),
+    ScalarFunction.JSON_TYPE: FunctionDeclaration(
+        signatures=(
+            Signature(
+                parameters=(Accepts.JSON, Accepts.JSON_PATH),
+                result=qt.STRING,
+                optional=1,
+                gives_null=True,
+            ),
+        ),
+        evaluation=Evaluation.KERNEL,
+        usage='json_type($p.payload, "address")',
+        shown="json_type(value: Json [, path: String]) -> String",
+        meaning="`object`, `array`, `string`, `number`, `boolean` or `null`; null if it is absent.",
     ),
 }
 

@@ -10,13 +10,14 @@ import re
 from typing import Final, assert_never
 
 from omnigraph.query.functions import DATE_UNITS, TIME_UNITS, Accepts
+from omnigraph.schema.json_text import InvalidJson, canonical_text, parse_path
 
 PATTERN_CHARACTERS_MAX: Final = 1000
 _LIKE_ITEM: Final = re.compile(r"\\[%_\\]|[^\\]", re.DOTALL)
 _IN_REGEX: Final = re.compile(r"[^0-9A-Za-z\s\x80-\U0010ffff]")
 
 
-def refuse_known(  # noqa: PLR0911 - one per kind
+def refuse_known(  # noqa: C901, PLR0911, PLR0912 - one per kind
     accepts: Accepts, value: str
 ) -> str | None:
     """What is wrong with an argument whose value is known; None if nothing is."""
@@ -35,6 +36,10 @@ def refuse_known(  # noqa: PLR0911 - one per kind
             return _refuse_unit(value, DATE_UNITS)
         case Accepts.TIME_UNIT:
             return _refuse_unit(value, TIME_UNITS)
+        case Accepts.JSON_PATH:
+            return _too_long(value) if len(value) > PATTERN_CHARACTERS_MAX else _refuse_path(value)
+        case Accepts.JSON_TEXT:
+            return _refuse_json(value)
         case (
             Accepts.TEXT
             | Accepts.INDEX
@@ -46,6 +51,7 @@ def refuse_known(  # noqa: PLR0911 - one per kind
             | Accepts.TIME
             | Accepts.LIST
             | Accepts.BOOLS
+            | Accepts.JSON
         ):
             return None
         case _:
@@ -58,6 +64,21 @@ def _refuse_unit(value: str, units: tuple[str, ...]) -> str | None:
     kind = "dates have" if units == DATE_UNITS else "the units are"
     problem = f"`{value[:40]}` is no unit" if value not in TIME_UNITS else f"a Date has no {value}"
     return f"{problem}; {kind} {', '.join(units)}"
+
+
+def _refuse_json(value: str) -> str | None:
+    try:
+        return "the JSON value null is null" if canonical_text(value) is None else None
+    except InvalidJson as error:
+        return f"this is no JSON text: it has {error}"
+
+
+def _refuse_path(value: str) -> str | None:
+    try:
+        parse_path(value)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def refuse_regex(source: str) -> str | None:

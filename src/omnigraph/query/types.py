@@ -60,6 +60,7 @@ F32: Final = ct.ScalarType(scalar=ct.Scalar.F32)
 F64: Final = ct.ScalarType(scalar=ct.Scalar.F64)
 DATE: Final = ct.ScalarType(scalar=ct.Scalar.DATE)
 DATETIME: Final = ct.ScalarType(scalar=ct.Scalar.DATETIME)
+JSON: Final = ct.ScalarType(scalar=ct.Scalar.JSON)
 STRINGS: Final = ct.ListType(item=ct.Scalar.STRING)
 BOOLS: Final = ct.ListType(item=ct.Scalar.BOOL)
 
@@ -130,7 +131,8 @@ def is_orderable(expression_type: ExpressionType) -> bool:
     """Whether values of the type have an order: numbers, text, Booleans, dates."""
     if isinstance(expression_type, ct.DecimalType):
         return True
-    return scalar_of(expression_type) not in (None, ct.Scalar.BLOB)
+    scalar = scalar_of(expression_type)
+    return scalar is not None and scalar not in ct.WITHOUT_ORDER
 
 
 def comparable(left: ExpressionType, right: ExpressionType) -> bool:

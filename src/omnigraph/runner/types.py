@@ -17,6 +17,7 @@ authoritative; Spark's schema is derived from it.
     | Decimal(p, s)  | decimal128(p,s)                 | decimal(p,s)     | decimal128(p,s)      |
     | Date           | date32                          | date             | date32               |
     | DateTime       | timestamp[us, UTC]              | timestamp        | timestamp[us, UTC]   |
+    | Json           | string                          | string           | string               |
     | [T]            | list<T>                         | array<T>         | list<T>              |
     | Vector(n)      | fixed_size_list<float>[n]       | array<float>     | list<float>          |
 

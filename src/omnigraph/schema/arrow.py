@@ -39,6 +39,8 @@ _SCALARS: Final = {
     ct.Scalar.DATE: pa.date32(),
     # Spark and DuckDB store microseconds, and Spark accepts no coarser unit.
     ct.Scalar.DATETIME: pa.timestamp("us", tz="UTC"),
+    # The canonical text; DuckDB's own type of JSON loses digits.
+    ct.Scalar.JSON: pa.string(),
 }
 
 

@@ -33,6 +33,7 @@ class Scalar(enum.StrEnum):
     F64 = "F64"
     DATE = "Date"
     DATETIME = "DateTime"
+    JSON = "Json"
 
 
 INTEGERS: Final = frozenset({Scalar.I32, Scalar.I64, Scalar.U32, Scalar.U64})
@@ -42,6 +43,8 @@ DECIMAL_DIGITS_MAX: Final = 38
 """A decimal is stored in 128 bits."""
 INTEGER_DIGITS: Final = {Scalar.I32: 10, Scalar.U32: 10, Scalar.I64: 19, Scalar.U64: 20}
 """The number of digits that all values of an integer type fit in."""
+WITHOUT_ORDER: Final = frozenset({Scalar.BLOB, Scalar.JSON})
+"""Base types whose values are in no key, no index and no order."""
 FIRST_UNIQUE_NUMBER: Final = 1 << 32
 """Numbers from here on are given once in all branches of a graph. Smaller ones are those of its
 first schema, and those that earlier releases counted in each branch."""

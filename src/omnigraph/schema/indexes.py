@@ -46,9 +46,9 @@ def declared_indexes(entity: ct.NodeType | ct.EdgeType) -> tuple[DeclaredIndex, 
 
 
 def index_kinds(property_type: ct.PropertyType) -> tuple[IndexKind, ...]:
-    """The indexes of a column of this type; none for lists and blobs."""
+    """The indexes of a column of this type; none for lists, blobs and Json."""
     match property_type:
-        case ct.ScalarType(scalar=ct.Scalar.BLOB) | ct.ListType():
+        case ct.ScalarType(scalar=ct.Scalar.BLOB | ct.Scalar.JSON) | ct.ListType():
             return ()
         case ct.ScalarType(scalar=ct.Scalar.STRING):
             return IndexKind.BTREE, IndexKind.INVERTED

@@ -34,7 +34,7 @@ from omnigraph.schema.diagnostics import Rule, error
 DECLARATION_WORDS: Final = ("interface", "node", "edge")
 BASE_TYPE_NAMES: Final = (
     *("String", "Blob", "Bool", "I32", "I64", "U32", "U64"),
-    *("F32", "F64", "Date", "DateTime"),
+    *("F32", "F64", "Date", "DateTime", "Json"),
 )
 
 METRICS: Final = tuple(metric.value for metric in VectorMetric)
@@ -45,7 +45,8 @@ _OTHER_LANGUAGES: Final = {
     **dict.fromkeys(("float", "double", "real", "number", "float64"), "F64"),
     **dict.fromkeys(("decimal", "numeric", "money"), "Decimal(12, 2)"),
     "float32": "F32",
-    **dict.fromkeys(("text", "str", "varchar", "uuid", "json"), "String"),
+    **dict.fromkeys(("text", "str", "varchar", "uuid"), "String"),
+    **dict.fromkeys(("json", "jsonb", "object", "map", "struct"), "Json"),
     **dict.fromkeys(("timestamp", "time"), "DateTime"),
     **dict.fromkeys(("bytes", "binary"), "Blob"),
 }

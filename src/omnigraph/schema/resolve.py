@@ -73,7 +73,7 @@ def resolve_type(expression: ast.TypeExpression) -> ct.PropertyType | None:
             return _resolve_base(core)
         case ast.ListOf():
             item = _resolve_base(core.item)
-            if not isinstance(item, ct.ScalarType) or item.scalar is ct.Scalar.BLOB:
+            if not isinstance(item, ct.ScalarType) or item.scalar in ct.WITHOUT_ORDER:
                 return None
             return ct.ListType(item=item.scalar)
         case ast.EnumOf():

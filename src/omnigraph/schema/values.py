@@ -140,6 +140,8 @@ def _expected(scalar: ct.Scalar) -> str:  # noqa: PLR0911 - one per kind
             return 'write a timestamp with its offset, as "2026-01-31T12:00:00Z"'
         case ct.Scalar.BLOB:
             return "blobs have no literals"
+        case ct.Scalar.JSON:
+            return "Json has no literals; make the property nullable"
         case _:
             assert_never(scalar)
 

@@ -113,7 +113,22 @@ class Matches:
     pattern: str
 
 
-RowRule: TypeAlias = Required | ProperId | FiniteKey | FullVector | InEnum | InRange | Matches
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CanonicalJson:
+    """The text is the canonical text of a JSON value; null is exempt.
+
+    Input is made canonical when it is read. The rule holds for values from elsewhere, such as texts
+    that a merge brings into a property that has become `Json`.
+    """
+
+    reason: ClassVar[Reason] = Reason.BAD_JSON
+
+    column: str
+
+
+RowRule: TypeAlias = (
+    Required | ProperId | FiniteKey | FullVector | InEnum | InRange | Matches | CanonicalJson
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,6 +317,8 @@ def _property_rules(prop: ct.Property) -> tuple[RowRule, ...]:
         rules.append(InEnum(column=prop.name, values=prop.type.values))
     if isinstance(prop.type, ct.VectorType):
         rules.append(FullVector(column=prop.name))
+    if prop.type == ct.ScalarType(scalar=ct.Scalar.JSON):
+        rules.append(CanonicalJson(column=prop.name))
     return tuple(rules)
 
 
@@ -350,6 +367,8 @@ def expectation(rule: RowRule) -> str:
             text = _range_text(rule)
         case Matches():
             text = f"a match of {rule.pattern!r}"
+        case CanonicalJson():
+            text = "Json"
         case _:
             assert_never(rule)
     return text

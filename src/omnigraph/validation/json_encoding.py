@@ -25,6 +25,7 @@ from omnigraph.errors import InvalidInputError
 from omnigraph.names import END_TYPE_COLUMNS, ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph.schema import catalog as ct
 from omnigraph.schema.arrow import end_names
+from omnigraph.schema.json_columns import is_json
 from omnigraph.schema.values import spell_decimal
 from omnigraph.validation.violations import shown, shown_scalar
 
@@ -121,6 +122,8 @@ def _column(  # noqa: PLR0911 - one per type
                 return _any_inside(column, _not_finite, nested=nested), column.to_pylist()
             if scalar in (ct.Scalar.DATE, ct.Scalar.DATETIME):
                 return _times(column, nested=nested)
+            if scalar is ct.Scalar.JSON:
+                return None, _embedded(column)
             return None, column.to_pylist()
         case ct.DecimalType():
             return None, decimal_tokens(column)
@@ -167,13 +170,20 @@ def _blob(value: pa.Scalar) -> str | None:
     return None if content is None else BLOB_PREFIX + base64.b64encode(content).decode()
 
 
-def json_values(values: pa.Array) -> list[object]:  # noqa: PLR0911 - one per kind
-    """Values that `msgspec` can write; decimals are tokens."""
+def json_values(  # noqa: PLR0911 - one per kind
+    values: pa.Array, described: pa.DataType | None = None
+) -> list[object]:
+    """Values that `msgspec` can write; decimals are tokens.
+
+    `described` is the type of the values with marks of columns of `Json`, which are embedded;
+    without it they are texts.
+    """
     kind = values.type
     if pat.is_struct(kind):
-        return _objects_of_json(values)
+        return _objects_of_json(values, described)
     if pat.is_list(kind) or pat.is_fixed_size_list(kind):
-        items = iter(json_values(pc.list_flatten(values)))
+        item = None if described is None else described.value_field
+        items = iter(_field_values(pc.list_flatten(values), item))
         lengths = pc.list_value_length(values).to_pylist()
         return [
             None if length is None else [next(items) for _ in range(length)] for length in lengths
@@ -197,10 +207,24 @@ def decimal_tokens(values: pa.Array) -> list[object]:
     ]
 
 
-def _objects_of_json(values: pa.StructArray) -> list[object]:
+def _field_values(values: pa.Array, described: pa.Field | None) -> list[object]:
+    if described is None:
+        return json_values(values)
+    return _embedded(values) if is_json(described) else json_values(values, described.type)
+
+
+def _embedded(texts: pa.Array) -> list[object]:
+    """Canonical texts of JSON as they are."""
+    return [None if text is None else msgspec.Raw(text.encode()) for text in texts.to_pylist()]
+
+
+def _objects_of_json(values: pa.StructArray, described: pa.StructType | None) -> list[object]:
     names = [field.name for field in values.type]
     there = values.is_valid().to_pylist()
-    columns = [json_values(member) for member in values.flatten()]
+    columns = [
+        _field_values(member, None if described is None else described.field(place))
+        for place, member in enumerate(values.flatten())
+    ]
     return [
         {name: column[row] for name, column in zip(names, columns, strict=True)}
         if present

@@ -20,6 +20,7 @@ import pyarrow.types as pat
 from omnigraph.names import ID_COLUMN
 from omnigraph.schema.arrow import find_true
 from omnigraph.schema.catalog import Number
+from omnigraph.schema.json_text import is_canonical
 from omnigraph.validation import constraints
 from omnigraph.validation.input.mentions import Mentions
 from omnigraph.validation.violations import BadRows, bad_rows, shown_scalar
@@ -77,6 +78,10 @@ def _broken(
             broken = _outside(column, rule)
         case constraints.Matches():
             broken = pc.invert(pc.match_substring_regex(column, pattern=rule.pattern))
+        case constraints.CanonicalJson():
+            texts = column.to_pylist()
+            flags = [text is not None and not is_canonical(text) for text in texts]
+            broken = pa.array(flags, pa.bool_())
         case _:
             assert_never(rule)
     return broken

@@ -33,6 +33,7 @@ class Reason(enum.StrEnum):
     UNKNOWN_COLUMN = "unknown_column"
     DUPLICATE_COLUMN = "duplicate_column"
     WRONG_TYPE = "wrong_type"
+    BAD_JSON = "bad_json"
     DOES_NOT_FIT = "does_not_fit"
     VECTOR_SIZE = "vector_size"
     VECTOR_ITEM = "vector_item"

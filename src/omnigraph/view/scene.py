@@ -148,6 +148,8 @@ def text_of(value: object) -> str:
             text = "null"
         case str():
             text = value
+        case msgspec.Raw():
+            text = bytes(value).decode()
         case bool():
             text = str(value).lower()
         case bytes():

@@ -196,6 +196,8 @@ PROPERTIES = [
         """,
     ),
     case("enum-to-string", "node A { s: enum(a, b) @key }", "node A { s: String @key }"),
+    case("string-to-json", "node A { s: String? }", "node A { s: Json? }"),
+    case("json-to-string", "node A { s: Json? }", "node A { s: String? }"),
     case("string-to-enum", "node A { s: String @key }", "node A { s: enum(a, b) @key }"),
     case("make-nullable", "node A { x: I32 y: I32 @unique }", "node A { x: I32? y: I32? @unique }"),
     case(

@@ -6,6 +6,7 @@ Knows the steps and the checks of a plan and nothing of how it was made.
 from __future__ import annotations
 
 import datetime as dt
+import json
 import math
 import random
 import re
@@ -23,6 +24,7 @@ from omnigraph.evolution.plan.data_checks import (
     NoNulls,
     TableIsEmpty,
     TupleIsUnique,
+    ValuesAreJson,
     ValuesInRange,
     ValuesInSet,
     ValuesMatch,
@@ -34,6 +36,7 @@ from omnigraph.evolution.plan.plan import (
     MapValues,
     RenameProperty,
     Step,
+    StringToJson,
     WidenProperty,
 )
 from omnigraph.schema.catalog import (
@@ -49,6 +52,7 @@ from omnigraph.schema.catalog import (
     VectorType,
 )
 from omnigraph.validation.constraints import (
+    CanonicalJson,
     EdgeCount,
     InEnum,
     InRange,
@@ -76,11 +80,12 @@ SCALARS: dict[Scalar, list[Any]] = {
     Scalar.U64: [0, 1, 7, 10, 2**64 - 1],
     Scalar.F32: [-5.0, 0.0, -0.0, single(0.1), 0.5, 7.0, 10.0, math.nan],
     Scalar.F64: [-5.0, 0.0, -0.0, 0.1, 0.5, 7.0, 10.0, math.nan],
-    Scalar.STRING: ["", "a", "b", "c", "ab", "x", "ax"],
+    Scalar.STRING: ["", "a", "b", "c", "ab", "x", "ax", "7"],
     Scalar.BOOL: [False, True],
     Scalar.DATE: [dt.date(2026, 1, 31), dt.date(1970, 1, 1)],
     Scalar.DATETIME: [dt.datetime(2026, 1, 31, tzinfo=dt.UTC)],
     Scalar.BLOB: [b"", b"x"],
+    Scalar.JSON: ['{"a":[1,null]}', "5", '"a"', "true"],
 }
 
 
@@ -142,6 +147,9 @@ def _keeps(rule: RowRule, row: Row, declared: NodeType | EdgeType) -> bool:
         case Matches():
             value = row[rule.column]
             return value is None or re.search(rule.pattern, value) is not None
+        case CanonicalJson():
+            value = row[rule.column]
+            return value is None or as_json(value) == value
         case _:
             # Ids, vectors and keys that are not finite: no step of a plan changes these.
             return True
@@ -205,6 +213,9 @@ def _migrated(stored: Row, steps: Iterable[Step]) -> Row:
                 row[step.new] = row.pop(step.old)
             case WidenProperty():
                 row[step.name] = converted(row[step.name], step.new)
+            case StringToJson():
+                text = row[step.name]
+                row[step.name] = None if text is None else as_json(text)
             case MapValues():
                 mapping = {each.old: each.new for each in step.mapping}
                 row[step.name] = mapping.get(row[step.name], row[step.name])
@@ -222,7 +233,18 @@ def _migrated(stored: Row, steps: Iterable[Step]) -> Row:
 
 def converted(value: Any, kind: PropertyType | None) -> Any:
     floats = (ScalarType(scalar=Scalar.F32), ScalarType(scalar=Scalar.F64))
+    if value is not None and kind == ScalarType(scalar=Scalar.JSON):
+        return as_json(value) or value
     return float(value) if value is not None and kind in floats else value
+
+
+def as_json(text: str) -> str | None:
+    """The canonical text of JSON without fractions; None if it is no JSON."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    return None if value is None else json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def filled(fill: Fill, stored: Mapping[str, Any], kind: PropertyType | None) -> Any:
@@ -254,6 +276,9 @@ def holds(check: DataCheck, rows: Sequence[Row]) -> bool:  # noqa: PLR0911 - one
         case ValuesInSet():
             values = [_future(check.column, row) for row in rows]
             return all(each is None or each in check.values for each in values)
+        case ValuesAreJson():
+            values = [_future(check.column, row) for row in rows]
+            return all(each is None or as_json(each) is not None for each in values)
         case TupleIsUnique():
             return _all_differ(tuple(_future(each, row) for each in check.columns) for row in rows)
         case EdgesPerSource():

@@ -23,6 +23,7 @@ node Person implements Named, Aged {
     age: I32?
     state: enum(here, left, gone)
     mood: String?
+    facts: Json?
     note: String
     body: String
     meaning: Vector(2)? @embed(note, model="m")
@@ -98,6 +99,8 @@ EDITS = [
     _edit("enum_to_string", (STATE, "    state: String\n")),
     _edit("string_to_enum", (MOOD, "    mood: enum(good, bad)?\n")),
     _edit("string_to_enum otherwise", (MOOD, "    mood: enum(fine)?\n")),
+    _edit("json_to_string", ("    facts: Json?\n", "    facts: String?\n")),
+    _edit("string_to_json", (MOOD, "    mood: Json?\n")),
     _edit("make_required", (AGE, "    age: I32 @backfill(1)\n"), ("age: I32? }", "age: I32 }")),
     _edit("make_nullable", (BODY, "    body: String?\n")),
     _edit("change_embed", ('@embed(note, model="m")', '@embed(body, model="m")')),

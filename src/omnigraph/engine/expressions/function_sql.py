@@ -155,6 +155,8 @@ KERNEL_OF: Final[Mapping[ScalarFunction, Kernel]] = {
     ScalarFunction.FLOOR: Kernel.FLOOR,
     ScalarFunction.CEIL: Kernel.CEIL,
     ScalarFunction.ADD: Kernel.ADD_TIME,
+    ScalarFunction.JSON: Kernel.JSON_AT,
+    ScalarFunction.JSON_TYPE: Kernel.JSON_TYPE,
 }
 
 
@@ -162,6 +164,8 @@ def kernel_of(call: ex.FunctionCall) -> Kernel | None:
     """The kernel of a call; None if the function is native."""
     if call.function is ScalarFunction.ROUND and qt.is_integer(call.type):
         return Kernel.ROUND_I64
+    if call.function is ScalarFunction.JSON and len(call.arguments) == 1:
+        return Kernel.TEXT_TO_JSON
     return KERNEL_OF.get(call.function)
 
 

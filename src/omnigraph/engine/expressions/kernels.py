@@ -28,6 +28,18 @@ from omnigraph.engine.expressions.decimal_values import fit_texts, spell_texts
 from omnigraph.engine.expressions.letter_case import lower_case, upper_case
 from omnigraph.ids import shortest_f32
 from omnigraph.schema.catalog import Scalar
+from omnigraph.schema.json_text import (
+    ABSENT,
+    WHOLE_PATH,
+    Absent,
+    InvalidJson,
+    JsonKind,
+    canonical_text,
+    kind_of,
+    parse_path,
+    python_value,
+    value_at,
+)
 
 Compute: TypeAlias = Callable[..., pa.Array]
 
@@ -59,6 +71,14 @@ class Kernel(enum.StrEnum):
     DATETIME_TO_TEXT = "datetime_to_text"
     TEXT_TO_DECIMAL = "text_to_decimal"
     DECIMAL_TO_TEXT = "decimal_to_text"
+    TEXT_TO_JSON = "text_to_json"
+    JSON_AT = "json_at"
+    JSON_TYPE = "json_type"
+    JSON_TO_TEXT = "json_to_text"
+    JSON_TO_I64 = "json_to_i64"
+    JSON_TO_U64 = "json_to_u64"
+    JSON_TO_F64 = "json_to_f64"
+    JSON_TO_BOOL = "json_to_bool"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -346,6 +366,77 @@ def _datetime_to_text(moments: pa.Array) -> pa.Array:
     return _each(moments.cast(_DATETIMES).cast(pa.int64()), convert, pa.string(), ValueError)
 
 
+def _text_to_json(texts: pa.Array) -> pa.Array:
+    return _each(texts, canonical_text, pa.string(), InvalidJson)
+
+
+def _json_at(texts: pa.Array, paths: pa.Array) -> pa.Array:
+    """What is at a path; the path is the same in every row."""
+
+    def convert(value: str | Absent) -> str | None:
+        return None if isinstance(value, Absent) or value == "null" else value
+
+    return pa.array(map(convert, _values_at(texts, paths)), pa.string())
+
+
+def _json_type(texts: pa.Array, paths: pa.Array) -> pa.Array:
+    """The kind of what is at a path; the path is the same in every row."""
+
+    def convert(value: str | Absent) -> str | None:
+        return None if isinstance(value, Absent) else kind_of(value).value
+
+    return pa.array(map(convert, _values_at(texts, paths)), pa.string())
+
+
+def _values_at(texts: pa.Array, paths: pa.Array) -> Sequence[str | Absent]:
+    path_text = paths[0].as_py() if len(paths) else None
+    if path_text is None:
+        return [ABSENT] * len(texts)
+    path = parse_path(path_text) if path_text != WHOLE_PATH else ()
+    return [ABSENT if text is None else value_at(text, path) for text in texts.to_pylist()]
+
+
+def _json_to_text(texts: pa.Array) -> pa.Array:
+    def convert(text: str) -> object:
+        if kind_of(text) is not JsonKind.STRING:
+            raise ValueError
+        return python_value(text)
+
+    return _each(texts, convert, pa.string(), ValueError)
+
+
+def _json_to_bool(texts: pa.Array) -> pa.Array:
+    return _text_to_bool(texts)
+
+
+def _json_number(text: str) -> decimal.Decimal:
+    if kind_of(text) is not JsonKind.NUMBER:
+        raise ValueError
+    return decimal.Decimal(text)
+
+
+def _json_to_integer(texts: pa.Array, gives: pa.DataType, low: int, high: int) -> pa.Array:
+    def convert(text: str) -> int:
+        number = _json_number(text)
+        if not low <= number <= high or number != number.to_integral_value():
+            raise ValueError
+        return int(number)
+
+    return _each(texts, convert, gives, ValueError)
+
+
+def _json_to_i64(texts: pa.Array) -> pa.Array:
+    return _json_to_integer(texts, pa.int64(), -(2**63), 2**63 - 1)
+
+
+def _json_to_u64(texts: pa.Array) -> pa.Array:
+    return _json_to_integer(texts, pa.uint64(), 0, 2**64 - 1)
+
+
+def _json_to_f64(texts: pa.Array) -> pa.Array:
+    return _each(texts, lambda text: float(_json_number(text)), pa.float64(), ValueError)
+
+
 def find_refusals(result: pa.Array, arguments: Sequence[pa.Array]) -> pa.Array:
     """Where a kernel that can fail refused a value."""
     refused = pc.is_null(result)
@@ -366,6 +457,11 @@ CAST_KERNELS: Final[Mapping[tuple[Scalar, Scalar], Kernel]] = {
     (Scalar.F32, Scalar.STRING): Kernel.F32_TO_TEXT,
     (Scalar.F64, Scalar.STRING): Kernel.F64_TO_TEXT,
     (Scalar.DATETIME, Scalar.STRING): Kernel.DATETIME_TO_TEXT,
+    (Scalar.JSON, Scalar.STRING): Kernel.JSON_TO_TEXT,
+    (Scalar.JSON, Scalar.I64): Kernel.JSON_TO_I64,
+    (Scalar.JSON, Scalar.U64): Kernel.JSON_TO_U64,
+    (Scalar.JSON, Scalar.F64): Kernel.JSON_TO_F64,
+    (Scalar.JSON, Scalar.BOOL): Kernel.JSON_TO_BOOL,
 }
 """The steps of conversions that are kernels."""
 
@@ -400,6 +496,12 @@ KERNELS: Final[Mapping[Kernel, KernelFunction]] = {
         can_fail=True,
         refusal=OUTSIDE_OF_YEARS,
     ),
+    Kernel.JSON_AT: KernelFunction(
+        takes=(pa.string(), pa.string()), gives=pa.string(), compute=_json_at
+    ),
+    Kernel.JSON_TYPE: KernelFunction(
+        takes=(pa.string(), pa.string()), gives=pa.string(), compute=_json_type
+    ),
     **{
         kernel: KernelFunction(takes=(takes,), gives=gives, compute=compute, can_fail=can_fail)
         for kernel, takes, gives, compute, can_fail in (
@@ -414,6 +516,12 @@ KERNELS: Final[Mapping[Kernel, KernelFunction]] = {
             (Kernel.F32_TO_TEXT, pa.float32(), pa.string(), _f32_to_text, False),
             (Kernel.F64_TO_TEXT, pa.float64(), pa.string(), _f64_to_text, False),
             (Kernel.DATETIME_TO_TEXT, _DATETIMES, pa.string(), _datetime_to_text, False),
+            (Kernel.TEXT_TO_JSON, pa.string(), pa.string(), _text_to_json, True),
+            (Kernel.JSON_TO_TEXT, pa.string(), pa.string(), _json_to_text, True),
+            (Kernel.JSON_TO_I64, pa.string(), pa.int64(), _json_to_i64, True),
+            (Kernel.JSON_TO_U64, pa.string(), pa.uint64(), _json_to_u64, True),
+            (Kernel.JSON_TO_F64, pa.string(), pa.float64(), _json_to_f64, True),
+            (Kernel.JSON_TO_BOOL, pa.string(), pa.bool_(), _json_to_bool, True),
         )
     },
 }

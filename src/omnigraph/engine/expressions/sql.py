@@ -53,6 +53,7 @@ _SQL_TYPES: Final = {
     ct.Scalar.F64: "DOUBLE",
     ct.Scalar.DATE: "DATE",
     ct.Scalar.DATETIME: "TIMESTAMPTZ",
+    ct.Scalar.JSON: "VARCHAR",
 }
 
 
@@ -113,7 +114,7 @@ def scalar_literal(  # noqa: PLR0911 - one per type
     if value is None:
         return f"CAST(NULL AS {_SQL_TYPES[scalar]})"
     match scalar:
-        case ct.Scalar.STRING:
+        case ct.Scalar.STRING | ct.Scalar.JSON:
             assert isinstance(value, str)
             return f"CAST({quoted(value)} AS VARCHAR)"
         case ct.Scalar.BLOB:

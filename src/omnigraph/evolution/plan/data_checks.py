@@ -22,6 +22,7 @@ class CheckKind(enum.StrEnum):
     VALUES_IN_RANGE = "values_in_range"
     VALUES_MATCH = "values_match"
     VALUES_IN_SET = "values_in_set"
+    VALUES_ARE_JSON = "values_are_json"
     TUPLE_IS_UNIQUE = "tuple_is_unique"
     EDGES_PER_SOURCE = "edges_per_source"
     NO_ENDS_OF = "no_ends_of"
@@ -100,6 +101,18 @@ class ValuesInSet:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ValuesAreJson:
+    """The text is JSON other than `null`; null is exempt."""
+
+    kind: ClassVar[CheckKind] = CheckKind.VALUES_ARE_JSON
+    code: ClassVar[str] = "OG-CS-106"
+    remedy: ClassVar[str] = "change these rows first, or add a property of type Json"
+
+    table: str
+    column: FutureColumn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TupleIsUnique:
     """No two rows share these values; a null among them exempts the row."""
 
@@ -146,6 +159,7 @@ DataCheck: TypeAlias = (
     | ValuesInRange
     | ValuesMatch
     | ValuesInSet
+    | ValuesAreJson
     | TupleIsUnique
     | EdgesPerSource
     | NoEndsOf

@@ -546,6 +546,16 @@ def _type_difference(
                 values=values,
                 needs=(data_checks.ValuesInSet(table=change.table, column=column, values=values),),
             )
+        case ct.ScalarType(scalar=ct.Scalar.STRING), ct.ScalarType(scalar=ct.Scalar.JSON):
+            column = change.column(name)
+            yield ep.StringToJson(
+                subject=subject,
+                number=number,
+                name=name,
+                needs=(data_checks.ValuesAreJson(table=change.table, column=column),),
+            )
+        case ct.ScalarType(scalar=ct.Scalar.JSON), ct.ScalarType(scalar=ct.Scalar.STRING):
+            yield ep.JsonToString(subject=subject, number=number, name=name)
         case _ if ec.widens(before.type, after.type):
             yield ep.WidenProperty(
                 subject=subject,

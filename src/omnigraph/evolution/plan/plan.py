@@ -38,6 +38,8 @@ class StepKind(enum.StrEnum):
     NARROW_ENUM = "narrow_enum"
     ENUM_TO_STRING = "enum_to_string"
     STRING_TO_ENUM = "string_to_enum"
+    STRING_TO_JSON = "string_to_json"
+    JSON_TO_STRING = "json_to_string"
     RETYPE_PROMISE = "retype_promise"
     MAKE_NULLABLE = "make_nullable"
     MAKE_REQUIRED = "make_required"
@@ -193,6 +195,31 @@ class StringToEnum(StepOfType):
     name: str
     values: tuple[str, ...]
     needs: tuple[DataCheck, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StringToJson(ColumnStep):
+    """Texts become the values they spell; their canonical texts are written."""
+
+    kind: ClassVar[StepKind] = StepKind.STRING_TO_JSON
+
+    number: int
+    name: str
+    needs: tuple[DataCheck, ...] = ()
+
+    @property
+    def writes_values(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonToString(StepOfType):
+    """Values become their canonical texts, which is how they are stored."""
+
+    kind: ClassVar[StepKind] = StepKind.JSON_TO_STRING
+
+    number: int
+    name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -437,6 +464,8 @@ PropertyStep: TypeAlias = (
     | NarrowEnum
     | EnumToString
     | StringToEnum
+    | StringToJson
+    | JsonToString
     | RetypePromise
     | MakeNullable
     | MakeRequired

@@ -90,6 +90,8 @@ def check_words(check: data_checks.DataCheck) -> str:  # noqa: PLR0911 - one per
         case data_checks.ValuesInSet():
             wanted = ", ".join(check.values)
             return f"{_column(check.column)} one of {wanted} in every row of {check.table}"
+        case data_checks.ValuesAreJson():
+            return f"{_column(check.column)} JSON in every row of {check.table}"
         case data_checks.TupleIsUnique():
             members = ", ".join(map(_column, check.columns))
             return f"({members}) unique in {check.table}"
@@ -257,6 +259,10 @@ def _property_step_words(  # noqa: C901, PLR0911, PLR0912 - one per kind
             return "~", f"{step.name}: enum -> String"
         case ep.StringToEnum():
             return "~", f"{step.name}: String -> enum({', '.join(step.values)})"
+        case ep.StringToJson():
+            return "~", f"{step.name}: String -> Json"
+        case ep.JsonToString():
+            return "~", f"{step.name}: Json -> String"
         case ep.RetypePromise():
             null = "?" if step.nullable else ""
             return "~", f"{step.name}: now {show_type(step.type)}{null}"

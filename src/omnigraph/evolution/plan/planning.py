@@ -133,6 +133,8 @@ def _changed(  # noqa: C901, PLR0911, PLR0912 - one case per kind of step
     | ep.NarrowEnum
     | ep.EnumToString
     | ep.StringToEnum
+    | ep.StringToJson
+    | ep.JsonToString
     | ep.RetypePromise
     | ep.MakeNullable
     | ep.MakeRequired
@@ -151,6 +153,10 @@ def _changed(  # noqa: C901, PLR0911, PLR0912 - one case per kind of step
             left = set(_values(before)) - set(step.removed)
             return replace(before, type=ct.EnumType(values=tuple(sorted(left))))
         case ep.EnumToString():
+            return replace(before, type=ct.ScalarType(scalar=ct.Scalar.STRING))
+        case ep.StringToJson():
+            return replace(before, type=ct.ScalarType(scalar=ct.Scalar.JSON))
+        case ep.JsonToString():
             return replace(before, type=ct.ScalarType(scalar=ct.Scalar.STRING))
         case ep.StringToEnum():
             return replace(before, type=ct.EnumType(values=step.values))

@@ -53,6 +53,7 @@ from omnigraph.load.formats.values import (
 from omnigraph.names import ID_COLUMN
 from omnigraph.schema import catalog as ct
 from omnigraph.schema.arrow import arrow_type
+from omnigraph.schema.json_text import JsonText
 from omnigraph.validation.violations import Reason
 
 # Whatever has so few digits is in the range of 64 bits.
@@ -64,7 +65,7 @@ _TEXTS: Final = frozenset({ct.Scalar.STRING, ct.Scalar.BLOB, ct.Scalar.DATE, ct.
 def cell_column(cells: pa.StringArray, kind: ct.PropertyType) -> Column:
     """The cells of one column as values; those that are not plainly one are doubted."""
     match kind:
-        case ct.ScalarType(scalar=ct.Scalar.STRING) | ct.EnumType():
+        case ct.ScalarType(scalar=ct.Scalar.STRING | ct.Scalar.JSON) | ct.EnumType():
             column = Column(values=cells)
         case ct.ScalarType(scalar=ct.Scalar.BLOB):
             column = typed_column(cells.to_pylist(), kind) or unknown_column(len(cells), kind)
@@ -92,6 +93,11 @@ def cell_row(
     row = {
         name: cell if cell is None or _is_text(declared, name) else _json_value(cell)
         for name, cell in cells.items()
+    }
+    row |= {
+        name: JsonText(cell)
+        for name, cell in cells.items()
+        if cell is not None and json_record.is_json(declared, name)
     }
     return json_record.with_stored_values(declared, row)
 

@@ -29,7 +29,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from functools import reduce
-from typing import Annotated, Any, Final, NoReturn, assert_never
+from typing import Annotated, Any, Final, NoReturn, assert_never, cast
 
 import msgspec
 import numpy as np
@@ -43,6 +43,7 @@ from omnigraph.load.formats.records import NAME_SHOWN_MAX, Refusal
 from omnigraph.load.formats.values import blob_bytes
 from omnigraph.names import END_TYPE_COLUMNS, ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph.schema import catalog as ct
+from omnigraph.schema.json_text import DEPTH_MAX, JsonText, exact_value
 from omnigraph.schema.values import SpeltFloat
 from omnigraph.validation.input.intake import table_key_of
 from omnigraph.validation.json_encoding import BLOB_PREFIX
@@ -181,6 +182,7 @@ _INTEGERS: Final[dict[ct.Scalar, Any]] = {
     ct.Scalar.U64: Annotated[int, Meta(ge=0)],
 }
 _TEXT: Final = ct.ScalarType(scalar=ct.Scalar.STRING)
+JSON: Final = ct.ScalarType(scalar=ct.Scalar.JSON)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -391,11 +393,19 @@ def _fields(members: list[tuple[str, ct.PropertyType]]) -> list[Any]:
     return [
         (
             _attribute(number),
-            decoded_type(kind) | None | UnsetType,
+            decoded_member(kind),
             msgspec.field(name=name, default=UNSET),
         )
         for number, (name, kind) in enumerate(members)
     ]
+
+
+def decoded_member(kind: ct.PropertyType) -> Any:
+    """What a member of a record may be: a value of its property, null, or absent."""
+    # The text of a Json value is kept as it is: a decoder would round its numbers.
+    if kind == JSON:
+        return msgspec.Raw | UnsetType
+    return decoded_type(kind) | None | UnsetType
 
 
 def decoded_type(kind: ct.PropertyType) -> Any:
@@ -427,6 +437,8 @@ def _decoded_scalar(scalar: ct.Scalar) -> Any:
             return int | float
         case ct.Scalar.I32 | ct.Scalar.I64 | ct.Scalar.U32 | ct.Scalar.U64:
             return _INTEGERS[scalar]
+        case ct.Scalar.JSON:
+            return msgspec.Raw
         case _:
             assert_never(scalar)
 
@@ -484,7 +496,7 @@ class ClaimReader:
             reason = Reason.UNKNOWN_COLUMN
         if isinstance(ends, str) or stray is not None:
             return _refused(place, line, reason, str(stray), claimed=claimed)
-        row = with_stored_values(declared, data) | ends
+        row = _with_json_texts(declared, with_stored_values(declared, data), line) | ends
         return Claim(place=place, claimed=claimed, raw=line, declared=declared, row=row)
 
     def _declared(
@@ -576,6 +588,40 @@ def with_stored_values(
             content = blob_bytes(value)
             row[name] = value if content is None else content
     return row
+
+
+class _DataTexts(msgspec.Struct):
+    """The texts of the members of a record's data."""
+
+    data: dict[str, msgspec.Raw]
+
+
+_TOO_DEEP: Final = JsonText("[" * (DEPTH_MAX + 1) + "]" * (DEPTH_MAX + 1))
+_DATA_TEXTS: Final = msgspec.json.Decoder(_DataTexts)
+
+
+def _with_json_texts(
+    declared: ct.NodeType | ct.EdgeType, row: dict[str, object], line: bytes
+) -> dict[str, object]:
+    """The same members, with the texts of values of Json, whose numbers keep their digits."""
+    names = [name for name in row if is_json(declared, name) and row[name] is not None]
+    if not names:
+        return row
+    try:
+        texts = {name: bytes(text).decode() for name, text in _DATA_TEXTS.decode(line).data.items()}
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        # Half of a surrogate pair, which may be in another column.
+        data = cast("dict[str, dict[str, object]]", exact_value(line.decode()))[DATA]
+        return row | {name: data[name] for name in names}
+    except RecursionError:
+        return row | dict.fromkeys(names, _TOO_DEEP)
+    return row | {name: JsonText(texts[name]) for name in names}
+
+
+def is_json(declared: ct.NodeType | ct.EdgeType, name: str) -> bool:
+    """Whether a member of a record is a property of type Json."""
+    prop = declared.properties.get(name)
+    return prop is not None and prop.type == JSON
 
 
 def _claimed(record: object) -> str | None:

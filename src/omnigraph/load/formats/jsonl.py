@@ -240,6 +240,8 @@ def _columns(group: _Group, names: Indexes, uncertain: npt.NDArray[np.bool_]) ->
         column, present = _column(wired, values)
         mentioned_rows = 1 if present is None else present
         (inside if wired.inside_data else outside)[:] += wired.names_count * mentioned_rows
+        if column.names is not None:
+            inside += column.names
         columns[wired.name] = column.values
         if present is not None:
             mentioned[wired.name] = mask_of(present)

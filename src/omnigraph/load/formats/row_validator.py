@@ -18,7 +18,7 @@ from omnigraph.load.formats.json_record import Claim
 from omnigraph.load.formats.records import Parsed, ParsedRows, Refusal, refusal_of, refused_records
 from omnigraph.names import ID_COLUMN
 from omnigraph.schema.catalog import EdgeType, NodeType
-from omnigraph.validation.constraints import ProperId, TypeRules
+from omnigraph.validation.constraints import CanonicalJson, ProperId, TypeRules
 from omnigraph.validation.input.intake import NewIds, TakenIn, take_in
 from omnigraph.validation.input.mentions import RowMask, concat_mentions
 from omnigraph.validation.row_checks import check_rows
@@ -143,7 +143,10 @@ class RowValidator:
             end_types=self.end_types,
         )
         broken = check_rows(
-            taken.table, rules, unreadable=taken.unreadable, mentions=taken.mentions
+            taken.table,
+            _without_canonical_json(rules),
+            unreadable=taken.unreadable,
+            mentions=taken.mentions,
         )
         return taken, (*taken.findings, *broken)
 
@@ -162,6 +165,12 @@ class RowValidator:
             places=pa.array(places, pa.uint32()),
             mentions=mentions,
         )
+
+
+def _without_canonical_json(rules: TypeRules) -> TypeRules:
+    """The rules that rows can break that were just taken in: their Json is canonical."""
+    row_rules = tuple(rule for rule in rules.row_rules if not isinstance(rule, CanonicalJson))
+    return rules if len(row_rules) == len(rules.row_rules) else replace(rules, row_rules=row_rules)
 
 
 def together(parts: Sequence[ValidatedRows]) -> ValidatedRows:

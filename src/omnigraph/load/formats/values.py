@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 
 from omnigraph.schema import catalog as ct
 from omnigraph.schema.arrow import arrow_type
+from omnigraph.schema.json_text import InvalidJson, canonical_with_names
 from omnigraph.validation.input.casts import (
     bisected,
     cast_scalars,
@@ -48,10 +49,14 @@ _CANNOT_BUILD: Final = (pa.ArrowException, ValueError, TypeError, OverflowError)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A column in the property's type, or in one that `take_in` takes over value by value."""
+    """A column in the property's type, or in one that `take_in` takes over value by value.
+
+    `names` counts the names inside the values, if they can have any.
+    """
 
     values: pa.Array
     doubted: Mask | None = None
+    names: npt.NDArray[np.int64] | None = None
 
 
 class Spelling(Enum):
@@ -63,8 +68,10 @@ class Spelling(Enum):
 
 
 def spelling_of(kind: ct.PropertyType) -> Spelling | None:
-    """How every value of a property is written; None if that differs between its items."""
+    """How every value of a property is written; None if that differs between values or items."""
     match kind:
+        case ct.ScalarType(scalar=ct.Scalar.JSON):
+            return None
         case ct.ScalarType():
             return _spelling_of_scalar(kind.scalar)
         case ct.DecimalType():
@@ -86,6 +93,8 @@ def _spelling_of_scalar(scalar: ct.Scalar) -> Spelling:
             return Spelling.QUOTED
         case ct.Scalar.BOOL | ct.Scalar.F32 | ct.Scalar.F64:
             return Spelling.BARE
+        case ct.Scalar.JSON:
+            raise AssertionError("values of Json have no common spelling")
         case ct.Scalar.I32 | ct.Scalar.I64 | ct.Scalar.U32 | ct.Scalar.U64:
             return Spelling.BARE
         case _:
@@ -243,6 +252,8 @@ def _typed(  # noqa: PLR0911 - one per type
             return _blobs(values)
         case ct.ScalarType(scalar=(ct.Scalar.DATE | ct.Scalar.DATETIME) as scalar):
             return dates(pa.array(values, pa.string()), scalar)
+        case ct.ScalarType(scalar=ct.Scalar.JSON):
+            return _json(values)
         case ct.ScalarType(scalar=(ct.Scalar.F32 | ct.Scalar.F64) as scalar):
             return _floats(values, scalar)
         case ct.ScalarType() | ct.EnumType():
@@ -272,6 +283,22 @@ def _decimal_text(value: msgspec.Raw | None) -> str | None:
         return None
     token = bytes(value).decode()
     return token[1:-1] if token.startswith('"') else token
+
+
+def _json(values: Sequence[msgspec.Raw | None]) -> Column:
+    """Canonical texts of JSON texts; those that have none are doubted."""
+    texts: list[str | None] = []
+    doubted = np.zeros(len(values), np.bool_)
+    names = np.zeros(len(values), np.int64)
+    for row, value in enumerate(values):
+        text = None
+        if value is not None:
+            try:
+                text, names[row] = canonical_with_names(bytes(value).decode())
+            except (InvalidJson, UnicodeDecodeError):
+                doubted[row] = True
+        texts.append(text)
+    return Column(values=pa.array(texts, pa.string()), doubted=doubted, names=names)
 
 
 def dates(texts: pa.Array, scalar: ct.Scalar) -> Column:

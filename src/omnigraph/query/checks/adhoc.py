@@ -28,6 +28,7 @@ _SCALARS: Final[tuple[tuple[type, ct.Scalar], ...]] = (
     (dt.datetime, ct.Scalar.DATETIME),
     (dt.date, ct.Scalar.DATE),
     (bytes, ct.Scalar.BLOB),
+    (dict, ct.Scalar.JSON),
 )
 """The first that fits; a Boolean is an integer to Python, and an instant a date."""
 _NEAREST: Final = "nearest"
@@ -149,8 +150,10 @@ def _item_scalar(name: str, items: list[object]) -> ct.Scalar:
     if not present_items:
         raise _needs_declaration(name, "is a list without values", "[String]")
     scalars = {_scalar_of(item) for item in present_items}
-    if None in scalars or ct.Scalar.BLOB in scalars:
-        unknown = next(item for item in present_items if _scalar_of(item) in (None, ct.Scalar.BLOB))
+    if None in scalars or not scalars.isdisjoint(ct.WITHOUT_ORDER):
+        unknown = next(
+            item for item in present_items if _scalar_of(item) in (None, *ct.WITHOUT_ORDER)
+        )
         raise _no_type(name, unknown)
     (first, *others) = sorted(scalar for scalar in scalars if scalar is not None)
     if not others:

@@ -255,15 +255,14 @@ def infer_cast(  # noqa: PLR0911 - one per finding
         return None
     if cast.type.text == DECIMAL:
         return _cast_to_decimal(cast, operand, scope)
-    scalars = {scalar.value: scalar for scalar in ct.Scalar if scalar is not ct.Scalar.BLOB}
+    scalars = {scalar.value: scalar for scalar in ct.Scalar if scalar not in ct.WITHOUT_ORDER}
     target = None if cast.listed or cast.sizes else scalars.get(cast.type.text)
     if target is None:
-        scope.findings.error(
-            Rule.FUNCTION_ARGUMENTS,
-            cast.type.span,
-            f"`{name}` converts to {', '.join(scalars)} and Decimal(p, s)",
-            "" if cast.listed else scope.findings.suggestions.closest(cast.type.text, scalars),
-        )
+        hint = "" if cast.listed else scope.findings.suggestions.closest(cast.type.text, scalars)
+        if cast.type.text == ct.Scalar.JSON:
+            hint = "write `json(...)` for the value of a JSON text"
+        message = f"`{name}` converts to {', '.join(scalars)} and Decimal(p, s)"
+        scope.findings.error(Rule.FUNCTION_ARGUMENTS, cast.type.span, message, hint)
         return None
     lenient = name == "try_cast"
     if isinstance(operand.type, ct.DecimalType) and target in {*ct.NUMBERS, ct.Scalar.STRING}:

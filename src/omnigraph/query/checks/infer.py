@@ -199,8 +199,8 @@ def compare(
         return ex.Comparison(
             operator=operator, left=operands[0], right=operands[1], nullable=nullable
         )
-    both_bool = left.type == qt.BOOL and right.type == qt.BOOL
-    if not qt.comparable(left.type, right.type) or (ordered and both_bool):
+    unordered = left.type == right.type and left.type in (qt.BOOL, qt.JSON)
+    if not qt.comparable(left.type, right.type) or (ordered and unordered):
         report_operands(span, operator.value, (left.type, right.type), scope)
         return None
     for enum, other in ((left, right), (right, left)):

@@ -29,6 +29,7 @@ from omnigraph.query.functions import (
 )
 from omnigraph.query.text_patterns import refuse_known
 from omnigraph.schema import catalog as ct
+from omnigraph.schema.json_text import WHOLE_PATH
 
 Infer: TypeAlias = Callable[[ast.Expression, Scope, ExpressionContext], ex.Expression | None]
 
@@ -52,6 +53,8 @@ def infer_function(call: ast.Call, scope: Scope, infer: Infer) -> ex.Expression 
         return arguments[0]
     if function is ScalarFunction.ROUND:
         arguments = _complete_round(arguments)
+    if function is ScalarFunction.JSON_TYPE and len(arguments) == 1:
+        arguments = (*arguments, ex.Constant(value=WHOLE_PATH, type=qt.STRING))
     if signature.converts is not None:
         arguments = _convert(arguments, signature)
     return ex.FunctionCall(

@@ -219,18 +219,18 @@ def _member_fits(
 def _fitness(
     constraint: resolve.WrittenConstraint, member: ct.PropertyType
 ) -> tuple[Rule, bool, str]:
-    blob = member == ct.ScalarType(scalar=ct.Scalar.BLOB)
-    several = isinstance(member, ct.ListType) or blob
+    unordered = isinstance(member, ct.ScalarType) and member.scalar in ct.WITHOUT_ORDER
+    several = isinstance(member, ct.ListType) or unordered
     vector = isinstance(member, ct.VectorType)
     match constraint.kind:
         case resolve.ConstraintKind.KEY:
             hint = "a key member is a string, a number, a Boolean, a date or an enum"
             return Rule.KEY_TYPE, not (several or vector), hint
         case resolve.ConstraintKind.UNIQUE:
-            hint = "lists, vectors and blobs are never compared for uniqueness"
+            hint = "lists, vectors, blobs and Json are never compared for uniqueness"
             return Rule.UNIQUE_TYPE, not (several or vector), hint
         case resolve.ConstraintKind.INDEX:
-            hint = "lists and blobs have no index; a vector is indexed alone"
+            hint = "lists, blobs and Json have no index; a vector is indexed alone"
             fits = bool(index_kinds(member)) and not (vector and len(constraint.members) > 1)
             return Rule.INDEX_TYPE, fits, hint
         case resolve.ConstraintKind.RANGE:

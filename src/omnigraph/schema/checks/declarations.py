@@ -17,7 +17,13 @@ from typing import Final, assert_never
 from omnigraph.language.diagnostics import Diagnostic, Suggestions
 from omnigraph.names import END_TYPE_WORDS, LANCE_COLUMNS, SYSTEM_COLUMNS
 from omnigraph.schema import ast
-from omnigraph.schema.catalog import DECIMAL_DIGITS_MAX, DecimalType, VectorType
+from omnigraph.schema.catalog import (
+    DECIMAL_DIGITS_MAX,
+    DecimalType,
+    Scalar,
+    ScalarType,
+    VectorType,
+)
 from omnigraph.schema.diagnostics import Rule, error
 from omnigraph.schema.parser import BASE_TYPE_NAMES, type_hint
 from omnigraph.schema.resolve import (
@@ -363,6 +369,14 @@ def _explain_item(item: ast.BaseType) -> Iterator[Diagnostic]:
     resolved = resolve_type(ast.TypeExpression(core=item, nullable=False))
     if resolved is None:
         yield from _explain_base(item)
+        return
+    if resolved == ScalarType(scalar=Scalar.JSON):
+        yield error(
+            Rule.LIST_ITEM,
+            item.span,
+            "a list of Json does not exist",
+            "write `Json`: an array is a value of it",
+        )
         return
     match resolved:
         case DecimalType():

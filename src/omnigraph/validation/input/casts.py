@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, assert_never
 
@@ -26,6 +26,7 @@ from omnigraph.schema.catalog import (
     Scalar,
     ScalarType,
 )
+from omnigraph.schema.json_text import InvalidJson, JsonText, canonical_value
 from omnigraph.schema.values import NUMBER_PATTERN, decimal_of_text
 from omnigraph.validation.violations import Reason
 
@@ -64,10 +65,12 @@ class Cast:
     faults: tuple[Fault, ...] = ()
 
 
-def cast_scalars(source: pa.Array, scalar: Scalar) -> Cast:
+def cast_scalars(source: pa.Array, scalar: Scalar) -> Cast:  # noqa: PLR0911 - one per kind
     """Convert an array to values of a base type."""
     target = arrow_type(ScalarType(scalar=scalar))
     plain = unwrapped(source)
+    if scalar is Scalar.JSON:
+        return _cast_json(plain)
     if scalar is Scalar.STRING and _is_text(plain.type):
         return bisected(plain, target, _valid_text, reason=Reason.WRONG_TYPE)
     if plain.type == target:
@@ -135,6 +138,55 @@ def _texts_to_decimals(kind: DecimalType) -> Callable[[pa.Array], pa.Array]:
         return pa.array(exact, target)
 
     return convert
+
+
+def cast_json_values(values: Sequence[object]) -> Cast:
+    """Python values as canonical texts; a `str` is a JSON string, and not a text to parse."""
+    texts: list[str | None] = []
+    bad: list[int] = []
+    for position, value in enumerate(values):
+        try:
+            texts.append(canonical_value(value))
+        except InvalidJson:
+            texts.append(None)
+            bad.append(position)
+    faults = (Fault(reason=Reason.BAD_JSON, rows=tuple(bad)),) if bad else ()
+    return Cast(values=pa.array(texts, pa.string()), faults=faults)
+
+
+def json_values_of(source: pa.Array) -> Sequence[object]:
+    """The values that a column of any Arrow type has as `Json`: texts are JSON texts."""
+    if not _is_text(source.type):
+        return _python_values(source)
+    try:
+        texts = _valid_text(source).to_pylist()
+    except _FAILURES:
+        texts = [_text_alone(source.slice(row, 1)) for row in range(len(source))]
+    return [None if text is None else JsonText(text) for text in texts]
+
+
+def _cast_json(source: pa.Array) -> Cast:
+    return cast_json_values(json_values_of(source))
+
+
+def _text_alone(source: pa.Array) -> str | None:
+    """One text; bytes that are no text are no JSON either."""
+    try:
+        text: str | None = _valid_text(source)[0].as_py()
+    except _FAILURES:
+        return ""
+    return text
+
+
+def _python_values(source: pa.Array) -> Sequence[object]:
+    """Values of structs, maps, lists and numbers; what Python has no value for stays of Arrow."""
+    try:
+        return list(source.to_pylist(maps_as_pydicts="strict"))
+    except _FAILURES:
+        if len(source) == 1:
+            return [source[0]]
+    half = len(source) // 2
+    return [*_python_values(source[:half]), *_python_values(source[half:])]
 
 
 def cast_whole(source: pa.Array, scalar: Scalar) -> pa.Array | None:
@@ -262,7 +314,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
     )
 
 
-def _accepts(scalar: Scalar, kind: pa.DataType) -> bool:
+def _accepts(scalar: Scalar, kind: pa.DataType) -> bool:  # noqa: PLR0911 - one per kind
     match scalar:
         case Scalar.STRING:
             return _is_text(kind)
@@ -276,6 +328,8 @@ def _accepts(scalar: Scalar, kind: pa.DataType) -> bool:
             return bool(pat.is_integer(kind) or pat.is_floating(kind))
         case Scalar.DATE | Scalar.DATETIME:
             return bool(pat.is_date(kind) or pat.is_timestamp(kind) or _is_text(kind))
+        case Scalar.JSON:
+            return True
         case _:
             assert_never(scalar)
 

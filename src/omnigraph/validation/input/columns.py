@@ -31,6 +31,7 @@ from omnigraph.validation.input.casts import (
     Cast,
     Fault,
     cast_decimals,
+    cast_json_values,
     cast_scalars,
     refused,
     unwrapped,
@@ -38,6 +39,7 @@ from omnigraph.validation.input.casts import (
 from omnigraph.validation.input.mentions import RowMask, mask_of
 from omnigraph.validation.violations import Reason
 
+_JSON: Final = ct.ScalarType(scalar=ct.Scalar.JSON)
 RawColumn: TypeAlias = pa.ChunkedArray | Sequence[object]
 
 
@@ -305,6 +307,8 @@ def _parents(
 
 def _cast_values(values: Sequence[object], wanted: ct.PropertyType) -> Cast:
     """Python values, kind by kind: mixing kinds in one array would convert some silently."""
+    if wanted == _JSON:
+        return cast_json_values(values)
     by_kind: dict[type, list[int]] = defaultdict(list)
     for position, value in enumerate(values):
         if value is not None:

@@ -41,8 +41,9 @@ from omnigraph.runner.memory import require_room
 from omnigraph.schema import catalog as ct
 from omnigraph.schema.arrow import edge_schema, find_true, literal_scalar, node_schema
 from omnigraph.schema.ends import end_type_columns
+from omnigraph.schema.json_text import InvalidJson, canonical_value
 from omnigraph.validation.constraints import type_text
-from omnigraph.validation.input.casts import Fault
+from omnigraph.validation.input.casts import Fault, json_values_of, unwrapped
 from omnigraph.validation.input.columns import RawColumn, RawRows, cast_column, read_source
 from omnigraph.validation.input.mentions import Mentions, RowMask, mentions_of
 from omnigraph.validation.violations import (
@@ -60,6 +61,7 @@ _DRAWN_MAX: Final = 1_000
 """Drawing an id takes 2 microseconds, more than everything else that is done with a row."""
 """Generates that many unused ids."""
 
+_JSON: Final = ct.ScalarType(scalar=ct.Scalar.JSON)
 _ID: Final = ct.ScalarType(scalar=ct.Scalar.STRING)
 
 
@@ -435,9 +437,21 @@ def _cast_findings(
 
 def _cast_message(column: RawColumn, wanted: ct.PropertyType) -> Callable[[int], str]:
     def message(row: int) -> str:
-        return f"found {_value_text(column, row)}, expected {type_text(wanted)}"
+        why = _why_no_json(column, row) if wanted == _JSON else ""
+        return f"found {_value_text(column, row)}, expected {type_text(wanted)}{why}"
 
     return message
+
+
+def _why_no_json(column: RawColumn, row: int) -> str:
+    value: object = column[row]
+    if isinstance(column, pa.ChunkedArray):
+        value = json_values_of(unwrapped(_contiguous(column.slice(row, 1))))[0]
+    try:
+        canonical_value(value)
+    except InvalidJson as error:
+        return f": it has {error}"
+    return ""
 
 
 def _end_message(polymorphic: _PolymorphicEnd, column: RawColumn | None) -> Callable[[int], str]:
