@@ -18,7 +18,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -371,7 +371,8 @@ class _Paths:
             if known_steps is None and has_base:
                 from_base = self._from_merged(commit, expected)
                 if from_base is not None:
-                    return (from_base, *steps)
+                    # A commit that takes the path over records it as one of its own line.
+                    return (replace(from_base, is_of_source=False), *steps)
                 if expected == self._base.schema_hash:
                     known_steps = steps
             if commit.commit_id == self._base.commit_id:
