@@ -57,7 +57,7 @@ def _run(step: str, folder: Path, rows: int) -> None:
         shown = _load(root, folder, rows)
     else:
         # In parts also if memory would hold the rows, so that sizes can be compared.
-        matched.MATCHED_LIMITS = replace(matched.MATCHED_LIMITS, rows=10_000)
+        vars(matched)["MATCHED_LIMITS"] = replace(matched.MATCHED_LIMITS, rows=10_000)
         result = omnigraph.open(root).mutate(_STEPS[step])
         shown = f"{result.tables}"
     seconds = time.perf_counter() - began

@@ -358,9 +358,8 @@ class Graph(Reads):
             params: The parameters by name.
             name: The query of the text to run, if there are several.
             expect_head: The expected head of the branch, as in `snapshot().commit_id`.
-            spark: A Spark session or target that reads the match of a single statement and writes
-                its rows. Without one, this process does, in parts if memory cannot hold them. The
-                result is the same.
+            spark: A Spark session or target that runs the match of a single statement; this
+                process by default, in parts if memory cannot hold the rows.
             dry_run: Run the statements and count what would change; nothing is written.
             actor: Author of the commit; the user of this process by default.
             message: Message of the commit.
@@ -375,7 +374,7 @@ class Graph(Reads):
             OutcomeUnknownError: call `outcome(error.operation_id)` later.
         """
         from omnigraph.engine.query_text import all_parameters, choose_query, query_text
-        from omnigraph.mutate.mutate import MutationRequest, mutate_graph  # DuckDB
+        from omnigraph.mutate.mutate import MutationRequest  # DuckDB
 
         self._require_writable("mutate", dry_run=dry_run)
         parameter_values = all_parameters(params, parameters)
@@ -396,6 +395,13 @@ class Graph(Reads):
 
         if dry_run:
             return newest_kept(lambda: self._preview_mutation(request))
+        return self._run_mutation(request, spark)
+
+    def _run_mutation(
+        self, request: Callable[[SchemaContract], MutationRequest], spark: Spark | None
+    ) -> MutationResult:
+        from omnigraph.mutate.mutate import mutate_graph  # DuckDB
+
         held_snapshots = () if spark is None else (self._handle.view()[0],)
         with self._handle.held_while(*held_snapshots, purpose="mutate"):
             return self._handle.under_schema(

@@ -169,11 +169,7 @@ def load_graph(
     report = _earlier(job, engine)
     staged = load_input.staged
     if staged is not None:
-        is_current = model_hash(staged.plan.catalog) == model_hash(catalog)
-        if report is not None or not is_current:
-            discard_staged(objects, staged)
-        if not is_current:
-            raise _schema_changed(staged)
+        _require_current(objects, staged, catalog, is_done=report is not None)
     if report is None:
         with request.progress:
             report = _carry_out(job, engine, request.spark, staged)
@@ -207,6 +203,17 @@ def _arrow_schema(frame: object) -> pa.Schema:
     from omnigraph.runner.spark_versions import arrow_schema  # needs pyspark
 
     return arrow_schema(frame.schema)  # type: ignore[attr-defined]
+
+
+def _require_current(
+    objects: Objects, staged: StagedInput, catalog: Catalog, *, is_done: bool
+) -> None:
+    """Discard staged rows that this load does not publish, and refuse those of another schema."""
+    is_current = model_hash(staged.plan.catalog) == model_hash(catalog)
+    if is_done or not is_current:
+        discard_staged(objects, staged)
+    if not is_current:
+        raise _schema_changed(staged)
 
 
 def _schema_changed(staged: StagedInput) -> ConflictError:

@@ -245,7 +245,7 @@ def match_frame(large: LargeMutation, session: SparkSession, snapshot: Snapshot)
     mutation = large.mutation
     parameters = mutation.values.parameters
     plan = keys_as_ids(large.plan, mutation.catalog, parameters)
-    tables = SparkTables(session, large.root, snapshot)
+    tables = SparkTables(session, large.root, snapshot, mutation.catalog)
     frame = query_frame(tables, plan, catalog=mutation.catalog, parameters=parameters)
     if not large.names:
         return frame

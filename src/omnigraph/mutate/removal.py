@@ -203,12 +203,17 @@ class Removal:
         ]
         stage = Stage(verb=_VERB, name="find rows")
         answers = self._runner.map(stage, scans, partial(_find, self._scratch), list[StagedFile])
-        found = files_by_bucket(file for files in require_answers(answers) for file in files)
+        matching_files = files_by_bucket(
+            file for files in require_answers(answers) for file in files
+        )
         buckets = [
             _Bucket(
                 deleted=tuple(bucket_paths),
                 found=tuple(
-                    (table, tuple(file.path for file in found.get((table.number, bucket), ())))
+                    (
+                        table,
+                        tuple(file.path for file in matching_files.get((table.number, bucket), ())),
+                    )
                     for table in self._tables
                 ),
             )

@@ -43,7 +43,7 @@ from omnigraph.load.formats.splits import (
     read_lines,
 )
 from omnigraph.load.formats.table_files import table_records
-from omnigraph.schema.catalog import Catalog
+from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.schema.values import float_of_text
 from omnigraph.validation.constraints import rules_of
 from omnigraph.validation.input.intake import NewIds, type_named
@@ -98,13 +98,7 @@ def parse_split(  # noqa: PLR0913 - a part of a file, and how it is read
         case FileFormat.CSV | FileFormat.PARQUET:
             assert split.file.type_name is not None, "sources give such files a type"
             declared = type_named(split.file.type_name, catalog)
-            validator = RowValidator(
-                declared=declared,
-                rules=rules_of(declared),
-                new_ids=new_ids,
-                partial=partial,
-                end_types=end_types or {},
-            )
+            validator = _validator(declared, new_ids, partial=partial, end_types=end_types)
             if split.file.format is FileFormat.CSV:
                 return parse_csv(split, validator)
             return parse_parquet(split, validator, block_rows=block_rows)
@@ -118,6 +112,22 @@ def parse_split(  # noqa: PLR0913 - a part of a file, and how it is read
             raise AssertionError("such files have a mapping")
         case _:
             assert_never(split.file.format)
+
+
+def _validator(
+    declared: NodeType | EdgeType,
+    new_ids: NewIds,
+    *,
+    partial: bool,
+    end_types: Mapping[str, str] | None,
+) -> RowValidator:
+    return RowValidator(
+        declared=declared,
+        rules=rules_of(declared),
+        new_ids=new_ids,
+        partial=partial,
+        end_types=end_types or {},
+    )
 
 
 def raw_records(split: Split, places: Sequence[int]) -> list[bytes]:
