@@ -45,21 +45,21 @@ def _with_stats(command: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.signature(command, eval_str=True)
 
     @wraps(command)
-    def counted_command(*positional: Any, **named: Any) -> Any:
+    def run_command(*positional: Any, **named: Any) -> Any:
         if not named.pop(_PARAMETER):
             return command(*positional, **named)
-        with _shown():
+        with _count_and_show():
             return command(*positional, **named)
 
-    counted_command.__annotations__ = {**command.__annotations__, _PARAMETER: StatsFlag}
-    counted_command.__signature__ = signature.replace(  # type: ignore[attr-defined]
+    run_command.__annotations__ = {**command.__annotations__, _PARAMETER: StatsFlag}
+    run_command.__signature__ = signature.replace(  # type: ignore[attr-defined]
         parameters=[*signature.parameters.values(), flag]
     )
-    return counted_command
+    return run_command
 
 
 @contextmanager
-def _shown() -> Iterator[None]:
+def _count_and_show() -> Iterator[None]:
     """Count while the body runs, and show the requests even if it fails."""
     # Commands that do not need it start without it.
     from omnigraph.storage.objects.request_counts import counted_requests, start_counting

@@ -266,7 +266,7 @@ def diff_snapshots(  # noqa: PLR0913 - two states, and how they are compared and
         diffs = {
             key: with_renamed_columns(
                 with_end_types(diff_table(root, *pair), partial(_edge_types, catalogs, pair)),
-                {} if has_one_schema else _renamed(catalogs, pair),
+                {} if has_one_schema else _names_that_changed(catalogs, pair),
             )
             for key, pair in pairs.items()
         }
@@ -291,7 +291,7 @@ def diff_snapshots(  # noqa: PLR0913 - two states, and how they are compared and
     )
 
 
-def _renamed(
+def _names_that_changed(
     catalogs: Callable[[], tuple[Catalog, Catalog]],
     pair: tuple[TableEntry | None, TableEntry | None],
 ) -> Mapping[str, str]:

@@ -159,7 +159,7 @@ class QueryResult(Displayed):
 
     def to_pylist(self) -> list[dict[str, Any]]:
         """All rows as dicts; a Blob is an `omnigraph.Blob`, which reads its bytes when asked."""
-        return self._opened(python_rows(self.to_arrow(), self.schema))
+        return self._open_blobs(python_rows(self.to_arrow(), self.schema))
 
     def to_pandas(self) -> Any:
         """All rows as a `pandas.DataFrame`.
@@ -237,9 +237,9 @@ class QueryResult(Displayed):
 
     def first(self, count: int) -> list[dict[str, Any]]:
         """The first rows as dicts, fewer if there are no more; they stay part of the result."""
-        return self._opened(self._first(count))
+        return self._open_blobs(self._first(count))
 
-    def _opened(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _open_blobs(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return rows if self._blobs is None else self._blobs.open_rows(rows)
 
     def _first(self, count: int) -> list[dict[str, Any]]:

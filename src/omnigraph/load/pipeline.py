@@ -277,11 +277,11 @@ class _Load:
         self._written = frozenset(change.table_key for change in changes)
         return Prepared(
             changes=changes,
-            read_set=write.relies_on | self._written | self._computed_from(published),
+            read_set=write.relies_on | self._written | self._tables_read_by_input(published),
             schema_move=None if widening is None else _move_of(widening, changes),
         )
 
-    def _computed_from(self, published: Snapshot) -> frozenset[str]:
+    def _tables_read_by_input(self, published: Snapshot) -> frozenset[str]:
         computed = self._job.computed
         if computed is None:
             return frozenset()

@@ -360,14 +360,14 @@ class _Merger:
         self.mappings[number] = MergedMapping(
             base=mapping_pairs({old: chain.end(theirs, ours.get(old, old)) for old in olds}),
             ours=mapping_pairs(
-                {old: chain.end(theirs, old) for old in self._allowed(Side.OURS, number, olds)}
+                {old: chain.end(theirs, old) for old in self._values_of(Side.OURS, number, olds)}
             ),
             theirs=mapping_pairs(
-                {old: chain.end(ours, old) for old in self._allowed(Side.THEIRS, number, olds)}
+                {old: chain.end(ours, old) for old in self._values_of(Side.THEIRS, number, olds)}
             ),
         )
 
-    def _allowed(self, side: Side, number: int, values: Iterable[str]) -> Iterator[str]:
+    def _values_of(self, side: Side, number: int, values: Iterable[str]) -> Iterator[str]:
         """The values that rows of a side may have."""
         element = self._sides[side].get(number)
         own_type = None if element is None else element.facets[Facet.TYPE, None]

@@ -587,7 +587,7 @@ class _Merging:
                 for table in previewed.tables
                 if table.alters
             }
-            self._resolved = _resolved(plan, previewed.resolved)
+            self._resolved = _all_resolved(plan, previewed.resolved)
         return self.result(None)
 
     def _require_source(self, error: errors.OmnigraphError) -> None:
@@ -630,7 +630,7 @@ class _Merging:
         self._counts = {keys[change.table_key]: _counts(change) for change in changes}
         self._counts |= {key: counts for key, counts in merged.counts.items() if any_rows(counts)}
         changes += merged.changes
-        self._resolved = _resolved(plan, merged.resolved)
+        self._resolved = _all_resolved(plan, merged.resolved)
         edited = {*self._counts, *routes.pointed, *routes.adopted}
         move = self._move(plan, routes, merged.created, edited)
         reach("merge.staged")
@@ -792,7 +792,7 @@ class _Merging:
         )
 
 
-def _resolved(plan: MergePlan, of_rows: pa.Table) -> pa.Table:
+def _all_resolved(plan: MergePlan, of_rows: pa.Table) -> pa.Table:
     """Conflicts that the resolution decided, those of the schemas first."""
     if plan.schemas is None:
         return of_rows

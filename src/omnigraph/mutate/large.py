@@ -276,9 +276,9 @@ def load_matched(
         except InputOutdated:
             continue
         except RepeatedRecords as repeated:
-            raise _repeated(large.statement, repeated.count) from repeated
+            raise _refuse_repeats(large.statement, repeated.count) from repeated
         except LoadRefusedError as error:
-            raise _refused(large.statement, error) from error
+            raise _refusal_of(large.statement, error) from error
     raise ConflictError(
         f"{large.statement.type} or what the match reads was changed {_ATTEMPTS} times meanwhile",
         next_step="Run the mutation again when fewer others write.",
@@ -400,7 +400,7 @@ def _request(
     )
 
 
-def _repeated(statement: tq.MatchedStatement, count: int) -> InvalidInputError:
+def _refuse_repeats(statement: tq.MatchedStatement, count: int) -> InvalidInputError:
     if statement.verb is tq.MatchedVerb.UPDATE:
         return different_values(statement, count)
     return InvalidInputError(
@@ -410,7 +410,7 @@ def _repeated(statement: tq.MatchedStatement, count: int) -> InvalidInputError:
     )
 
 
-def _refused(statement: tq.MatchedStatement, error: LoadRefusedError) -> ValidationFailedError:
+def _refusal_of(statement: tq.MatchedStatement, error: LoadRefusedError) -> ValidationFailedError:
     """The same violations without the temporary files that the rows were read from."""
     report = error.report
     assert isinstance(report, LoadReport)

@@ -36,7 +36,7 @@ from omnigraph.schema.catalog import (
     ScalarType,
     VectorType,
 )
-from omnigraph.schema.json_columns import marked_field
+from omnigraph.schema.json_columns import result_field
 
 
 def struct_properties(entity: EntityType, catalog: Catalog) -> tuple[Property, ...]:
@@ -83,7 +83,7 @@ def arrow_schema(columns: Iterable[Column], catalog: Catalog) -> pa.Schema:
 
 def arrow_field(column: Column, catalog: Catalog) -> pa.Field:
     kind = arrow_type(column, catalog)
-    return marked_field(column.name, kind, column.type, nullable=column.nullable)
+    return result_field(column.name, kind, column.type, nullable=column.nullable)
 
 
 def arrow_type(column: Column, catalog: Catalog) -> pa.DataType:
@@ -105,7 +105,7 @@ def entity_struct(entity: EntityType, catalog: Catalog) -> pa.StructType:
     texts = [pa.field(name, pa.string()) for name in (ID_COLUMN, TYPE_FIELD, *ends)]
     properties = pa.struct(
         [
-            marked_field(
+            result_field(
                 struct_property.name,
                 arrow.arrow_type(struct_property.type),
                 struct_property.type,

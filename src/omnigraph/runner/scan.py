@@ -195,7 +195,7 @@ def scan_plan(
         entry=entry,
         columns=wanted,
         where=where,
-        stored=_named_schema(planned.schema.remove_metadata(), declared),
+        stored=_schema_with_end_names(planned.schema.remove_metadata(), declared),
         groups=grouped(planned.fragments, rows_max=rows_per_task),
         row_count=sum(fragment.rows for fragment in planned.fragments),
         row_bytes=row_bytes,
@@ -203,7 +203,7 @@ def scan_plan(
     )
 
 
-def _named_schema(stored: pa.Schema, declared: EdgeType | None) -> pa.Schema:
+def _schema_with_end_names(stored: pa.Schema, declared: EdgeType | None) -> pa.Schema:
     if declared is None:
         return stored
     return with_end_names(declared, stored.empty_table()).schema

@@ -25,7 +25,7 @@ _JSON: Final = ct.ScalarType(scalar=ct.Scalar.JSON)
 _Reading: TypeAlias = Callable[[Any], object]
 
 
-def marked_field(name: str, kind: pa.DataType, declared: object, *, nullable: bool) -> pa.Field:
+def result_field(name: str, kind: pa.DataType, declared: object, *, nullable: bool) -> pa.Field:
     """A field of a result, with the mark if it is declared to be `Json`."""
     metadata = JSON_FIELD if declared == _JSON else None
     return pa.field(name, kind, nullable=nullable, metadata=metadata)

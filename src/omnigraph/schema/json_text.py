@@ -278,12 +278,12 @@ def parse_path(text: str) -> JsonPath:
         elif match["index"]:
             steps.append(int(match["index"]))
         else:
-            steps.append(_quoted_name(match["quoted"]))
+            steps.append(_parse_name(match["quoted"]))
         at = match.end()
     return tuple(steps)
 
 
-def _quoted_name(text: str) -> str:
+def _parse_name(text: str) -> str:
     try:
         name = json.loads(text)
     except json.JSONDecodeError as error:

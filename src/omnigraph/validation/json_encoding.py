@@ -123,7 +123,7 @@ def _column(  # noqa: PLR0911 - one per type
             if scalar in (ct.Scalar.DATE, ct.Scalar.DATETIME):
                 return _times(column, nested=nested)
             if scalar is ct.Scalar.JSON:
-                return None, _embedded(column)
+                return None, _embed(column)
             return None, column.to_pylist()
         case ct.DecimalType():
             return None, decimal_tokens(column)
@@ -210,10 +210,10 @@ def decimal_tokens(values: pa.Array) -> list[object]:
 def _field_values(values: pa.Array, described: pa.Field | None) -> list[object]:
     if described is None:
         return json_values(values)
-    return _embedded(values) if is_json(described) else json_values(values, described.type)
+    return _embed(values) if is_json(described) else json_values(values, described.type)
 
 
-def _embedded(texts: pa.Array) -> list[object]:
+def _embed(texts: pa.Array) -> list[object]:
     """Canonical texts of JSON as they are."""
     return [None if text is None else msgspec.Raw(text.encode()) for text in texts.to_pylist()]
 

@@ -103,7 +103,7 @@ def _slice(arguments: Sequence[str]) -> str:
     return f"({items})[({start}) + 1:({end[0] if end else INDEX_MAX})]"
 
 
-def _quantified(decisive: str, other: str) -> _Text:
+def _quantify(decisive: str, other: str) -> _Text:
     """A value that decides if an item has it; else null if an item is, else the other value."""
 
     def body(items: str) -> str:
@@ -140,8 +140,8 @@ NATIVE: Final[Mapping[ScalarFunction, _Text]] = {
     ScalarFunction.BETWEEN_DAYS: lambda arguments: f"(({arguments[1]} - {arguments[0]}) // {_DAY})",
     ScalarFunction.BETWEEN_MICROSECONDS: lambda arguments: f"({arguments[1]} - {arguments[0]})",
     ScalarFunction.SLICE: _slice,
-    ScalarFunction.ANY: _quantified("true", "false"),
-    ScalarFunction.ALL: _quantified("false", "true"),
+    ScalarFunction.ANY: _quantify("true", "false"),
+    ScalarFunction.ALL: _quantify("false", "true"),
 }
 """The text of a call, from the texts of its arguments; times are timestamps without a zone, or
 microseconds for the functions between two of them."""

@@ -370,11 +370,11 @@ def _end_differences(
         data_checks.NoEndsOf(
             table=change.table,
             column=END_TYPE_COLUMNS[column],
-            types=tuple(removed.name for removed in _removed(was, now)),
-            numbers=tuple(removed.number for removed in _removed(was, now)),
+            types=tuple(removed.name for removed in _types_removed_from(was, now)),
+            numbers=tuple(removed.number for removed in _types_removed_from(was, now)),
         )
         for column, (was, now) in zip(columns, ends, strict=True)
-        if _removed(was, now)
+        if _types_removed_from(was, now)
     )
     yield ep.ChangeEnds(subject=change.subject, old=old, new=new, needs=needs)
 
@@ -385,13 +385,13 @@ def _keeps(was: ct.EdgeEnd, now: ct.EdgeEnd) -> bool:
     Null means the implicit type, so that one stays. Types stay stored: an edge to a removed type
     that another branch adds must not be taken for one to the type that is left.
     """
-    removed = {end_type.name for end_type in _removed(was, now)}
+    removed = {end_type.name for end_type in _types_removed_from(was, now)}
     return now.is_polymorphic >= was.is_polymorphic and (
         not removed or (was.is_polymorphic and was.implicit not in removed)
     )
 
 
-def _removed(was: ct.EdgeEnd, now: ct.EdgeEnd) -> tuple[ct.EndType, ...]:
+def _types_removed_from(was: ct.EdgeEnd, now: ct.EdgeEnd) -> tuple[ct.EndType, ...]:
     """The node types that an end has no longer."""
     kept = {end_type.number for end_type in now.types}
     return tuple(end_type for end_type in was.types if end_type.number not in kept)

@@ -393,14 +393,14 @@ def _fields(members: list[tuple[str, ct.PropertyType]]) -> list[Any]:
     return [
         (
             _attribute(number),
-            decoded_member(kind),
+            member_type(kind),
             msgspec.field(name=name, default=UNSET),
         )
         for number, (name, kind) in enumerate(members)
     ]
 
 
-def decoded_member(kind: ct.PropertyType) -> Any:
+def member_type(kind: ct.PropertyType) -> Any:
     """What a member of a record may be: a value of its property, null, or absent."""
     # The text of a Json value is kept as it is: a decoder would round its numbers.
     if kind == JSON:

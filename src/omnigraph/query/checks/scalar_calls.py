@@ -39,7 +39,7 @@ def infer_function(call: ast.Call, scope: Scope, infer: Infer) -> ex.Expression 
     function = ScalarFunction(call.function.text)
     declaration = DECLARATIONS[function]
     inferred = [infer(argument, scope, ExpressionContext.INSIDE) for argument in call.arguments]
-    arguments = tuple(_typed(argument) for argument in inferred if argument is not None)
+    arguments = tuple(_with_type(argument) for argument in inferred if argument is not None)
     if len(arguments) < len(inferred):
         return None
     types = [argument.type for argument in arguments]
@@ -65,7 +65,7 @@ def infer_function(call: ast.Call, scope: Scope, infer: Infer) -> ex.Expression 
     )
 
 
-def _typed(argument: ex.Expression) -> ex.Expression:
+def _with_type(argument: ex.Expression) -> ex.Expression:
     """An empty list has no type of its own; every other argument as it is."""
     return replace(EMPTY_LIST, type=qt.BOOLS) if argument == EMPTY_LIST else argument
 
