@@ -465,3 +465,32 @@ def test_types_that_both_sides_remove_from_an_end_are_removed(graph_root: str) -
     graph.merge("dev")
 
     assert graph.schema.catalog.edges["R"].target.declared == ("B", "C")
+
+
+def test_a_required_property_without_a_fill_comes_if_the_merge_gives_every_row_a_value(
+    graph_root: str,
+) -> None:
+    graph = omnigraph.init(graph_root, schema=FIRST)
+    dev = graph.branches.create("dev")
+    dev.schema.apply(FIRST.replace("v: I32?", "v: I32?\n  r: U32"))
+    dev.write({"N": [{"k": "both", "v": 2, "r": 7}]})
+    graph.write({"N": [{"k": "both", "v": 1}]})
+
+    graph.merge("dev", resolve="theirs")
+
+    assert _rows(graph) == [{"k": "both", "v": 2, "r": 7}]
+
+
+def test_a_required_property_without_a_fill_is_a_conflict_of_rows_without_a_value(
+    graph_root: str,
+) -> None:
+    graph = omnigraph.init(graph_root, schema=FIRST)
+    dev = graph.branches.create("dev")
+    dev.schema.apply(FIRST.replace("v: I32?", "v: I32?\n  r: U32"))
+    dev.write({"N": [{"k": "both", "v": 2, "r": 7}]})
+    graph.write({"N": [{"k": "both", "v": 1}, {"k": "ours", "v": 3}]})
+
+    with pytest.raises(omnigraph.errors.MergeConflictError, match="missing_required"):
+        graph.merge("dev", resolve="theirs")
+
+    assert [row["k"] for row in _rows(graph)] == ["both", "ours"]

@@ -174,7 +174,10 @@ def words_at(text: str, catalog: Catalog) -> set[str]:
         ("match { $p: Person  $p worksAt $c } return { $c.", {"code", "name", "id"}),
         ("match { $p: Person  $p $k:k", {"knows"}),
         ("match { $p: Person  $p $k:knows $q } return { $k.", {"since", "id", "src", "dst"}),
-        ("match { $p: Person  $p knows{1,} $q as $w b", {"by"}),
+        (
+            "match { $p: Person  $p knows{1,} $q as $w b",
+            {"by", "between_days", "between_microseconds"},
+        ),
         ("match { $p: Person  $p knows{1,} $q as $w by s", {"since"}),
         ("match { $p: Person  $p <knows|worksAt>{1,} $q as $w by s", set()),
         ("match { $person: Person } return { $p", {"$person"}),

@@ -87,6 +87,7 @@ def test_reports_and_findings_travel_between_processes() -> None:
 
 
 def test_a_long_value_is_cut_and_stays_on_one_line() -> None:
+    assert shown([10**5000]) == "[an integer of 16,610 bits]"
     assert len(shown("x" * 500)) == 80
     assert "\n" not in shown("a\nb")
 

@@ -58,7 +58,17 @@ KEPT_MAX: Final = 100
 
 SHOWN_VALUE_MAX: Final = 80
 
-_QUOTED: Final = reprlib.Repr()
+
+class _Quoted(reprlib.Repr):
+    def repr_int(self, x: int, level: int) -> str:
+        # Python refuses to spell integers above its limit of digits.
+        if x.bit_length() > _SPELLED_BITS_MAX:
+            return f"an integer of {x.bit_length():,} bits"
+        return super().repr_int(x, level)
+
+
+_SPELLED_BITS_MAX: Final = 1024
+_QUOTED: Final = _Quoted()
 _QUOTED.maxlevel = 4
 _QUOTED.maxstring = _QUOTED.maxother = _QUOTED.maxlong = SHOWN_VALUE_MAX
 

@@ -330,8 +330,10 @@ def lay_out(entry: TableEntry, base: LanceDataset, change: ColumnChange) -> Layo
     free = first_free_number(base)
     placed_columns: list[PlacedColumn] = []
     for wanted_column in change.columns:
+        # A version that changes rows, too, may replace all those that have no value.
         assert (
             not has_rows
+            or change.has_rows
             or wanted_column.field.nullable
             or not isinstance(wanted_column, NullColumn)
         )
