@@ -50,6 +50,7 @@ from omnigraph.names import ID_COLUMN, MAIN
 from omnigraph.runner.progress import Progress, require_progress
 from omnigraph.runner.protocol import Stage
 from omnigraph.storage.objects.location import Root, Scheme
+from omnigraph.storage.objects.paths import checked_path
 
 if TYPE_CHECKING:
     from omnigraph.notes import CommitNote
@@ -471,7 +472,7 @@ def _mapping_text(mapping: str | PathLike[str]) -> tuple[str, str, Path]:
     """The text of a mapping, its name in messages, and the folder of the files that it names."""
     if isinstance(mapping, str) and "\n" in mapping:
         return mapping, "mapping", Path()
-    path = Path(mapping)
+    path = checked_path(mapping, argument="mapping")
     return _read(path, f"a mapping file ({SUFFIX})"), str(path), path.parent
 
 
@@ -488,7 +489,7 @@ def _schema_for(request: ImportRequest, text: str, name: str, base: Path) -> str
                 next_step='Add `schema = "FILE.pg"` to the mapping, or give one with `--schema`.',
             )
         schema = base / named
-    return _read(Path(schema), "a schema file (.pg)")
+    return _read(checked_path(schema, argument="schema"), "a schema file (.pg)")
 
 
 def _read(path: Path, expected: str) -> str:
