@@ -71,8 +71,9 @@ def dawdle() -> None:
 
 
 def drop_half_a_line(path: Path) -> None:
-    content = path.read_bytes() if path.exists() else b""
-    path.write_bytes(content[: content.rfind(b"\n") + 1])
+    """Cut the file off in one step: to write it again would lose all of it to a kill in between."""
+    if path.exists():
+        os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
 
 
 def store(path: Path, text: str) -> None:

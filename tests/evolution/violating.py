@@ -8,6 +8,7 @@ import random
 from typing import Any
 
 from tests.evolution.plan.rows import Row
+from tests.schema.compiling import compiled
 
 NAN = math.nan
 NOON = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
@@ -16,7 +17,10 @@ node A {
     x: I32? s: String? e: enum(a, b, c)? f: F64? g: F32? u: U64? d: DateTime? q: I32? r: I32?
     b: Blob? v: Vector(2)? day: Date? yes: Bool? j: String?
 }
+node B {}
+node C {}
 edge E: A -> A { w: I32? }
+edge R: A -> A | B | C
 """
 ASKING = """
 node A {
@@ -25,7 +29,10 @@ node A {
     v: Vector(2) @embed(s)  day: Date? @unique  yes: Bool?  new: String  j: Json?
     @range(x, 0..3) @check(s, "^a") @unique(s, e) @range(f, ..0.5) @unique(q, yes)
 }
+node B {}
+node C {}
 edge E: A -> A @card(2..3) { w: I64? @unique(src, dst) }
+edge R: A -> A | B
 """
 
 
@@ -54,4 +61,9 @@ def random_rows(rng: random.Random, count: int) -> dict[str, list[Row]]:
     ]
     ids = [f"r{n:04}" for n in range(max(1, count))]
     edges = [{"src": rng.choice(ids), "dst": rng.choice(ids[:2])} for _ in range(count * 2)]
-    return {"node:A": nodes, "edge:E": edges}
+    numbers = [compiled(CHECKED).nodes[name].number for name in "AC"]
+    ends = [
+        {"src": rng.choice(ids), "dst": rng.choice(ids), "dst_type": rng.choice(numbers)}
+        for _ in range(count)
+    ]
+    return {"node:A": nodes, "edge:E": edges, "edge:R": ends}

@@ -242,13 +242,13 @@ def test_only_what_is_needed_is_read_and_filtered_where_it_is_read(
     people: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[Any, Any]] = []
-    table = type(people.graph).table
+    table = type(people.graph).stored_table
 
     def noted(self: Any, name: str, **arguments: Any) -> Any:
         asked.append((tuple(arguments["columns"]), arguments["where"]))
         return table(self, name, **arguments)
 
-    monkeypatch.setattr(type(people.graph), "table", noted)
+    monkeypatch.setattr(type(people.graph), "stored_table", noted)
     typed = people.query(
         '$p: Person { email: "it\'s" } $p.age >= 3 and $p.height > 1.5 and $p.status in ["away"]',
         "$p.name",

@@ -42,6 +42,7 @@ EVERYTHING = compiled(EVERYTHING_SCHEMA).nodes["Everything"]
 
 SPARK_TYPES = {
     Scalar.STRING: "string",
+    Scalar.JSON: "string",
     Scalar.BLOB: "binary",
     Scalar.BOOL: "boolean",
     Scalar.I32: "int",

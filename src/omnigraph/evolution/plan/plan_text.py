@@ -426,6 +426,8 @@ def _value(value: Any) -> Any:  # noqa: PLR0911 - one per kind
             return list(value.declared) if value.is_polymorphic else value.only
         case ct.ScalarType() | ct.DecimalType() | ct.ListType() | ct.EnumType() | ct.VectorType():
             return show_type(value)
+        case ec.CopyFill(source=source):
+            return {"source": _value(source)}  # a plan has no other part of it
         case ct.Key() | ct.Unique() | ct.Index() | ct.Range() | ct.Check():
             return {"constraint": _CONSTRAINT_WORDS[type(value)], **_fields(value)}
         case _:
