@@ -127,6 +127,29 @@ def test_nested_columns_are_values(graph_root: str) -> None:
         assert payloads(graph)[f"no {name}"] is None
 
 
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [{"a": 1}, {"b": 2}],
+        [[{"a": 1}, {"a": 1, "b": 2}], []],
+        [{"x": {"a": 1}}, {"x": {"b": 2}}],
+    ],
+)
+def test_pandas_dicts_with_different_names_are_refused(
+    graph_root: str, cells: list[object]
+) -> None:
+    pandas = pytest.importorskip("pandas")
+    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    frame = pandas.DataFrame({"name": ["a", "b"], "payload": cells})
+
+    with pytest.raises(InvalidInputError, match="dicts with different names"):
+        graph.write({"Event": frame})
+
+    frame["payload"] = frame["payload"].map(json.dumps)
+    graph.write({"Event": frame})
+    assert [row["payload"] for row in graph.query(PAYLOADS).to_pylist()] == cells
+
+
 def test_bad_values_are_rejected_and_counted(graph: Graph, tmp_path: Path) -> None:
     bad = ["1e400", "1" * 400, "[" * 65 + "]" * 65, '"\\ud800"', f'"{"a" * (1 << 20)}"']
     lines = [

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import datetime as dt
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, assert_never
@@ -26,7 +27,7 @@ from omnigraph.query.typed import (
     UpdateStatement,
 )
 from omnigraph.query.types import INTEGER_LIMITS, scalar_of
-from omnigraph.schema.catalog import Catalog, EdgeType, EnumType, NodeType
+from omnigraph.schema.catalog import Catalog, EdgeType, EnumType, NodeType, Scalar
 from tests.query.evaluator import EPOCH, answer, block_rows, with_matches
 from tests.query.expression_values import EvaluationError, Graph, Held, Run, value_of
 
@@ -119,9 +120,10 @@ class _State:
             if entity_id not in stored:
                 raise EvaluationError("it is deleted")
             new = {**dict(zip(statement.columns, values, strict=True)), **known}
-            for name, value in new.items():
-                _check_storable(name, value, declared.properties[name])
-            stored[entity_id].update(new)
+            stored[entity_id].update(
+                (name, _as_stored(name, value, declared.properties[name]))
+                for name, value in new.items()
+            )
             self.counts[kind] += 1
 
     def _insert_matched(
@@ -136,7 +138,7 @@ class _State:
                 raise EvaluationError("no id")
             row: dict[str, Any] = {**dict.fromkeys(declared.properties), **given, **known}
             for name, prop in declared.properties.items():
-                _check_storable(name, row[name], prop)
+                row[name] = _as_stored(name, row[name], prop)
             row["id"] = self._identity(declared, row)
             if row["id"] in new_rows:
                 raise EvaluationError("two rows make one entity")
@@ -203,7 +205,7 @@ class _State:
             value = value_of(each.value, {ROW: held}, self._run)
             held_property = declared.properties.get(each.property)
             if held_property is not None:
-                _check_storable(each.property, value, held_property)
+                value = _as_stored(each.property, value, held_property)
             values[each.property] = value
         return values
 
@@ -216,7 +218,8 @@ class _State:
         return f"new-{self._fresh}"
 
 
-def _check_storable(name: str, value: Any, declared: Any) -> None:
+def _as_stored(name: str, value: Any, declared: Any) -> Any:
+    """The value that a property holds: a number of 32 bits is the nearest one that there is."""
     scalar = scalar_of(declared.type)
     limits = None if scalar is None else INTEGER_LIMITS.get(scalar)
     if value is None:
@@ -226,3 +229,6 @@ def _check_storable(name: str, value: Any, declared: Any) -> None:
         raise EvaluationError(f"{name} cannot hold {value}")
     elif isinstance(declared.type, EnumType) and value not in declared.type.values:
         raise EvaluationError(f"{name} cannot be {value}")
+    elif scalar is Scalar.F32:
+        return struct.unpack("f", struct.pack("f", value))[0]
+    return value

@@ -125,7 +125,10 @@ def _table(source: object) -> pa.Table | None:
     if isinstance(source, pa.Table):
         return source
     if pandas is not None and isinstance(source, pandas.DataFrame):
-        return pa.Table.from_pandas(source, preserve_index=False)
+        table = pa.Table.from_pandas(source, preserve_index=False)
+        for position, column in enumerate(table.columns):
+            _require_all_names(source.iloc[:, position], column.type)
+        return table
     if hasattr(source, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(source).read_all()
     if hasattr(source, "__arrow_c_array__"):
@@ -133,6 +136,29 @@ def _table(source: object) -> pa.Table | None:
     if hasattr(source, "to_arrow"):
         return _table(source.to_arrow())
     return None
+
+
+def _require_all_names(values: Iterable[object], kind: pa.DataType) -> None:
+    """Refuse dicts that lack a name of the column's struct: Arrow would give it to them as null."""
+    if not _has_structs(kind):
+        return
+    for value in values:
+        if pat.is_struct(kind) and isinstance(value, Mapping):
+            if len(value) != kind.num_fields:
+                raise InvalidInputError(
+                    f"a pandas column has dicts with different names, one has {sorted(value)}; "
+                    "as a struct they would all get the same",
+                    next_step="Give the column as JSON texts (`.map(json.dumps)`), or rows as a "
+                    "list of dicts.",
+                )
+            for member in kind:
+                _require_all_names([value[member.name]], member.type)
+        elif pat.is_list(kind) and isinstance(value, list | tuple | np.ndarray):
+            _require_all_names(value, kind.value_type)
+
+
+def _has_structs(kind: pa.DataType) -> bool:
+    return pat.is_struct(kind) or (pat.is_list(kind) and _has_structs(kind.value_type))
 
 
 def _require_sound(table: pa.Table) -> None:
