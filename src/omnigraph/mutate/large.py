@@ -11,7 +11,8 @@ Invariants:
 - The graph, the counts and what is refused are those of the same statement in memory.
 - What is published was computed from exactly the pins it is published on; after a lost race the
   match is read again.
-- This process holds batches and descriptions of files, never all rows or ids.
+- This process holds what the match reads, batches and descriptions of files, never all new rows or
+  ids.
 """
 
 from __future__ import annotations
