@@ -51,10 +51,10 @@ from omnigraph.query.expressions import (
     TextSearchKind,
     TypeName,
 )
-from omnigraph.query.types import JSON, EdgeOf, is_float, is_integer, scalar_of
+from omnigraph.query.types import EdgeOf, is_float, is_integer, scalar_of
 from omnigraph.schema.catalog import Catalog, DecimalType
 from tests.query import text_search
-from tests.query.function_values import cast_value, function_value, json_text
+from tests.query.function_values import cast_value, function_value
 
 
 class EvaluationError(Exception):
@@ -111,9 +111,7 @@ def value_of(  # noqa: C901, PLR0911, PLR0912 - one case per kind
         case Constant():
             return each.value
         case Parameter():
-            given = run.parameters[each.name]
-            is_json = each.type == JSON and given is not None
-            return json_text(given) if is_json else given
+            return run.parameters[each.name]
         case Now():
             return run.now
         case PropertyOf() | TypeName() | Entity() | PartOfPath():

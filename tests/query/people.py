@@ -5,11 +5,12 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
+from omnigraph.query.binding import bind
 from omnigraph.query.compile import compile_queries, diagnose_queries
 from omnigraph.query.typed import TypedQuery
 from omnigraph.query.types import as_f32
 from omnigraph.schema.catalog import Catalog
-from tests.query.evaluator import Answer, evaluate
+from tests.query.evaluator import EPOCH, Answer, evaluate
 from tests.query.expression_values import Graph
 from tests.query.mutation_evaluator import Outcome, mutate
 from tests.schema.compiling import compiled
@@ -178,7 +179,8 @@ def ask(
 ) -> Answer:
     """The answer of a small query over the small graph."""
     typed = read(match, result, tail, parameters)
-    return evaluate(typed, CATALOG, graph or small_graph(), given)
+    bound = bind(typed, given, now=EPOCH)
+    return evaluate(typed, CATALOG, graph or small_graph(), bound.values)
 
 
 def values(

@@ -68,7 +68,8 @@ class World:
         self, typed: TypedQuery, given: Mapping[str, Any] | None = None, *, steps: Steps = ALL_STEPS
     ) -> list[Any]:
         """Spark gives what the definition gives; returns the rows that both gave."""
-        answer = evaluate(typed, self.catalog, self.rows, given or {})
+        parameters = bind(typed, given or {}, now=EPOCH)
+        answer = evaluate(typed, self.catalog, self.rows, parameters.values)
         expected = [tuple(map(plain, row.values())) for row in answer.rows]
         frame = self.frame(typed, given, steps=steps)
 

@@ -16,11 +16,12 @@ from pyspark.sql import SparkSession
 
 from omnigraph.engine.spark.rows import query_errors, refusal_of
 from omnigraph.errors import QueryFailedError
+from omnigraph.query.binding import bind
 from omnigraph.query.typed import TypedQuery
 from omnigraph.query.types import as_f32
 from tests.gate.selection import for_gate
 from tests.query import function_rules
-from tests.query.evaluator import evaluate
+from tests.query.evaluator import EPOCH, evaluate
 from tests.query.expression_values import EvaluationError
 from tests.spark.query_answers import World, world
 
@@ -245,8 +246,9 @@ def require_failure(
 ) -> None:
     parameters = "" if given is None else function_rules.PARAMETERS
     typed = things.query(match, result, parameters=parameters)
+    values = bind(typed, given or {}, now=EPOCH).values
     with pytest.raises(EvaluationError):
-        evaluate(typed, things.catalog, things.rows, given)
+        evaluate(typed, things.catalog, things.rows, values)
     frame = things.frame(typed, given)
 
     with pytest.raises((PySparkException, Py4JError)) as failed:
