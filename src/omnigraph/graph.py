@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from omnigraph.display.pages import Listing
     from omnigraph.engine.query_text import ChosenQuery
     from omnigraph.load.export import ExportReport
-    from omnigraph.load.load import LoadRequest, MappedInput, Widen
+    from omnigraph.load.load import LoadRequest, MappedInput, SchemaMerging
     from omnigraph.load.report import LoadReport
     from omnigraph.load.write import WriteResult
     from omnigraph.merge.merge import MergeResult
@@ -294,7 +294,7 @@ class Graph(Reads):
             OutcomeUnknownError: call `outcome(error.operation_id)` later.
         """
         self._require_writable("load", dry_run=dry_run)
-        chosen, request_for = _load_options(options)
+        chosen, request_for = _load_options(options, self._handle)
         branch = self._handle.branch if chosen.branch is None else chosen.branch
         request = request_for(
             source=source,
@@ -877,7 +877,9 @@ class GraphView(Reads):
         return f"<GraphView {self.root} at {self._name!r}{expiry}>"
 
 
-def _load_options(options: LoadOptions | None) -> tuple[LoadOptions, partial[LoadRequest]]:
+def _load_options(
+    options: LoadOptions | None, handle: Handle
+) -> tuple[LoadOptions, partial[LoadRequest]]:
     """The rarer options of a load, and the request that has them."""
     from omnigraph.load.load import LoadRequest  # parsers and Parquet: 150 ms
     from omnigraph.runner.progress import require_progress
@@ -896,16 +898,20 @@ def _load_options(options: LoadOptions | None) -> tuple[LoadOptions, partial[Loa
         quarantine=chosen.quarantine,
         progress=require_progress(chosen.progress),
         source_options=chosen.storage_options,
-        widen=_widen(merges=flag(chosen.merge_schema, argument="merge_schema")),
+        schema_merging=_schema_merging(handle)
+        if flag(chosen.merge_schema, argument="merge_schema")
+        else None,
     )
 
 
-def _widen(*, merges: bool) -> Widen | None:
-    if not merges:
-        return None
+def _schema_merging(handle: Handle) -> SchemaMerging:
     from omnigraph.evolution.widening import widen  # the compiler
+    from omnigraph.load.load import SchemaMerging
+    from omnigraph.merge.schema_outlook import branches_after_widening
 
-    return widen
+    return SchemaMerging(
+        widen=widen, diverged=partial(branches_after_widening, handle.objects, handle.contracts)
+    )
 
 
 def _checks(audit: object, contract: SchemaContract) -> tuple[ChosenQuery, ...]:

@@ -200,12 +200,21 @@ def test_files_and_loads_through_a_branch_are_refused(graph: Graph, tmp_path: Pa
     source.write_text("name,city\na,Ulm\n")
     with pytest.raises(InvalidInputError, match="merge_schema takes frames"):
         graph.load(source, options=MERGING)
+
+
+def test_a_load_through_a_branch_brings_its_columns(graph: Graph) -> None:
+    graph.write({"Person": [{"name": "early"}]})
     options = LoadOptions(merge_schema=True, branch="dev", into="main")
-    with pytest.raises(InvalidInputError, match="merged into another branch"):
-        graph.load({"Person": PEOPLE}, options=options)
+
+    report = graph.load({"Person": PEOPLE}, mode="merge", options=options)
+
+    assert report.merged is not None
+    assert graph.get("Person", "early")["city"] is None
+    assert graph.diff("dev", "main").counts.total == 0
+    assert graph.maintenance.check().ok
 
 
-def test_a_branch_is_widened_alone_and_main_not_while_branches_have_commits(graph: Graph) -> None:
+def test_main_is_widened_beside_a_branch_that_merges_cleanly(graph: Graph) -> None:
     graph.branches.create("dev")
     dev = graph.checkout("dev")
     dev.load({"Person": PEOPLE}, mode="merge", options=MERGING)
@@ -213,8 +222,28 @@ def test_a_branch_is_widened_alone_and_main_not_while_branches_have_commits(grap
     assert "city" in dev.scan("Person").schema.names
     assert "city" not in graph.scan("Person").schema.names
     assert dev.maintenance.check().ok
-    with pytest.raises(ConflictError, match=r"not merged into main.*: dev \(1 unmerged"):
-        graph.load({"Person": PEOPLE}, mode="merge", options=MERGING)
+    planned = graph.load({"Person": PEOPLE}, mode="merge", dry_run=True, options=MERGING)
+    report = graph.load({"Person": PEOPLE}, mode="merge", options=MERGING)
+
+    assert report.diverged == planned.diverged
+    assert [str(branch) for branch in report.diverged] == [
+        "dev: merges cleanly (1 unmerged commit)"
+    ]
+    graph.merge("dev")
+    assert graph.maintenance.check().ok
+
+
+def test_main_is_not_widened_to_a_schema_that_a_branch_conflicts_with(graph: Graph) -> None:
+    dev = graph.branches.create("dev")
+    dev.schema.apply(SCHEMA.replace("I32?", "I32?  city: [I32]?"))
+    commits = len(graph.commits())
+
+    for dry_run in (True, False):
+        with pytest.raises(ConflictError, match=r"dev \(conflict SM-111: both add Person.city"):
+            graph.load({"Person": PEOPLE}, mode="merge", dry_run=dry_run, options=MERGING)
+
+    assert len(graph.commits()) == commits
+    assert "city" not in graph.scan("Person").schema.names
 
 
 RIVALS = ["write", "schema", "load"]

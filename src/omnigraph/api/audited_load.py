@@ -59,12 +59,6 @@ def load_through_branch(
             "an audit needs a merge, but no merge was requested",
             next_step="Add `--branch NAME --into BRANCH`.",
         )
-    if request.widen is not None and route.into is not None:
-        raise InvalidInputError(
-            "merge_schema was given for a load that is merged into another branch, and branches "
-            "whose schemas differ cannot be merged",
-            next_step="Apply the schema to both branches first, or load into one branch.",
-        )
     if route.base is None and route.into is None:
         return load_graph(objects, catalog, request, clock)
     if request.branch is None:
@@ -85,19 +79,22 @@ def load_through_branch(
     report = load_graph(objects, catalog, replace(request, branch=branch), clock)
     if route.into is None:
         return report
-    _audit(objects, catalog, request, branch, route.checks, clock)
-    return replace(report, merged=_merge(objects, catalog, request, branch, route.into, clock))
+    contracts = Contracts(objects, read_contract(objects))
+    _audit(objects, contracts, request, branch, route.checks, clock)
+    return replace(report, merged=_merge(objects, contracts, request, branch, route.into, clock))
 
 
 def _audit(
     objects: Objects,
-    catalog: Catalog,
+    contracts: Contracts,
     request: LoadRequest,
     branch: str,
     checks: Sequence[ChosenQuery],
     clock: Clock,
 ) -> None:
     state = branch_state(objects, branch_ref(objects, branch))
+    # The load may have merged columns into the schema.
+    catalog = contracts.of(state.head.schema_hash).catalog
     with chosen_runner(objects.root, request.spark) as runner:
         audit = check_graph(objects, catalog, state, runner)
     if not audit.ok:
@@ -125,13 +122,19 @@ def _audit(
 
 
 def _merge(
-    objects: Objects, catalog: Catalog, request: LoadRequest, branch: str, into: str, clock: Clock
+    objects: Objects,
+    contracts: Contracts,
+    request: LoadRequest,
+    branch: str,
+    into: str,
+    clock: Clock,
 ) -> str | None:
     from omnigraph.merge.conflicts import Resolution  # few loads merge, which needs DuckDB
     from omnigraph.merge.merge import MergeRequest, MergeTerms, merge_graph
 
+    target = branch_ref(objects, into)
     terms = MergeTerms(
-        target=branch_ref(objects, into),
+        target=target,
         resolution=Resolution(),
         column_level=True,
         actor=request.actor,
@@ -140,5 +143,5 @@ def _merge(
         runner=lambda: chosen_runner(objects.root, request.spark),
     )
     merge = MergeRequest(source=resolve(objects, branch), terms=terms)
-    contracts = Contracts(objects, read_contract(objects))
+    catalog = contracts.of(branch_state(objects, target).head.schema_hash).catalog
     return merge_graph(objects, contracts, catalog, merge, clock).commit_id

@@ -119,9 +119,7 @@ def _document(plan: Plan, diverged: Sequence[DivergedBranch]) -> dict[str, objec
 
 def _note_diverged(diverged: Sequence[DivergedBranch]) -> None:
     for diverged_branch in diverged:
-        output.note(
-            f"{diverged_branch.branch}: {diverged_branch.outlook} ({diverged_branch.words})"
-        )
+        output.note(str(diverged_branch))
 
 
 def _rows(count: int) -> str:

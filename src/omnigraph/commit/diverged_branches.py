@@ -43,6 +43,9 @@ class DivergedBranch(Displayed):
             case _:
                 return f"{self.commits} unmerged commits"
 
+    def __str__(self) -> str:
+        return f"{self.branch}: {self.outlook} ({self.words})"
+
     @property
     def outlook(self) -> str:
         """Whether its schema can be merged after the change."""
@@ -87,24 +90,6 @@ def count_unmerged(
         )
         for other in others
     )
-
-
-def refuse_unmerged(
-    state: ManifestState, diverged: Iterable[DivergedBranch], *, next_step: str
-) -> None:
-    """Refuse to change the schema of main while branches have unmerged commits.
-
-    Raises:
-        ConflictError: with the branches that have unmerged commits.
-    """
-    unmerged_branches = [branch for branch in diverged if branch.commits]
-    if unmerged_branches and state.ref is None:
-        raise ConflictError(
-            "these branches have commits that are not merged into main, and merging them after the "
-            "change may conflict: "
-            + ", ".join(f"{branch.branch} ({branch.words})" for branch in unmerged_branches),
-            next_step=next_step,
-        )
 
 
 def refuse_conflicting(

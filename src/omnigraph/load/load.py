@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Final, TypeGuard
 
 import pyarrow as pa
 
@@ -60,7 +60,9 @@ from omnigraph.validation.schema_contract import SchemaContract, Widening, read_
 
 if TYPE_CHECKING:
     from omnigraph.clock import Clock
+    from omnigraph.commit.diverged_branches import DivergedBranch
     from omnigraph.load.report import Progress
+    from omnigraph.storage.manifest.state import ManifestState
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.objects.store import Objects
 
@@ -74,8 +76,15 @@ class MappedInput:
     mappings: Mapping[str, SourceMapping] = field(default_factory=dict)
 
 
-Widen: TypeAlias = Callable[[SchemaContract, Mapping[str, pa.Schema]], Widening | None]
-"""Makes the schema that has a property for every column, by table key."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaMerging:
+    """What merges the columns of frames into a schema, and looks at the branches beside it."""
+
+    widen: Callable[[SchemaContract, Mapping[str, pa.Schema]], Widening | None]
+    """Makes the schema that has a property for every column, by table key."""
+    diverged: Callable[[ManifestState, Widening], tuple[DivergedBranch, ...]]
+    """Finds the other branches, and how their schemas would conflict with the new one."""
+
 
 BREAK_EVEN_BYTES: Final = 64 << 20
 """Up to this much input a load runs in this process by default, whatever Spark there is."""
@@ -111,7 +120,7 @@ class LoadRequest:
     progress: Progress
     note: CommitNote = NO_NOTE
     source_options: Mapping[str, str] | None = None
-    widen: Widen | None = None
+    schema_merging: SchemaMerging | None = None
     """Adds properties for the columns of frames; without it such columns are refused."""
     computed: ComputedInput | None = None
     """What the input was computed from, if that is the graph itself."""
@@ -135,11 +144,11 @@ def load_graph(
     load_input = _Input.of(request, catalog, objects.root)
     engine = _engine_of(load_input, wanted, spark=request.spark)
     widening = None
-    if request.widen is not None:
+    if request.schema_merging is not None:
         if engine is Engine.LOCAL:
             # A frame may be readable once only.
             load_input = replace(load_input, frames=_tables(load_input.frames, catalog))
-        widening = _widening(objects, catalog, load_input, request.widen)
+        widening = _widening(objects, catalog, load_input, request.schema_merging)
         catalog = catalog if widening is None else widening.target.catalog
     split_bytes = _split_bytes(engine, load_input.files)
     job = LoadJob(
@@ -150,6 +159,7 @@ def load_graph(
         named=load_input.named,
         catalog=catalog,
         widening=widening,
+        diverged=None if request.schema_merging is None else request.schema_merging.diverged,
         mode=mode,
         order_by=request.order_by,
         end_types=_end_types(request.end_type, catalog),
@@ -177,7 +187,7 @@ def load_graph(
 
 
 def _widening(
-    objects: Objects, catalog: Catalog, load_input: _Input, widen: Widen
+    objects: Objects, catalog: Catalog, load_input: _Input, merging: SchemaMerging
 ) -> Widening | None:
     """The properties that the schema gets for the columns of the input."""
     staged = load_input.staged
@@ -191,7 +201,7 @@ def _widening(
             "merge_schema takes frames, whose columns have types, found files",
             next_step="Read the files into frames, or apply the schema first.",
         )
-    return widen(
+    return merging.widen(
         read_contract(objects, model_hash(catalog)),
         {key: _arrow_schema(frame) for key, frame in load_input.frames.items()},
     )

@@ -37,7 +37,7 @@ import msgspec
 import pyarrow as pa
 
 from omnigraph import names
-from omnigraph.commit.diverged_branches import diverged_branches, refuse_unmerged
+from omnigraph.commit.diverged_branches import DivergedBranch, refuse_conflicting
 from omnigraph.commit.fork_on_write import writable_entry
 from omnigraph.commit.phases import Prepared, Unchanged, Verb, WriteRequest
 from omnigraph.commit.protocol import commit_write, is_surely_unpublished
@@ -180,6 +180,7 @@ class _Load:
         self._entries: dict[str, TableEntry] = {}
         """Writable entries of the tables that have files of this load."""
         self._written: frozenset[str] = frozenset()
+        self._diverged: tuple[DivergedBranch, ...] = ()
 
     def run(self) -> load_report.LoadReport:
         job = self._job
@@ -190,8 +191,10 @@ class _Load:
             state = read_manifest(job.objects.root, branch=job.branch)
             self._require_current(state)
             self._judge(state.snapshot())
+            if job.widening is not None:
+                self._refuse_conflicting(job.widening, state)
             assert self._account is not None
-            return self._account
+            return replace(self._account, diverged=self._diverged)
         widening = job.widening
         schema_hash = model_hash(job.catalog) if widening is None else widening.accepted.model_hash
         kind = WriterKind.LOAD if job.computed is None else WriterKind.MUTATE
@@ -210,6 +213,7 @@ class _Load:
         return replace(
             self._account,
             commit_id=finished.commit_id,
+            diverged=self._diverged,
             inserted={labels[change.table_key]: change.rows_inserted for change in changes},
             updated={labels[change.table_key]: change.rows_updated for change in changes},
         )
@@ -270,6 +274,7 @@ class _Load:
         changes = self._changes(write, resolution, published)
         widening = self._job.widening
         if widening is not None:
+            self._refuse_conflicting(widening, state)
             changes = self._widen(widening, changes, state)
         elif self._staged is not None and self._staged.merges_schema:
             changes = tuple(map(self._with_columns, changes))
@@ -287,17 +292,21 @@ class _Load:
             return frozenset()
         return frozenset(published.tables if computed.commit_id is not None else computed.pins)
 
+    def _refuse_conflicting(self, widening: Widening, state: ManifestState) -> None:
+        assert self._job.diverged is not None
+        self._diverged = self._job.diverged(state, widening)
+        refuse_conflicting(
+            state,
+            self._diverged,
+            next_step="Merge or delete them first, or add the properties with `omnigraph schema "
+            "apply --allow-diverged`.",
+        )
+
     def _widen(
         self, widening: Widening, changes: tuple[StagedChange, ...], state: ManifestState
     ) -> tuple[StagedChange, ...]:
         """The changes with the columns that are new, also of tables without new rows."""
         objects = self._job.objects
-        refuse_unmerged(
-            state,
-            diverged_branches(objects, state),
-            next_step="Merge or delete them first, or add the properties with `omnigraph schema "
-            "apply --allow-diverged`.",
-        )
         # Before a manifest can name it.
         for contract in (widening.accepted, widening.target):
             keep_schema(objects, contract.model_hash, stored_form(contract))

@@ -17,7 +17,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from enum import StrEnum
@@ -43,6 +43,7 @@ from omnigraph.validation.violations import Reason
 
 if TYPE_CHECKING:
     from omnigraph.clock import Clock
+    from omnigraph.commit.diverged_branches import DivergedBranch
     from omnigraph.load.formats.mapping import SourceMapping
     from omnigraph.load.formats.records import Split
     from omnigraph.schema.catalog import Catalog
@@ -137,8 +138,9 @@ class LoadReport(Displayed):
     `rejected` are the first faults in input order. `broken` says what the load would leave broken
     among published rows, which no record can be blamed for. All counts are zero and `repeated` is
     true if an earlier load with the same operation id had been published: nothing was read then.
-    `merged` is the commit that brought a load through a branch into another one. `stages` says what
-    the steps of the load cost; it is empty if nothing was read.
+    `merged` is the commit that brought a load through a branch into another one. `diverged` are the
+    branches that stay on the schema before a load that changed it. `stages` says what the steps of
+    the load cost; it is empty if nothing was read.
     """
 
     read: int
@@ -157,6 +159,7 @@ class LoadReport(Displayed):
     rejected: tuple[RejectedRecord, ...] = ()
     broken: tuple[str, ...] = ()
     merged: str | None = None
+    diverged: tuple[DivergedBranch, ...] = ()
     stages: tuple[StageMetrics, ...] = ()
 
     @property
@@ -192,6 +195,7 @@ class LoadReport(Displayed):
         lines = [f"quarantined  {count:,} {reason}" for reason, count in self.quarantined.items()]
         if self.quarantine:
             lines.append(f"see          {self.quarantine}")
+        lines += map(str, self.diverged)
         header = ("type", "written", "inserted", "updated")
         return Page(
             summary=self._outcome(),
@@ -252,6 +256,8 @@ class LoadJob:
     named: frozenset[str]
     catalog: Catalog
     widening: Widening | None
+    diverged: Callable[[ManifestState, Widening], tuple[DivergedBranch, ...]] | None
+    """Finds the other branches, and how their schemas would conflict with the widened one."""
     mode: WriteMode
     order_by: str | None
     end_types: Mapping[str, str]

@@ -9,9 +9,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from omnigraph import names
-from omnigraph.commit.diverged_branches import DivergedBranch, count_unmerged, other_branches
+from omnigraph.commit.diverged_branches import (
+    DivergedBranch,
+    count_unmerged,
+    diverged_branches,
+    other_branches,
+)
 from omnigraph.evolution.lifting import SchemaStep
-from omnigraph.evolution.table_changes import values_of
+from omnigraph.evolution.table_changes import WrittenValues, values_of
 from omnigraph.merge.schemas import SideOfMerge, conflicts_after
 from omnigraph.storage.manifest.commit_graph import base_of
 from omnigraph.storage.manifest.time_travel import all_commits, snapshot_of
@@ -22,19 +27,35 @@ if TYPE_CHECKING:
     from omnigraph.evolution.plan.planning import Evolution
     from omnigraph.storage.manifest.state import ManifestState
     from omnigraph.storage.objects.store import Objects
-    from omnigraph.validation.schema_contract import Contracts
+    from omnigraph.validation.schema_contract import Contracts, Widening
 
 
 def branches_after(
     objects: Objects, contracts: Contracts, state: ManifestState, evolution: Evolution
 ) -> tuple[DivergedBranch, ...]:
     """Every other branch, with the conflicts of its schema with the changed one."""
-    others = other_branches(objects, state)
     if not evolution.plan.steps or not evolution.plan.supported:
-        return count_unmerged(objects, state, others)
+        return diverged_branches(objects, state)
     step = SchemaStep(
         before=evolution.accepted, after=evolution.target, values=values_of(evolution.plan.steps)
     )
+    return _branches_after(objects, contracts, state, step)
+
+
+def branches_after_widening(
+    objects: Objects, contracts: Contracts, state: ManifestState, widening: Widening
+) -> tuple[DivergedBranch, ...]:
+    """Every other branch, with the conflicts of its schema with the widened one."""
+    step = SchemaStep(
+        before=widening.accepted.catalog, after=widening.target.catalog, values=WrittenValues()
+    )
+    return _branches_after(objects, contracts, state, step)
+
+
+def _branches_after(
+    objects: Objects, contracts: Contracts, state: ManifestState, step: SchemaStep
+) -> tuple[DivergedBranch, ...]:
+    others = other_branches(objects, state)
     return tuple(
         replace(branch, conflicts=tuple(_conflicts(objects, contracts, state, other, step)))
         if branch.commits
