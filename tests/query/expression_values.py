@@ -53,6 +53,7 @@ from omnigraph.query.expressions import (
 )
 from omnigraph.query.types import EdgeOf, is_float, is_integer, scalar_of
 from omnigraph.schema.catalog import Catalog, DecimalType
+from omnigraph.schema.json_text import JsonText
 from tests.query import text_search
 from tests.query.function_values import cast_value, function_value
 
@@ -111,7 +112,8 @@ def value_of(  # noqa: C901, PLR0911, PLR0912 - one case per kind
         case Constant():
             return each.value
         case Parameter():
-            return run.parameters[each.name]
+            given = run.parameters[each.name]
+            return str(given) if isinstance(given, JsonText) else given
         case Now():
             return run.now
         case PropertyOf() | TypeName() | Entity() | PartOfPath():
