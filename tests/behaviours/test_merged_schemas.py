@@ -494,3 +494,29 @@ def test_a_required_property_without_a_fill_is_a_conflict_of_rows_without_a_valu
         graph.merge("dev", resolve="theirs")
 
     assert [row["k"] for row in _rows(graph)] == ["both", "ours"]
+
+
+def test_the_feed_matches_columns_by_property_and_not_by_name(graph_root: str) -> None:
+    graph = omnigraph.init(graph_root, schema="node N { k: String @key  a: I32?  b: I32? }")
+    graph.write({"N": [{"k": name, "a": 1, "b": 2} for name in "xyz"]})
+    dev = graph.branches.create("dev")
+    dev.schema.apply("node N { k: String @key  b: I32? }")
+    dev.schema.apply('node N { k: String @key  a: I32? @rename_from("b") }')
+    dev.write({"N": [{"k": "x", "a": 20}]}, mode="merge")
+    cursor = graph.changes().cursor
+    graph.merge("dev")
+
+    (commit,) = graph.changes(cursor=cursor)
+
+    (table,) = commit.tables
+    (row,) = table.reader().read_all().to_pylist()
+    assert {
+        column.name: column.renamed_from for column in table.columns if column.renamed_from
+    } == {
+        "a": "b",
+        "a (before)": "a",
+    }
+    assert row["changed"] == ["a", "a (before)"]
+    assert (row["before"]["a"], row["after"]["a"]) == (2, 20)
+    assert (row["before"]["a (before)"], row["after"]["a (before)"]) == (1, None)
+    assert table.schema_changed

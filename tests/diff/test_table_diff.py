@@ -225,10 +225,11 @@ def test_a_column_that_one_version_lacks_is_null_there(root: Root) -> None:
     assert count_changes(diff) == ChangeCounts(updated=1)
 
 
-def test_widened_numbers_are_compared_by_value(root: Root) -> None:
+@pytest.mark.parametrize("wider", [pa.int64(), pa.decimal128(12, 2)])
+def test_widened_numbers_are_compared_by_value(root: Root, wider: pa.DataType) -> None:
     ids = ["a", "b", "c"]
     before = stored(root, pa.table({"id": ids, "n": pa.array([1, None, 3], pa.int32())}))
-    after = stored(root, pa.table({"id": ids, "n": pa.array([1, None, 4], pa.int64())}))
+    after = stored(root, pa.table({"id": ids, "n": pa.array([1, None, 4], wider)}))
 
     for pair in ((before, after), (after, before)):
         diff = diff_table(root, *pair)

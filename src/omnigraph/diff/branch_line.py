@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Final
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError, InvalidInputError, NoLongerKeptError, NotFoundError
 from omnigraph.language.diagnostics import shown
+from omnigraph.schema.catalog import EdgeType, NodeType
 from omnigraph.storage.manifest.commit_graph import CommitGraph, commit_graph
 from omnigraph.storage.manifest.swap import read_manifest_version
 from omnigraph.storage.manifest.time_travel import last_schema_change, tables_under
@@ -39,7 +40,7 @@ from omnigraph.validation.schema_contract import read_contract
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from omnigraph.schema.catalog import Catalog, EdgeType
+    from omnigraph.schema.catalog import Catalog
     from omnigraph.storage.objects.store import Objects
 
 
@@ -195,26 +196,37 @@ class BranchLine:
         self, move: TableMove, commit: GraphCommit | None = None
     ) -> tuple[EdgeType | None, EdgeType | None]:
         """The edge type of a table before and after a commit; without one, as of the head."""
+        before, after = self.declared_types(move, commit)
+        assert not isinstance(before, NodeType)
+        assert not isinstance(after, NodeType)
+        return before, after
+
+    def declared_types(
+        self, move: TableMove, commit: GraphCommit | None = None
+    ) -> tuple[NodeType | EdgeType | None, NodeType | EdgeType | None]:
+        """The type of a table before and after a commit; without one, as of the head."""
         later: Sequence[GraphCommit] = () if commit is None else self._later_than(commit)
         changes = [known.schema_change for known in later if known.schema_change is not None]
         after = changes[0].before if changes else self.state.head.schema_hash
         change = None if commit is None else commit.schema_change
         before = after if change is None else change.before
-        return self._edge_type(before, move.before), self._edge_type(after, move.after)
+        return self._declared_type(before, move.before), self._declared_type(after, move.after)
 
     def _later_than(self, commit: GraphCommit) -> tuple[GraphCommit, ...]:
         later = self._back_to(commit.commit_id)
         assert later is not None, "a commit of the line"
         return later
 
-    def _edge_type(self, schema_hash: str, entry: TableEntry | None) -> EdgeType | None:
+    def _declared_type(
+        self, schema_hash: str, entry: TableEntry | None
+    ) -> NodeType | EdgeType | None:
         if entry is None:
             return None
         catalog = self._catalogs.get(schema_hash)
         if catalog is None:
             catalog = read_contract(self._objects, schema_hash).catalog
             self._catalogs[schema_hash] = catalog
-        return catalog.edges[entry.table_key.removeprefix(names.EDGE_PREFIX)]
+        return catalog.tables()[entry.table_key]
 
     def cursor(self, commit_id: str | None, *, graph: str | None = None) -> Cursor:
         """The position after a commit of this line; `graph` saves a lookup of the first commit."""

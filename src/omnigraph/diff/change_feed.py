@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from omnigraph import names
 from omnigraph.arguments import count_from
 from omnigraph.diff.branch_line import NOW, BranchLine, CommitMoves, TableMove, decode, encode
+from omnigraph.diff.column_names import renamed_columns
 from omnigraph.diff.table_diff import (
     BATCH_ROWS,
     ChangeCounts,
@@ -38,6 +39,7 @@ from omnigraph.diff.table_diff import (
     one_sided_parts,
     one_sided_rows,
     with_end_types,
+    with_renamed_columns,
 )
 from omnigraph.display.cells import Moment, counted, short_id
 from omnigraph.display.pages import Displayed, Page, change_table, change_words
@@ -83,8 +85,11 @@ class TableChanges(Displayed):
 
     @property
     def schema_changed(self) -> bool:
-        """Whether the type is new, or a column came, went or got another type."""
-        return any(column.before != column.after for column in self.columns)
+        """Whether the type is new, or a column came, went, or got another name or type."""
+        return any(
+            column.before != column.after or column.renamed_from is not None
+            for column in self.columns
+        )
 
     @property
     def schema(self) -> pa.Schema:
@@ -428,7 +433,10 @@ def planned_move(line: BranchLine, commit: GraphCommit, move: TableMove) -> Tabl
     try:
         conversion = Conversion(by_edits=move.by_edits)
         diff = diff_table(line.root, move.before, move.after, conversion=conversion)
-        return with_end_types(diff, partial(line.edge_types, move, commit))
+        diff = with_end_types(diff, partial(line.edge_types, move, commit))
+        if commit.schema_change is None:
+            return diff
+        return with_renamed_columns(diff, renamed_columns(*line.declared_types(move, commit)))
     except MAYBE_GONE as error:
         raise _explained(line, commit, move, error) from error
 

@@ -659,9 +659,14 @@ _WIDENINGS: Final = frozenset(
 )
 """The types that a change of a schema widens, each with one that holds all of its values."""
 _DECIMAL_DIGITS_MAX: Final = 38
+_INTEGER_DIGITS: Final = {pa.int32(): 10, pa.uint32(): 10, pa.int64(): 19, pa.uint64(): 20}
 
 
 def _wider(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    for number, decimal in ((left, right), (right, left)):
+        if pat.is_integer(number) and pat.is_decimal(decimal):
+            holds_all = decimal.precision - decimal.scale >= _INTEGER_DIGITS[number]
+            return decimal if holds_all else None
     if pat.is_decimal(left) and pat.is_decimal(right):
         scale = max(left.scale, right.scale)
         digits = max(left.precision - left.scale, right.precision - right.scale) + scale
