@@ -229,7 +229,7 @@ def test_a_query_that_fails_after_its_first_rows_still_ends_its_document(folder:
 
     import pyarrow as pa
 
-    from omnigraph.engine.query_result import OutputFormat, write_rows
+    from omnigraph.engine.output_formats import OutputFormat, write_rows
     from omnigraph.errors import QueryBudgetError
 
     class Failing:

@@ -13,7 +13,7 @@ import pytest
 
 import omnigraph
 from omnigraph import LoadOptions
-from omnigraph.engine.query_result import OutputFormat, write_rows
+from omnigraph.engine.output_formats import OutputFormat, write_rows
 from omnigraph.errors import ValidationFailedError
 from omnigraph.graph import Graph
 from omnigraph.schema.catalog import DecimalType

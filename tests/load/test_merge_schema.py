@@ -209,7 +209,9 @@ def test_a_load_through_a_branch_brings_its_columns(graph: Graph) -> None:
     report = graph.load({"Person": PEOPLE}, mode="merge", options=options)
 
     assert report.merged is not None
-    assert graph.get("Person", "early")["city"] is None
+    early = graph.get("Person", "early")
+    assert early is not None
+    assert early["city"] is None
     assert graph.diff("dev", "main").counts.total == 0
     assert graph.maintenance.check().ok
 

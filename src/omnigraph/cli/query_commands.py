@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from omnigraph.engine.query_result import OutputFormat, QueryResult, Rows
+    from omnigraph.engine.output_formats import OutputFormat, Rows
+    from omnigraph.engine.query_result import QueryResult
     from omnigraph.engine.query_text import StoredQuery
     from omnigraph.graph import Graph, GraphView
     from omnigraph.mutate.mutate import MutationResult
@@ -172,7 +173,7 @@ def query(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     """Run a query and stream its rows."""
     # Commands that do not need it start without it.
-    from omnigraph.engine.query_result import OutputFormat, about_query, write_rows
+    from omnigraph.engine.output_formats import OutputFormat, about_query, write_rows
 
     chosen_format = _format("json" if as_json else format_name)
     opened = omnigraph.open(graph, read_only=True).checkout(branch)
@@ -419,7 +420,7 @@ def _stored(readable: Graph | GraphView, directory: str | None, name: str | None
 def _format(format_name: str) -> OutputFormat:
     # Commands that do not need it start without it.
     from omnigraph.arguments import one_of
-    from omnigraph.engine.query_result import OutputFormat
+    from omnigraph.engine.output_formats import OutputFormat
 
     return one_of(OutputFormat, format_name, argument="format")
 

@@ -252,7 +252,7 @@ class Shell:
         began: float,
     ) -> None:
         # Commands that do not need it start without it.
-        from omnigraph.engine.query_result import OutputFormat, write_rows
+        from omnigraph.engine.output_formats import OutputFormat, write_rows
 
         result = pinned.query(text, parameters)
         self._drawable = pinned, text, parameters
