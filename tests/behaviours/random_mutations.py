@@ -104,6 +104,13 @@ def conditions(draw: st.DrawFn, kind: str) -> str:
 
 
 @st.composite
+def nodes(draw: st.DrawFn, kind: str) -> str:
+    """An end of an edge, with or without its type."""
+    end = draw(quoted(KEYS[:4]))
+    return draw(one(end, f"node({kind}, {end})"))
+
+
+@st.composite
 def inserts(draw: st.DrawFn) -> str:
     word = draw(one("insert", "upsert"))
     kind = draw(one(*NODES, *ENDS))
@@ -124,7 +131,7 @@ def inserts(draw: st.DrawFn) -> str:
             given = [f"id: {draw(quoted(KEYS[:3]))}", f"title: {title}"]
         case _:
             number = draw(st.integers(0, 4))
-            ends = [f"{word}: {draw(quoted(KEYS[:4]))}" for word in ("from", "to")]
+            ends = [f"from: {draw(nodes(ENDS[kind][0]))}", f"to: {draw(nodes(ENDS[kind][1]))}"]
             given = [f'id: "{kind[0].lower()}{number}"', *ends]
             given += ['role: "cook"'] if kind == "WorksAt" else []
     if draw(st.booleans()) and optional:
@@ -147,6 +154,7 @@ def deletes(draw: st.DrawFn) -> str:
     return f"delete {kind} where {draw(conditions(kind))}"
 
 
+SEVERAL, EDGES, ANY = "Person or Company", "Knows or WorksAt", "any"
 MATCHES = {
     "$p: Person": ("Person", "p"),
     "$p: Person  $p.age > 1": ("Person", "p"),
@@ -164,6 +172,11 @@ MATCHES = {
     "$p: Person  $p knows|worksAt $z  $z.id != $p.id": ("Person", "p"),
     "$p: Person  $p <_>{0,2} $z  $z: Company": ("Company", "z"),
     "$p: Person|Company  $p _ $n  $n: Note": ("Note", "n"),
+    "$a: Person|Company  $a.name in $keys": (SEVERAL, "a"),
+    "$a: Named  optional { $p knows $a }": (SEVERAL, "a"),
+    "$p: Person  $p knows|worksAt $a  $p.age > 1": (SEVERAL, "a"),
+    "$p: Person  $p $e: knows|worksAt $_": (EDGES, "e"),
+    "$a: _  $a.id in $keys": (ANY, "a"),
 }
 """Patterns, and a variable of them with its type."""
 MATCHED_VALUES = {
@@ -184,12 +197,18 @@ MATCHED_VALUES = {
     "Note": ("title: $v.id", "body: $word", "body: max($v.title)", 'body: replace($v.id, "a", "")'),
     "Knows": ("weight: count(*)", "weight: $two", "comment: $v.src"),
     "WorksAt": ("role: $word", "role: $v.dst"),
+    SEVERAL: ("name: $v.id", 'name: concat($v.name, "s")', "name: max($v.name)", "name: $word"),
+    EDGES: (),
+    ANY: (),
 }
 MATCHED_INSERTS = {
     "Person": "{word} Company {{ code: $v.email, name: $v.name, size: $v.age }}",
     "Company": '{word} Note {{ id: $v.code, title: "of" }}',
     "Note": 'insert Company {{ code: "n", name: $v.title }}',
     "Knows": "{word} Knows {{ id: $v.id, from: $v.dst, to: $v.src, weight: 1 }}",
+    SEVERAL: "{word} Note {{ id: $v.id, title: type($v) }}",
+    EDGES: "{word} Company {{ code: $v.id, name: type($v) }}",
+    ANY: "{word} Note {{ id: $v.id, title: type($v) }}",
     "WorksAt": "insert Knows {{ id: $v.id, from: $v.src, to: $v.src, comment: $v.role }}",
 }
 
@@ -201,19 +220,16 @@ def matched(draw: st.DrawFn) -> str:
     kind, variable = MATCHES[pattern]
     statements: list[str] = []
     for _ in range(draw(st.integers(1, 2))):
-        values = [value.replace("$v.", f"${variable}.") for value in MATCHED_VALUES[kind]]
-        chosen = draw(st.lists(one(*values), min_size=1, max_size=2))
-        by_property = {each.partition(":")[0]: each for each in chosen}
+        values = [value.replace("$v", f"${variable}") for value in MATCHED_VALUES[kind]]
+        choices = [f"delete ${variable}"]
+        if values:
+            chosen = draw(st.lists(one(*values), min_size=1, max_size=2))
+            by_property = {each.partition(":")[0]: each for each in chosen}
+            listed = ", ".join(by_property.values())
+            choices.append(f"update ${variable} set {{ {listed} }}")  # noqa: S608 - no SQL
         insert = MATCHED_INSERTS[kind].format(word=draw(one("insert", "upsert")))
-        statements.append(
-            draw(
-                one(
-                    f"update ${variable} set {{ {', '.join(by_property.values())} }}",  # noqa: S608
-                    f"delete ${variable}",
-                    insert.replace("$v.", f"${variable}."),
-                )
-            )
-        )
+        choices.append(insert.replace("$v", f"${variable}"))
+        statements.append(draw(one(*choices)))
     return f"match {{ {pattern} }} {' '.join(statements)}"
 
 

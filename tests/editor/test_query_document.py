@@ -128,6 +128,17 @@ COMPLETIONS = {
         {"now"},
         {"age", "email"},
     ),
+    "ends of edges": ("query q() { insert WorksAt { from: ¦", {"node"}, {"role"}),
+    "types of an end": (
+        "query q() { insert WorksAt { from: node(¦",
+        {"Person"},
+        {"Company", "Named"},
+    ),
+    "no types for other functions": (
+        "query q() { match { $p: Person  lower(¦",
+        {"$p"},
+        {"Person", "node"},
+    ),
     "aliases and rankings in an order": (
         "query q() { match { $p: Person } return { $p.age as years } order { ¦",
         {"years", "bm25"},

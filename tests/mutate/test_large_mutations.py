@@ -69,6 +69,8 @@ def test_samples_heads_and_repeated_calls_are_those_of_any_mutation(graph_root: 
             graph.mutate(body, expect_head=head)
         with pytest.raises(InvalidInputError, match="as a mutation of its own"):
             graph.mutate("match { $p: Person  $p knows $q } delete $p, $q")
+        with pytest.raises(InvalidInputError, match="Bind the variable to one type"):
+            graph.mutate("match { $n: Person|Tag } delete $n")
 
     assert again.commit_id == done.commit_id == graph.snapshot().commit_id
     assert [commit.message for commit in graph.commits(limit=1)] == ["seven"]

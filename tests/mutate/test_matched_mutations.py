@@ -106,7 +106,7 @@ def test_different_values_for_one_entity_are_refused(graph: Graph) -> None:
         ("match { $p: Person } update $p set { }", "sets no properties"),
         (
             "match { $p: Person  $p knows{1,2} $q as $w } delete $w",
-            "changes entities of one type",
+            "changes nodes or edges",
         ),
         (
             "match { $p: Person  $t: Tag } insert Has { from: $t, to: $t }",
@@ -170,6 +170,132 @@ def test_an_end_of_several_types_gets_the_type_of_its_variable(graph_root: str) 
         ("Company", "b"),
         ("Person", "a"),
     ]
+
+
+POLYMORPHIC = """
+interface Named { name: String? }
+node Doc { k: String @key  pages: I32? }
+node Person implements Named { k: String @key  age: I32? }
+node Company implements Named { k: String @key  age: I64? }
+edge Mentions: Doc -> Person | Company
+edge Owns: Person -> Company
+"""
+
+
+@pytest.fixture
+def polymorphic(graph_root: str) -> Graph:
+    graph = omnigraph.init(graph_root, schema=POLYMORPHIC)
+    rows = [{"k": "a", "name": "x"}, {"k": "b", "name": "y"}]
+    graph.write(
+        {
+            "Doc": [{"k": "a"}],
+            "Person": rows,
+            "Company": rows,
+            "Mentions": [
+                {"id": kind[0] + key, "src": "a", "dst": key, "dst_type": kind}
+                for kind in ("Person", "Company")
+                for key in "ab"
+            ],
+            "Owns": [{"id": "o", "src": "a", "dst": "a"}],
+        }
+    )
+    return graph
+
+
+def test_an_end_is_named_by_its_type_and_id(polymorphic: Graph) -> None:
+    run(polymorphic, 'insert Mentions { id: "n", from: node(Doc, "a"), to: node(Company, "b") }')
+    run(
+        polymorphic,
+        'match { $p: Person {k: "b"} } '
+        'insert Mentions { id: "m", from: "a", to: node(Person, $p.k) }',
+    )
+    with pytest.raises(ValidationFailedError, match="'zz', expected the id of a Company"):
+        run(polymorphic, 'insert Mentions { from: "a", to: node(Company, "zz") }')
+
+    edges = {edge["id"]: edge for edge in polymorphic.scan("Mentions").read_all().to_pylist()}
+    assert [(edges[key]["dst_type"], edges[key]["dst"]) for key in "nm"] == [
+        ("Company", "b"),
+        ("Person", "b"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (
+            'insert Mentions { from: "a", to: "b" }',
+            "`to` of Mentions is Person | Company, so an id alone names no node",
+        ),
+        (
+            'match { $d: Doc } insert Mentions { from: $d, to: concat($d.k, "b") }',
+            r"hint: write the type, too: `to: node\(Person, ...\)`",
+        ),
+        (
+            'insert Mentions { from: "a", to: node(Doc, "a") }',
+            "`to` of Mentions is Doc, expected Person or Company",
+        ),
+        ('insert Mentions { from: "a", to: node(Perso, "a") }', "did you mean `Person`"),
+        ('insert Mentions { from: "a", to: node(Named, "a") }', "it is an interface"),
+        ('insert Owns { from: node(Company, "a"), to: "a" }', "is Company, expected Person"),
+        (
+            'insert Mentions { from: "a", to: node(Person, "a"), to_type: "Person" }',
+            "`to` names a type, and so does `to_type`",
+        ),
+        ('insert Doc { k: node(Person, "a") }', "`node` names an end of an edge"),
+        ('insert Mentions { from: "a", to: nodes(Person, "a") }', "only `node` does"),
+        ('insert Mentions { from: "a", to: node("Person", "a") }', "takes a node type and an id"),
+        ('delete Owns where to = node(Company, "a")', "and no value"),
+        (
+            "match { $n: Person|Doc } update $n set { age: 1 }",
+            r"Doc of `\$n` has no property `age`",
+        ),
+        ("match { $n: _ } update $n set { zz: 1 }", "has no property `zz`"),
+        ("match { $n: Named } update $n set { name: $zz }", "is not a parameter of this mutation"),
+        ('match { $n: Named } update $n set { k: "z" }', "part of the key"),
+    ],
+)
+def test_errors_about_ends_and_several_types(polymorphic: Graph, body: str, message: str) -> None:
+    with pytest.raises(QueryInvalidError, match=message) as refused:
+        run(polymorphic, body)
+
+    assert str(refused.value).count("error[") == 1
+
+
+def test_a_variable_of_several_types_is_updated_and_deleted(polymorphic: Graph) -> None:
+    body = 'match { $n: Named {name: "x"} } update $n set { name: type($n), age: 3 }'
+    preview = polymorphic.mutate(f"query q() {{ {body} }}", dry_run=True)
+    commits = len(polymorphic.commits())
+    result = run(polymorphic, body)
+
+    assert preview.tables == result.tables
+    assert [(counts.statement, counts.nodes) for counts in result.statements] == [
+        ("update Company", 1),
+        ("update Person", 1),
+    ]
+    assert len(polymorphic.commits()) == commits + 1
+    named = {
+        (kind, row["k"], row["name"], row["age"])
+        for kind in ("Person", "Company")
+        for row in polymorphic.scan(kind).read_all().to_pylist()
+    }
+    assert named == {
+        *(("Person", "a", "Person", 3), ("Person", "b", "y", None)),
+        *(("Company", "a", "Company", 3), ("Company", "b", "y", None)),
+    }
+
+    preview = polymorphic.mutate('match { $n: _ $n.id = "a" } delete $n', dry_run=True)
+    result = run(polymorphic, 'match { $n: _ $n.id = "a" } delete $n')
+    assert preview.tables == result.tables
+    assert [(part.statement, part.nodes, part.edges) for part in result.statements] == [
+        ("delete Company", 1, 2),
+        ("delete Doc", 1, 3),
+        ("delete Person", 1, 0),
+    ]
+    samples = {sample.id: sample.words for sample in preview.samples if sample.table[0] == "e"}
+    assert samples["Cb"] == "delete a -> Company b"
+    assert samples["o"] == "delete a -> a"
+    assert polymorphic.count("Person") == polymorphic.count("Company") == 1
+    assert polymorphic.maintenance.check().ok
 
 
 def test_a_node_is_deleted_beside_few_edges_of_other_nodes(graph: Graph) -> None:

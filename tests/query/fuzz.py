@@ -92,7 +92,7 @@ query raise_all($n: I32) {
 query derive() {
     match { $p: Person  $p worksAt $c }
     insert Note { id: concat($p.id, "-", $c.id), title: lower($p.name) }
-    upsert Knows { id: $p.id, from: $p.id, to: $p.id }
+    upsert Knows { id: $p.id, from: node(Person, $p.id), to: $p.id }
 }
 query fused($v: Vector(2)) {
     match { $n: Note }
@@ -102,7 +102,7 @@ query fused($v: Vector(2)) {
 query change($k: String, $n: I32?) {
     insert Person { email: $k, name: "x" status: "away", tags: ["a"], joined: now() }
     upsert Note { id: $k, title: "t", vector: [0.5, -1] body: null }
-    insert Knows { from: $k, to: "a", since: date("2020-01-01") }
+    insert Knows { from: $k, to: node(Person, "a"), since: date("2020-01-01") }
     update Person set { age: age + 1, name: $k } where email = $k or age in [1, 2]
     update Knows set { weight: $n } where from = $k and not (to = "b")
     delete Person where age is null
@@ -141,7 +141,7 @@ WORDS = [
     *("case", "when", "then", "else", "end", "if(", "coalesce(", "cast(", "try_cast(", "as I64)"),
     *("exists {", "count {", "|", "_", "$p.*", "$x: _", "Person|Company", "knows|worksAt", "<_>"),
     *("types(", "edge_types(", "percentile(", "stddev(", "last(", "{0,}", "update $p set {"),
-    *("delete $p", "{0,2}", "$way", "date_", "%%"),
+    *("delete $p", "node(", "node(Person,", "{0,2}", "$way", "date_", "%%"),
 ]
 
 

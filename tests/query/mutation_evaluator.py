@@ -27,7 +27,7 @@ from omnigraph.query.typed import (
     UpdateStatement,
 )
 from omnigraph.query.types import INTEGER_LIMITS, scalar_of
-from omnigraph.schema.catalog import Catalog, EdgeType, EnumType, NodeType, Scalar
+from omnigraph.schema.catalog import Catalog, EdgeEnd, EdgeType, EnumType, NodeType, Scalar
 from tests.query.evaluator import EPOCH, answer, block_rows, with_matches
 from tests.query.expression_values import EvaluationError, Graph, Held, Run, value_of
 
@@ -173,8 +173,10 @@ class _State:
             loose = [
                 row
                 for row in edges
-                if (edge.source.only == statement.type and row["src"] in gone)
-                or (edge.target.only == statement.type and row["dst"] in gone)
+                if any(
+                    row[column] in gone and _type_at(end, row, column) == statement.type
+                    for column, end in (("src", edge.source), ("dst", edge.target))
+                )
             ]
             self.counts["edges"] += len(loose)
             edges[:] = [row for row in edges if row not in loose]
@@ -216,6 +218,11 @@ class _State:
             return str(row["id"])
         self._fresh += 1
         return f"new-{self._fresh}"
+
+
+def _type_at(end: EdgeEnd, row: Mapping[str, Any], column: str) -> str:
+    """The type of the node at an end: stored if the end has several."""
+    return str(row[f"{column}_type"] if end.is_polymorphic else end.only)
 
 
 def _as_stored(name: str, value: Any, declared: Any) -> Any:

@@ -13,6 +13,7 @@ import pytest
 
 import omnigraph
 from omnigraph.engine.query import run_query
+from omnigraph.errors import InvalidInputError, ValidationFailedError
 from omnigraph.graph import Graph
 from omnigraph.query.binding import bind
 from omnigraph.query.compile import compile_queries
@@ -23,6 +24,8 @@ from tests.drawing import seeds
 from tests.query.answers import disagreement
 from tests.query.differential import LIMITS
 from tests.query.evaluator import EPOCH, evaluate
+from tests.query.expression_values import EvaluationError
+from tests.query.mutation_evaluator import Outcome, mutate
 
 SCHEMA = """
 interface Named { name: String? }
@@ -67,8 +70,8 @@ PLAIN = {"Mentions": ("src_type",), "Likes": (), "Owns": ("src_type",)}
 
 def random_rows(generator: random.Random) -> dict[str, dict[str, list[dict[str, Any]]]]:
     nodes: dict[str, list[dict[str, Any]]] = {
-        kind: [{"id": one} for one in "abc" if generator.random() < 0.8]
-        for kind in ("Person", "Company", "Document")
+        kind: [{"id": one, name: None} for one in "abc" if generator.random() < 0.8]
+        for kind, name in (("Person", "name"), ("Company", "name"), ("Document", "title"))
     }
     edges: dict[str, list[dict[str, Any]]] = {name: [] for name in ENDS}
     for name, (sources, targets) in ENDS.items():
@@ -171,3 +174,71 @@ def test_a_chain_passes_nodes_of_every_type_at_an_end(
     answer = graph.query(f'match {{ $a: Person {{ id: "a" }} {pattern} }} return {{ nodes($w) }}')
 
     assert {"".join(row["nodes(w)"]) for row in answer.to_pylist()} == paths
+
+
+MUTATIONS = [
+    'insert Mentions { id: "n", from: "a", to: node(Company, "b") }',
+    'upsert Likes { id: "L1", from: node(Person, "a"), to: node(Document, "b"), weight: 1 }',
+    'upsert Likes { id: "L2", from: "a", from_type: "Company", to: node(Company, "b") }',
+    "match { $a: Document $b: Company } upsert Mentions { id: $b.id, from: $a, to: $b }",
+    "match { $a: Document $b: Named $a.id = $b.id } "
+    "upsert Likes { id: $a.id, from: $b, to: node(Document, $a.id) }",
+    "match { $a: Document $a mentions $b } delete $b",
+    'match { $a: Named $a.id > "b" } delete $a',
+    'match { $a: _ $a.id = "a" } delete $a',
+    "match { $a: Person $a <_> $b } delete $b",
+    'match { $a: Named $a.id != "c" } update $a set { name: concat(type($a), $a.id) }',
+    "match { $a: Named $a likes $b } update $a set { name: max($b.id) }",
+    "match { $a: Person $a $e: likes|owns $b } update $e set { weight: 7 }",
+    "match { $a: Company $a $e: likes|owns $b } delete $e",
+    "match { $a: Named optional { $a likes $b } } delete $a, $b",
+]
+
+
+def loose_ends(rows: Any) -> list[Any]:
+    """Edges without a node at one of their ends."""
+    ids = {kind: {row["id"] for row in nodes} for kind, nodes in rows["nodes"].items()}
+    return [
+        edge
+        for name, (sources, targets) in ENDS.items()
+        for edge in rows["edges"][name]
+        if edge["src"] not in ids[edge.get("src_type", sources[0])]
+        or edge["dst"] not in ids[edge.get("dst_type", targets[0])]
+    ]
+
+
+def by_id(name: str, rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    unstored = PLAIN.get(name, ())
+    return {
+        row["id"]: {key: value for key, value in row.items() if key not in unstored} for row in rows
+    }
+
+
+@pytest.mark.random
+@pytest.mark.parametrize("seed", seeds("mutations over ends", 1))
+def test_mutations_end_as_the_evaluator_says(seed: str, tmp_path: Path) -> None:
+    generator = random.Random(seed)
+    rows: Any = random_rows(generator)
+    graph = stored(str(tmp_path / "graph"), rows)
+    catalog = graph.schema.catalog
+    for body in generator.sample(MUTATIONS, 8):
+        text = f"query q() {{ {body} }}"
+        (typed,) = compile_queries(text, catalog=catalog, filename="test.gq").values()
+        try:
+            outcome: Outcome | None = mutate(typed, catalog, rows)
+        except EvaluationError:
+            outcome = None
+        if outcome is None or loose_ends(outcome.graph):
+            with pytest.raises((ValidationFailedError, InvalidInputError)):
+                graph.mutate(text)
+            continue
+        previewed = graph.mutate(text, dry_run=True)
+        result = graph.mutate(text)
+        rows = outcome.graph
+        for name, expected in {**rows["nodes"], **rows["edges"]}.items():
+            actual = graph.scan(name).read_all().to_pylist()
+            assert by_id(name, actual) == by_id(name, expected), (body, name)
+        assert (previewed.tables, previewed.statements) == (result.tables, result.statements)
+        assert sum(counts.nodes for counts in result.statements) == outcome.nodes, body
+        assert sum(counts.edges for counts in result.statements) == outcome.edges, body
+    assert graph.maintenance.check().ok

@@ -42,6 +42,8 @@ def test_several_statements_are_refused(spark: SparkSession, graph_root: str) ->
     graph = make_graph(graph_root, random.Random(0))
     with pytest.raises(InvalidInputError, match="has 2 statements, expected one with a match"):
         graph.mutate("match { $p: Person  $p knows $q } delete $p, $q", spark=spark)
+    with pytest.raises(InvalidInputError, match=r"2 types \(Person, Tag\), expected one type"):
+        graph.mutate("match { $n: Person|Tag } delete $n", spark=spark)
 
 
 @pytest.mark.nightly("120 mutations on Spark, each with several jobs")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from omnigraph.language.diagnostics import Diagnostic
-from omnigraph.query.functions import DECLARATIONS
+from omnigraph.query.functions import DECLARATIONS, NODE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,6 +194,10 @@ FUNCTIONS_EXPLAINED: Final[Mapping[str, tuple[str, str]]] = {
     "try_cast": (
         "try_cast(x as Type) -> Type",
         "The value in another type; null if it has none there.",
+    ),
+    NODE: (
+        "node(Type, id: String)",
+        "A node as an end of an edge that is inserted: `to: node(Company, $id)`.",
     ),
     "search": (
         "search(field: String, words: String) -> Bool",

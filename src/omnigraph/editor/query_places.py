@@ -11,9 +11,11 @@ from typing import Final, TypeAlias, assert_never
 
 from omnigraph.editor import content
 from omnigraph.language.grammars import Lexeme
+from omnigraph.names import SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph.query import ast
 from omnigraph.query.checks.calls import FUNCTIONS, Family
 from omnigraph.query.checks.infer import own_properties
+from omnigraph.query.checks.inserted_ends import END_WORDS
 from omnigraph.query.checks.scope import (
     ANONYMOUS,
     Bound,
@@ -24,9 +26,10 @@ from omnigraph.query.checks.scope import (
     node_bound,
 )
 from omnigraph.query.checks.writes import assignable_names
+from omnigraph.query.functions import NODE
 from omnigraph.query.tokens import KEYWORDS, SUB_PATTERNS
 from omnigraph.query.types import EdgeOf, NodeOf, PathOf, is_number, show, show_with_null
-from omnigraph.schema.catalog import Catalog, EdgeType, EnumType, InterfaceType, NodeType
+from omnigraph.schema.catalog import Catalog, EdgeEnd, EdgeType, EnumType, InterfaceType, NodeType
 from omnigraph.schema.show import property_facts, show_declaration
 
 _PARTS: Final = frozenset({"MATCH", "RETURN", "HAVING", "ORDER", "LIMIT", "OFFSET"})
@@ -190,7 +193,8 @@ class QueryPlace:
                 )
         families = _FAMILIES.get(self._part(), _FAMILIES["MATCH"])
         for name, (signature, meaning) in content.FUNCTIONS_EXPLAINED.items():
-            if FUNCTIONS[name].family in families:
+            is_possible = name != NODE or self._end_of_insert() is not None
+            if FUNCTIONS[name].family in families and is_possible:
                 yield content.Completion(
                     text=name,
                     kind=content.CompletionKind.FUNCTION,
@@ -215,17 +219,30 @@ class QueryPlace:
             return
         if self.catalog is None:
             return
-        declared: list[_Declared] = [*self.catalog.nodes.values()]
-        is_statement = self._last() in _STATEMENTS
-        declared += self.catalog.edges.values() if is_statement else ()
-        declared += () if is_statement else self.catalog.interfaces.values()
-        for item in declared:
+        for item in self._types_expected(self.catalog):
             yield content.Completion(
                 text=item.name,
                 kind=content.CompletionKind.TYPE,
                 detail=show_declaration(item).partition("\n")[0],
                 description="" if isinstance(item, InterfaceType) else item.description or "",
             )
+
+    def _types_expected(self, catalog: Catalog) -> Iterator[_Declared]:
+        if self._last() == "LPAR" and self._last(2) == "NAME":
+            end = self._end_of_insert(back=2) if self.before[-2].text == NODE else None
+            yield from (catalog.nodes[name] for name in (() if end is None else end.names))
+            return
+        yield from catalog.nodes.values()
+        is_statement = self._last() in _STATEMENTS
+        yield from catalog.edges.values() if is_statement else catalog.interfaces.values()
+
+    def _end_of_insert(self, back: int = 0) -> EdgeEnd | None:
+        """The end that is assigned here, or so many tokens back: `to:` of an inserted edge."""
+        own, colon = self._own_type(), len(self.before) - 1 - back
+        if not isinstance(own, EdgeType) or kind_at(self.before, colon) != "COLON" or colon < 1:
+            return None
+        column = END_WORDS.get(self.before[colon - 1].text)
+        return {SOURCE_COLUMN: own.source, TARGET_COLUMN: own.target}.get(column or "")
 
     def _begins_edge(self) -> bool:
         """After `$a <` and `$a $e:`, which are something else to the grammar until more follows."""

@@ -165,6 +165,18 @@ def require_single(mutation: ReadyMutation) -> None:
     """
     if mutation.is_single_match:
         return
+    types = [
+        statement.type
+        for statement in mutation.statements
+        if isinstance(statement, tq.MatchedStatement) and statement.of_several
+    ]
+    if len(types) == len(mutation.statements):
+        raise InvalidInputError(
+            f"the mutation changes entities of {len(types)} types ({', '.join(types)}), expected "
+            "one type on Spark",
+            next_step="Bind the variable to one type and run the mutation for each, or leave "
+            "`spark` out.",
+        )
     raise InvalidInputError(
         f"the mutation has {len(mutation.statements)} statements, expected one with a match",
         next_step="Run each statement as a mutation of its own, or leave `spark` out.",

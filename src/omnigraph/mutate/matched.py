@@ -37,7 +37,18 @@ MATCHED_LIMITS: Final = OverlayLimits(
     "match may change any number of rows.",
 )
 """What a mutation may hold of matches; the id is all it holds of a row to delete."""
+_ONE_TYPE_EACH: Final = (
+    "Bind the variable to one type, and run the mutation for each type: a single statement for one "
+    "type may change any number of rows."
+)
 _NAMED_MAX: Final = 5
+
+
+def next_step_of(statements: Iterable[tq.TypedStatement]) -> str:
+    """What to do if statements change more rows than memory may hold."""
+    if any(isinstance(part, tq.MatchedStatement) and part.of_several for part in statements):
+        return _ONE_TYPE_EACH
+    return MATCHED_LIMITS.next_step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +106,7 @@ def _limit(
             raise MutationTooLarge(
                 f"{statement.verb} {statement.type} matches more than {MATCHED_LIMITS.rows:,} rows "
                 f"or {MATCHED_LIMITS.bytes >> 20} MiB of values",
-                next_step=MATCHED_LIMITS.next_step,
+                next_step=next_step_of([statement]),
             )
         yield batch
 

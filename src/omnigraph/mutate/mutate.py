@@ -22,6 +22,7 @@ from omnigraph.commit.fork_on_write import writable_entry
 from omnigraph.commit.phases import Prepared, Unchanged, Verb, WriteRequest
 from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.sidecar import WriterKind
+from omnigraph.display.cells import element
 from omnigraph.display.pages import Displayed, Page, change_page
 from omnigraph.display.tables import TableView
 from omnigraph.errors import HeadMovedError, InvalidInputError
@@ -57,7 +58,7 @@ from omnigraph.query import typed as tq
 from omnigraph.query.plan import Mutation
 from omnigraph.runner.memory import half_of_this_machine
 from omnigraph.schema.arrow import has_blob, table_schema
-from omnigraph.schema.ends import name_ends
+from omnigraph.schema.ends import end_type_columns, name_ends
 from omnigraph.schema.model import model_hash
 from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.staging.edits import stage_edits
@@ -184,6 +185,8 @@ class ChangeSample:
     id: str
     before: Mapping[str, Any] | None
     after: Mapping[str, Any] | None
+    end_types: tuple[str, ...] = ()
+    """The columns with the node types of ends that may have several."""
 
     @property
     def words(self) -> str:
@@ -196,8 +199,9 @@ class ChangeSample:
                 if value is not None and name != names.ID_COLUMN
             )
         if self.after is None:
-            ends = [self.before.get(name) for name in (names.SOURCE_COLUMN, names.TARGET_COLUMN)]
-            return "delete" if None in ends else f"delete {ends[0]} -> {ends[1]}"
+            if not self.table.startswith(names.EDGE_PREFIX):
+                return "delete"
+            return f"delete {element(self.before, is_edge=True, end_type_columns=self.end_types)}"
         changed = [
             f"{name}: {self.before.get(name)!r} -> {value!r}"
             for name, value in self.after.items()
@@ -230,6 +234,7 @@ def _samples(
                 id=entity_id,
                 before=before.get(entity_id),
                 after=after.get(entity_id),
+                end_types=end_type_columns(types[key]),
             )
 
 

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from omnigraph.engine.access.conditions import lance_filter
 from omnigraph.errors import InvalidInputError, ValidationFailedError
 from omnigraph.mutate import overlay
-from omnigraph.mutate.matched import MATCHED_LIMITS, MatchedRows
+from omnigraph.mutate.matched import MATCHED_LIMITS, MatchedRows, next_step_of
 from omnigraph.mutate.overlay import (
     NO_IDS,
     Overlay,
@@ -387,7 +387,9 @@ class StatementRun:
             key: pinned.existing(key, pc.unique(ids)) for key, ids in mutation.inserts.ids.items()
         }
         if limits is None:
-            limits = MATCHED_LIMITS if mutation.has_matches else overlay.LIMITS
+            limits = overlay.LIMITS
+            if mutation.has_matches:
+                limits = replace(MATCHED_LIMITS, next_step=next_step_of(mutation.statements))
         self.overlay = Overlay(mutation.catalog, limits)
 
     def run(self) -> tuple[StatementCounts, ...]:

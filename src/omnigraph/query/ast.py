@@ -137,6 +137,16 @@ class Cast:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeReference:
+    """`function(Type, id)`; only `node` is valid, as an end of an edge that is inserted."""
+
+    function: Name
+    type: Name
+    id: Expression
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CaseBranch:
     """`when condition then value`."""
 
@@ -233,6 +243,7 @@ Expression: TypeAlias = (
     | Word
     | Call
     | Cast
+    | NodeReference
     | Case
     | Negative
     | Not

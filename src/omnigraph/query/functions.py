@@ -23,6 +23,8 @@ from omnigraph.query import types as qt
 from omnigraph.schema import catalog as ct
 
 ARGUMENTS_MAX: Final = 100
+NODE: Final = "node"
+"""The function that names a node as an end of an edge; it has no value."""
 
 
 class ScalarFunction(enum.StrEnum):

@@ -133,6 +133,14 @@ class _Expressions(Transformer[Token, Any]):
             span=_between(items[0], items[-1]),
         )
 
+    def node_reference(self, items: list[Any]) -> ast.NodeReference:
+        return ast.NodeReference(
+            function=_name(items[0]),
+            type=_name(items[2]),
+            id=items[3],
+            span=_between(items[0], items[-1]),
+        )
+
     def case(self, items: list[Any]) -> ast.Case:
         has_else = isinstance(items[-3], Token) and items[-3].type == "ELSE"
         return ast.Case(

@@ -32,7 +32,7 @@ from omnigraph.query.join_order import (
 )
 from omnigraph.query.plan import Aggregate, Distinct, Limit, Mutation, Order, Plan, Project, Rank
 from omnigraph.query.prune_empty import drop_empty
-from omnigraph.query.rewrites import prune_columns, push_filters
+from omnigraph.query.rewrites import narrow_scans, prune_columns, push_filters
 from omnigraph.query.types import BOOL, I64, INTEGER_LIMITS
 from omnigraph.schema.catalog import Catalog, Scalar
 
@@ -401,7 +401,7 @@ def _plan_read(
         pattern = count_matches(pattern, sub_pattern, catalog, start)
     plan = _result(body, pattern)
     if steps.pushing:
-        plan = push_filters(plan)
+        plan = narrow_scans(push_filters(plan))
     if steps.dropping_empty:
         plan = drop_empty(plan)
     return prune_columns(plan) if steps.pruning else plan

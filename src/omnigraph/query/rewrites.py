@@ -11,6 +11,7 @@ from typing import TypeAlias, assert_never
 
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan as lp
+from omnigraph.query.ast import BinaryOperator
 from omnigraph.query.checks.scope import SYSTEM_COLUMNS
 
 _Needs: TypeAlias = Mapping[str, frozenset[str] | None]
@@ -30,6 +31,25 @@ def push_filters(plan: lp.Plan) -> lp.Plan:
             target = moved
     predicate = ex.all_of(tuple(left))
     return target if predicate is None else lp.Filter(input=target, predicate=predicate)
+
+
+def narrow_scans(plan: lp.Plan) -> lp.Plan:
+    """A scan whose condition says the type of its nodes reads that type alone."""
+    plan = map_inputs(plan, narrow_scans)
+    if not isinstance(plan, lp.Scan) or plan.predicate is None:
+        return plan
+    types, left = plan.types, list[ex.Expression]()
+    for condition in ex.conjuncts(plan.predicate):
+        match condition:
+            case ex.Comparison(
+                operator=BinaryOperator.EQUAL,
+                left=ex.TypeName(),
+                right=ex.Constant(value=str(wanted)),
+            ):
+                types = tuple(name for name in types if name == wanted)
+            case _:
+                left.append(condition)
+    return replace(plan, types=types, predicate=ex.all_of(tuple(left))) if types else plan
 
 
 def _push(plan: lp.Plan, condition: ex.Expression) -> lp.Plan | None:  # noqa: PLR0911 - one per kind

@@ -274,6 +274,8 @@ class MatchedStatement:
     columns: tuple[str, ...] = ()
     assignments: tuple[TypedAssignment, ...] = ()
     incident: tuple[str, ...] = ()
+    of_several: bool = False
+    """Whether it is one of several that were made of one, for each type of its variable."""
 
 
 TypedStatement: TypeAlias = InsertStatement | UpdateStatement | DeleteStatement | MatchedStatement

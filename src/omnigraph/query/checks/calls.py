@@ -33,7 +33,7 @@ from omnigraph.query.checks.scalar_calls import Infer, infer_function
 from omnigraph.query.checks.scope import Bound, ExpressionContext, Findings, Scope
 from omnigraph.query.decimals import SUMMED_DIGITS_MAX
 from omnigraph.query.diagnostics import Rule
-from omnigraph.query.functions import ARGUMENTS_MAX, DECLARATIONS, ScalarFunction
+from omnigraph.query.functions import ARGUMENTS_MAX, DECLARATIONS, NODE, ScalarFunction
 from omnigraph.schema import catalog as ct
 from omnigraph.schema.indexes import declared_indexes
 
@@ -91,6 +91,7 @@ FUNCTIONS: Final[Mapping[str, FunctionShape]] = {
         name: FunctionShape(family=Family.VALUE, fewest=1, most=1, usage=usage)
         for name, usage in CASTS.items()
     },
+    NODE: FunctionShape(family=Family.VALUE, fewest=2, most=2, usage='node(Company, "acme")'),
     "search": FunctionShape(
         family=Family.CONDITION, fewest=2, most=2, usage='search($p.title, "words")'
     ),
@@ -455,9 +456,31 @@ def _value(call: ast.Call, scope: Scope, infer: Infer) -> ex.Expression | None:
     if call.function.text in CASTS:
         bad_argument(call, call.arguments[0], "a value and a type", scope)
         return None
+    if call.function.text == NODE:
+        bad_argument(call, call.arguments[0], "a node type and an id", scope)
+        return None
     if call.function.text in _SCALAR_FUNCTIONS and not _is_of_path(call, scope):
         return infer_function(call, scope, infer)
     return _of_variable(call, scope, infer)
+
+
+def refuse_function_of_type(reference: ast.NodeReference, scope: Scope) -> None:
+    """Report a call with a node type: of `node` in the wrong place, or of another function."""
+    name = reference.function.text
+    if name == NODE:
+        scope.findings.error(
+            Rule.FUNCTION_PLACE,
+            reference.function.span,
+            "`node` names an end of an edge that is inserted, and no value",
+            f"write `insert Mentions {{ from: $d, to: {FUNCTIONS[NODE].usage} }}`",
+        )
+        return
+    scope.findings.error(
+        Rule.FUNCTION_ARGUMENTS,
+        reference.span,
+        f"`{name}` takes no node type; only `node` does",
+        f"write `{FUNCTIONS[name].usage}`" if name in FUNCTIONS else "",
+    )
 
 
 def _is_of_path(call: ast.Call, scope: Scope) -> bool:

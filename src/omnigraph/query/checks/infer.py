@@ -17,7 +17,7 @@ from omnigraph.query import ast
 from omnigraph.query import expressions as ex
 from omnigraph.query import types as qt
 from omnigraph.query.ast import BinaryOperator
-from omnigraph.query.checks.calls import FUNCTIONS, Family, infer_call
+from omnigraph.query.checks.calls import FUNCTIONS, Family, infer_call, refuse_function_of_type
 from omnigraph.query.checks.choices import (
     CHOICES,
     infer_case,
@@ -302,6 +302,9 @@ def infer(  # noqa: C901, PLR0911, PLR0912 - one case per kind of expression
             return infer_call(expression, scope, place, infer)
         case ast.Cast():
             return infer_cast(expression, scope, infer_value)
+        case ast.NodeReference():
+            refuse_function_of_type(expression, scope)
+            return None
         case ast.Case():
             return infer_case(expression, scope, infer_value, infer_condition)
         case ast.Negative():

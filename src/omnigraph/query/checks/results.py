@@ -89,6 +89,9 @@ def _leveled(  # noqa: C901, PLR0911, PLR0912 - one case per kind of expression
         case ast.Cast():
             operand = _text(expression.operand, _OR, sigil=sigil)
             return _PRIMARY, f"{expression.function.text}({operand} as {_type_text(expression)})"
+        case ast.NodeReference():
+            node_id = _text(expression.id, _OR, sigil=sigil)
+            return _PRIMARY, f"{expression.function.text}({expression.type.text}, {node_id})"
         case ast.Case():
             return _PRIMARY, _case(expression, sigil)
         case ast.Negative():

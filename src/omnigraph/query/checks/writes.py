@@ -12,17 +12,15 @@ from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
 from omnigraph.names import (
-    END_TYPE_COLUMNS,
     END_TYPE_WORDS,
     ID_COLUMN,
-    SOURCE_COLUMN,
-    TARGET_COLUMN,
     edge_table_key,
     node_table_key,
 )
 from omnigraph.query import ast
 from omnigraph.query import typed as tq
 from omnigraph.query.checks.infer import infer_condition, infer_value, look_up, unknown_property
+from omnigraph.query.checks.inserted_ends import END_WORDS, with_end_types
 from omnigraph.query.checks.literals import fit
 from omnigraph.query.checks.pattern import CheckedBlock, SubPatternChecks, check_block
 from omnigraph.query.checks.scope import ExpressionContext, Scope
@@ -30,10 +28,7 @@ from omnigraph.query.diagnostics import Rule
 from omnigraph.query.expressions import ROW, Aggregate, Constant, Expression, PropertyOf, is_known
 from omnigraph.query.types import BLOB, BOOL, STRING, EdgeOf, NodeOf, NullType, PathOf
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, PropertyType
-from omnigraph.schema.ends import end_type_columns, polymorphic_ends
-
-FROM: Final = "from"
-TO: Final = "to"
+from omnigraph.schema.ends import end_type_columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +127,7 @@ def _slots(own: NodeType | EdgeType) -> dict[str, _Slot]:
         )
     if isinstance(own, EdgeType):
         fixed = "the endpoints of an edge cannot change"
-        for word, column in ((FROM, SOURCE_COLUMN), (TO, TARGET_COLUMN)):
+        for word, column in END_WORDS.items():
             slots[word] = _Slot(column=column, type=STRING, nullable=False, fixed=fixed)
         for column in end_type_columns(own):
             word = END_TYPE_WORDS[column]
@@ -201,7 +196,7 @@ def _assign(assignment: ast.Assignment, slot: _Slot, scope: Scope) -> Expression
     # Variables are those of a match: what can be returned of them can be assigned.
     is_literal = isinstance(assignment.value, ast.NullLiteral) or not scope.variables
     place = ExpressionContext.VALUE if is_literal else ExpressionContext.RESULT
-    value = infer_value(_id_of_end(assignment.value, slot, scope), scope, place)
+    value = infer_value(assignment.value, scope, place)
     if value is None:
         return None
     if value.type == BLOB and isinstance(value, PropertyOf) and value.variable != ROW:
@@ -226,6 +221,7 @@ def _insert(
     statement: ast.Insert, own: NodeType | EdgeType, scope: Scope
 ) -> tq.InsertStatement | None:
     slots = _slots(own)
+    statement = with_end_types(statement, own, scope)
     assignments = _assignments(statement.assignments, slots, scope, updating=False)
     assigned_names = {assignment.name.text for assignment in statement.assignments}
     missing_names = list(_missing(own, assigned_names))
@@ -255,56 +251,12 @@ def _insert(
 
 def _missing(own: NodeType | EdgeType, assigned_names: set[str]) -> Iterator[str]:
     if isinstance(own, EdgeType):
-        yield from (name for name in (FROM, TO) if name not in assigned_names)
+        yield from (word for word in END_WORDS if word not in assigned_names)
     for prop in own.properties.values():
         embedded = prop.embed is not None and prop.embed.source in assigned_names
         is_given = prop.name in assigned_names or prop.default is not None
         if not prop.nullable and not embedded and not is_given:
             yield prop.name
-
-
-def _id_of_end(value: ast.Expression, slot: _Slot, scope: Scope) -> ast.Expression:
-    """The id of a node that is given as the end of an edge: `from: $p`."""
-    if slot.column not in (SOURCE_COLUMN, TARGET_COLUMN) or not isinstance(value, ast.VariableUse):
-        return value
-    bound = scope.variables.get(value.name.text)
-    if bound is None or not isinstance(bound.type, NodeOf):
-        return value
-    assert isinstance(scope.own, EdgeType)
-    end = scope.own.source if slot.column == SOURCE_COLUMN else scope.own.target
-    if not set(bound.type.types) <= set(end.names):
-        scope.findings.error(
-            Rule.VALUE_TYPE,
-            value.span,
-            f"`${value.name.text}` is {bound.shown}, expected {' or '.join(end.names)}",
-        )
-    return ast.PropertyUse(
-        variable=value.name, property=replace(value.name, text=ID_COLUMN), span=value.span
-    )
-
-
-def _with_end_types(statement: ast.Insert, own: NodeType | EdgeType, scope: Scope) -> ast.Insert:
-    """An insert of edges that says the type of every end that is given as a variable."""
-    assigned_names = {assignment.name.text for assignment in statement.assignments}
-    words = {FROM: SOURCE_COLUMN, TO: TARGET_COLUMN}
-    added: list[ast.Assignment] = []
-    for assignment in statement.assignments:
-        column, value = words.get(assignment.name.text), assignment.value
-        if column not in polymorphic_ends(own) or not isinstance(value, ast.VariableUse):
-            continue
-        bound = scope.variables.get(value.name.text)
-        word = END_TYPE_WORDS[END_TYPE_COLUMNS[column]]
-        if bound is None or not isinstance(bound.type, NodeOf) or word in assigned_names:
-            continue
-        type_of = ast.Call(
-            function=replace(value.name, text="type"),
-            arguments=(value,),
-            distinct=False,
-            star=False,
-            span=value.span,
-        )
-        added.append(ast.Assignment(name=replace(assignment.name, text=word), value=type_of))
-    return replace(statement, assignments=(*statement.assignments, *added))
 
 
 def check_matched_write(body: ast.MatchedWriteBody, scope: Scope) -> tq.TypedWrite | None:
@@ -334,46 +286,100 @@ def _check_matched(
             own = _own_type(statement.type, checked.scope)
             yield None if own is None else _check_insert(statement, own, checked, numbers)
         case ast.MatchedUpdate():
-            own = _variable_type(statement.variable, checked.scope)
-            yield None if own is None else _check_update(statement, own, checked, numbers)
+            types = _variable_types(statement.variable, checked.scope)
+            if not types or not _require_assignable(statement, types, checked.scope):
+                yield None
+                return
+            for own in types:
+                typed = _check_update(statement, own, checked, numbers, of_several=len(types) > 1)
+                yield typed
+                if typed is None:
+                    # The other types would report the same values again.
+                    return
         case ast.MatchedDelete():
             for variable in statement.variables:
-                own = _variable_type(variable, checked.scope)
-                yield None if own is None else _check_delete(variable, own, checked)
+                types = _variable_types(variable, checked.scope)
+                if not types:
+                    yield None
+                for own in types:
+                    yield _check_delete(variable, own, checked, of_several=len(types) > 1)
         case _:
             assert_never(statement)
 
 
-def _variable_type(variable: ast.Name, scope: Scope) -> NodeType | EdgeType | None:
-    """The type whose entities a variable is bound to."""
+def _variable_types(variable: ast.Name, scope: Scope) -> tuple[NodeType | EdgeType, ...]:
+    """The types whose entities a variable is bound to; none after a finding."""
     bound = look_up(variable, scope)
     if bound is None:
-        return None
+        return ()
     match bound.type:
-        case NodeOf(types=(only,)):
-            return scope.catalog.nodes[only]
-        case EdgeOf(types=(only,)):
-            return scope.catalog.edges[only]
+        case NodeOf(types=types) if types:
+            return tuple(scope.catalog.nodes[name] for name in types)
+        case EdgeOf(types=types) if types:
+            return tuple(scope.catalog.edges[name] for name in types)
         case _:
             scope.findings.error(
                 Rule.VALUE_TYPE,
                 variable.span,
-                f"`${variable.text}` is {bound.shown}; a statement changes entities of one type",
-                "bind the variable to one node type, or name the edge: `$a $e: knows $b`",
+                f"`${variable.text}` is {bound.shown}; a statement changes nodes or edges",
+                "name a node, or the edge: `$a $e: knows $b`",
             )
-            return None
+            return ()
+
+
+def _require_assignable(
+    statement: ast.MatchedUpdate, types: tuple[NodeType | EdgeType, ...], scope: Scope
+) -> bool:
+    """Report properties that only some of the types of a variable have."""
+    complete = True
+    for assignment in statement.assignments if len(types) > 1 else ():
+        name = assignment.name.text
+        lacking = [own.name for own in types if name not in _slots(own)]
+        if lacking and len(lacking) < len(types):
+            complete = False
+            scope.findings.error(
+                Rule.UNKNOWN_PROPERTY,
+                assignment.name.span,
+                f"{', '.join(lacking)} of `${statement.variable.text}` "
+                f"{'has' if len(lacking) == 1 else 'have'} no property `{name}`",
+                "an update sets properties that all types of its variable have",
+            )
+    return complete
 
 
 def _check_delete(
-    variable: ast.Name, own: NodeType | EdgeType, checked: CheckedBlock
+    variable: ast.Name, own: NodeType | EdgeType, checked: CheckedBlock, *, of_several: bool
 ) -> tq.MatchedStatement:
+    if of_several:
+        checked = _narrow(checked, variable, own)
     return tq.MatchedStatement(
         verb=tq.MatchedVerb.DELETE,
         table_key=_table_key(own),
         type=own.name,
         read=_read_of(checked, [_id_projection(variable, checked.scope)]),
         incident=incident_edges(own, checked.scope.catalog),
+        of_several=of_several,
     )
+
+
+def _narrow(checked: CheckedBlock, variable: ast.Name, own: NodeType | EdgeType) -> CheckedBlock:
+    """The matches in which a variable of several types has this one."""
+    condition = ast.Binary(
+        operator=ast.BinaryOperator.EQUAL,
+        left=ast.Call(
+            function=replace(variable, text="type"),
+            arguments=(ast.VariableUse(name=variable, span=variable.span),),
+            distinct=False,
+            star=False,
+            span=variable.span,
+        ),
+        right=ast.StringLiteral(raw=f'"{own.name}"', span=variable.span),
+        span=variable.span,
+    )
+    narrowing = infer_condition(condition, checked.scope)
+    assert narrowing is not None, "every node and edge has a type"
+    filters = (*checked.block.filters, narrowing)
+    return replace(checked, block=replace(checked.block, filters=filters))
 
 
 def _check_update(
@@ -381,18 +387,22 @@ def _check_update(
     own: NodeType | EdgeType,
     checked: CheckedBlock,
     numbers: Iterator[int],
+    *,
+    of_several: bool,
 ) -> tq.MatchedStatement | None:
     if not statement.assignments:
         checked.scope.findings.error(
             Rule.EMPTY_ASSIGNMENT, statement.span, "this update sets no properties"
         )
         return None
+    if of_several:
+        checked = _narrow(checked, statement.variable, own)
     sub_patterns = SubPatternChecks(numbers)
     scope = replace(checked.scope, own=own, sub_patterns=sub_patterns)
     assignments = _assignments(statement.assignments, _slots(own), scope, updating=True)
     if assignments is None:
         return None
-    return _statement_of(
+    typed = _statement_of(
         tq.MatchedVerb.UPDATE,
         own,
         assignments,
@@ -400,6 +410,7 @@ def _check_update(
         sub_patterns,
         first=[_id_projection(statement.variable, checked.scope)],
     )
+    return replace(typed, of_several=of_several)
 
 
 def _check_insert(
@@ -410,7 +421,7 @@ def _check_insert(
 ) -> tq.MatchedStatement | None:
     sub_patterns = SubPatternChecks(numbers)
     scope = replace(checked.scope, sub_patterns=sub_patterns)
-    typed = _insert(_with_end_types(statement, own, scope), own, replace(scope, own=own))
+    typed = _insert(statement, own, replace(scope, own=own))
     if typed is None:
         return None
     verb = tq.MatchedVerb.UPSERT if statement.replacing else tq.MatchedVerb.INSERT
