@@ -106,6 +106,20 @@ def test_groups_need_no_statement(graph: Graph, body: str, monkeypatch: pytest.M
     assert here == answer(graph, body)
 
 
+@pytest.mark.parametrize(
+    "result", ["distinct { $c.name as city }", "{ $c.name as c, count(*) as n }"]
+)
+@pytest.mark.parametrize("rows_most", [0, grouping.ROWS_MOST])
+def test_an_offset_without_an_order_skips_groups(
+    graph: Graph, result: str, rows_most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grouping, "ROWS_MOST", rows_most)
+    body = f"match {{ {LIVES} }} return {result}"
+
+    for tail, expected in [("offset 1", 3), ("offset 9", 0), ("limit 2 offset 3", 1)]:
+        assert len(rows(graph, f"{body} {tail}")) == expected
+
+
 @pytest.mark.parametrize("body", LEFT_TO_SQL)
 def test_what_sql_computes_differently_is_left_to_it(
     graph: Graph, body: str, monkeypatch: pytest.MonkeyPatch

@@ -105,9 +105,11 @@ class _Grouping:
         }
 
     def result(self, order: Order | None, window: Window) -> list[pa.Array]:
-        chosen = np.arange(self._size, dtype=np.int64)
-        if order is not None:
-            chosen = self._order(order, window)
+        chosen = (
+            np.arange(self._size, dtype=np.int64)[window.offset : window.end]
+            if order is None
+            else self._order(order, window)
+        )
         return [self._column(at, chosen) for at in range(len(self._projections))]
 
     def _column(self, at: int, groups: Positions) -> pa.Array:
