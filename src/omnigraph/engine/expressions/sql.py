@@ -606,7 +606,7 @@ def _entities(
     kind, key = identity(entity)
     if not aggregate.distinct:
         return _count_present(key, weight)
-    if isinstance(entity.type, qt.NodeOf) and len(entity.type.types) > 1:
+    if len(entity.type.types) > 1:
         return f"count(DISTINCT row({kind}, {key})) FILTER (WHERE {key} IS NOT NULL)"
     return f"count(DISTINCT {key})"
 
