@@ -476,6 +476,7 @@ class Graph(Reads):
         *,
         resolve: Resolve | None = None,
         column_level: bool = True,
+        allow_data_loss: bool = False,
         spark: Spark | None = None,
         dry_run: bool = False,
         actor: str | None = None,
@@ -485,13 +486,16 @@ class Graph(Reads):
     ) -> UndoResult:
         """Take back what a commit changed, as a new commit on this branch.
 
-        What later commits changed stays. A merge is taken back to its first parent.
+        What later commits changed stays. A merge is taken back to its first parent. If the commit
+        changed the schema, that is taken back, too.
 
         Args:
             commit: The commit, by id, prefix or any reference.
             resolve: How to resolve conflicts with later commits, as in `merge`: `"ours"` keeps what
                 the branch has now, `"theirs"` takes what was before the commit.
             column_level: Whether changes to different properties of one row are combined.
+            allow_data_loss: Drop types and properties that the commit added although later commits
+                wrote values of them.
             spark: A Spark session or target, as in `merge`.
             dry_run: Only show the result or raise the conflicts.
             actor: Author of the commit; the user of this process by default.
@@ -500,14 +504,16 @@ class Graph(Reads):
             operation_id: Any text that makes the call idempotent: the same one reverts only once.
 
         Raises:
-            MergeConflictError: later commits changed the same rows; nothing was written.
-            ConflictError: the commit changed the schema.
+            MergeConflictError: later commits changed the same rows, or the same parts of the
+                schema; nothing was written.
+            ConflictError: values would be lost; nothing was written.
         """
         from omnigraph.api.merging import MergeCall, revert  # DuckDB
 
         call = MergeCall(
             resolve=resolve,
             column_level=column_level,
+            allow_data_loss=allow_data_loss,
             spark=spark,
             dry_run=dry_run,
             actor=actor,
@@ -521,6 +527,7 @@ class Graph(Reads):
         self,
         reference: Reference,
         *,
+        allow_data_loss: bool = False,
         spark: Spark | None = None,
         dry_run: bool = False,
         actor: str | None = None,
@@ -528,10 +535,14 @@ class Graph(Reads):
         metadata: Mapping[str, str] | None = None,
         operation_id: str | None = None,
     ) -> UndoResult:
-        """Give this branch the rows of an earlier state, as a new commit. The history stays.
+        """Give this branch the schema and the rows of an earlier state, as a new commit.
+
+        The history stays.
 
         Args:
             reference: The state: a commit, a tag, a branch or a point in time.
+            allow_data_loss: Drop types and properties that the schema of the state does not have
+                although rows have values of them.
             spark: A Spark session or target, as in `merge`.
             dry_run: Count what would change; nothing is written.
             actor: Author of the commit; the user of this process by default.
@@ -540,11 +551,12 @@ class Graph(Reads):
             operation_id: Any text that makes the call idempotent: the same one restores only once.
 
         Raises:
-            ConflictError: the state has another schema.
+            ConflictError: values would be lost; nothing was written.
         """
         from omnigraph.api.merging import MergeCall, restore  # DuckDB
 
         call = MergeCall(
+            allow_data_loss=allow_data_loss,
             spark=spark,
             dry_run=dry_run,
             actor=actor,

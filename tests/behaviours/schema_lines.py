@@ -173,7 +173,12 @@ def brought(row: Row, owner: str, schema: Schema, changes: Sequence[Change]) -> 
             if effect.owner == owner:
                 effect.apply(row)
     known = {*properties_of(schema, owner), "src", "dst"}
-    return {token: value for token, value in row.items() if token in known}
+    return {token: _typed(schema, token, value) for token, value in row.items() if token in known}
+
+
+def _typed(schema: Schema, token: str, value: Any) -> Any:
+    is_float = token in schema and schema[token]["type"] == "F64"
+    return float(value) if is_float and value is not None else value
 
 
 # Texts

@@ -520,3 +520,27 @@ def test_the_feed_matches_columns_by_property_and_not_by_name(graph_root: str) -
     assert (row["before"]["a"], row["after"]["a"]) == (2, 20)
     assert (row["before"]["a (before)"], row["after"]["a (before)"]) == (1, None)
     assert table.schema_changed
+
+
+ENDS = "node A { k: String @key }\nnode B { k: String @key }\nedge E: A -> B { w: I32? }\n"
+
+
+@pytest.mark.parametrize("name", ["E", "F"])
+def test_an_edge_that_gets_another_end_may_lose_its_node(graph_root: str, name: str) -> None:
+    graph = omnigraph.init(graph_root, schema=ENDS)
+    graph.write({"A": [{"k": "a0"}, {"k": "a1"}], "B": [{"k": "b0"}, {"k": "b1"}]})
+    dev = graph.branches.create("dev")
+    graph.write({"E": [{"id": "e", "src": "a0", "dst": "b0"}]})
+    dev.delete({"A": ["a0"]})
+    dev.write({"E": [{"id": "e", "src": "a1", "dst": "b1"}]})
+    if name != "E":
+        dev.schema.apply(ENDS.replace("E: A -> B", f'{name}: A -> B @rename_from("E")'))
+
+    with pytest.raises(omnigraph.errors.MergeConflictError, match=rf"edge:{name}.src a0 -> b0"):
+        graph.merge("dev", resolve="ours")
+    graph.merge("dev", resolve="theirs")
+
+    assert graph.scan(name).read_all().to_pylist() == [
+        {"id": "e", "src": "a1", "dst": "b1", "w": None}
+    ]
+    assert graph.maintenance.check().ok

@@ -1,8 +1,8 @@
 """A merge that brings a schema, killed wherever: schema, columns and rows are there, or none.
 
 Three merges: main follows a branch, main takes the schema of a branch and has rows of its own, and
-a branch takes the schema of main with a table that it reads in place. The sweeps that settle what
-they left are killed, too.
+a branch takes the schema of main with a table that it reads in place. And main goes back to an
+earlier schema with its rows. The sweeps that settle what they left are killed, too.
 """
 
 from __future__ import annotations
@@ -54,7 +54,11 @@ MERGING: Final = """
 import sys
 import omnigraph
 
-omnigraph.open(sys.argv[1]).checkout(sys.argv[2]).merge(sys.argv[3], operation_id=sys.argv[4])
+graph = omnigraph.open(sys.argv[1]).checkout(sys.argv[2])
+if sys.argv[3] == "good":
+    graph.restore("good", allow_data_loss=True, operation_id=sys.argv[4])
+else:
+    graph.merge(sys.argv[3], operation_id=sys.argv[4])
 """
 SWEEPING: Final = """
 import sys
@@ -67,11 +71,12 @@ Content = dict[str, list[dict[str, object]]]
 
 
 class Kind(StrEnum):
-    """What is merged."""
+    """What is merged, or restored."""
 
     FOLLOWS = "follows"
     THREE_WAY = "three_way"
     INTO_BRANCH = "into_branch"
+    RESTORED = "restored"
 
     @property
     def target(self) -> str:
@@ -79,7 +84,19 @@ class Kind(StrEnum):
 
     @property
     def source(self) -> str:
-        return "main" if self is Kind.INTO_BRANCH else "dev"
+        match self:
+            case Kind.INTO_BRANCH:
+                return "main"
+            case Kind.RESTORED:
+                return "good"
+            case _:
+                return "dev"
+
+    def run(self, graph: Graph) -> None:
+        if self is Kind.RESTORED:
+            graph.restore("good", allow_data_loss=True)
+        else:
+            graph.merge(self.source)
 
 
 _BEGUN = ("mutation.begin", "mutation.post_sidecar", "schema.post_lock")
@@ -103,6 +120,7 @@ POINTS: Final = {
     Kind.FOLLOWS: ON_MAIN,
     Kind.THREE_WAY: ON_MAIN,
     Kind.INTO_BRANCH: ON_BRANCH,
+    Kind.RESTORED: ON_MAIN,
 }
 DEATHS: Final = [(kind, point) for kind, points in POINTS.items() for point in points]
 IN_THE_GATE: Final = frozenset(
@@ -111,6 +129,7 @@ IN_THE_GATE: Final = frozenset(
         for point in ("schema.post_contract", *_MOVED, *_MADE, *_PUBLISHED, "schema.pre_promote")
     }
     | {(Kind.FOLLOWS, "mutation.post_direct_commit"), (Kind.INTO_BRANCH, "publish.pre_manifest")}
+    | {(Kind.RESTORED, point) for point in ("schema.post_create", "publish.pre_manifest")}
 )
 READY: Final = frozenset({*_PUBLISHED, *_CLOSED, "branch.pre_verify"})
 """Where nothing is missing but the decision, which a sweep then makes."""
@@ -121,7 +140,8 @@ def _lay_out(root: str, kind: Kind) -> None:
     people = [{"name": f"p{number}", "age": number} for number in range(4)]
     graph.write({"Person": people, "Pet": [{"name": "rex"}]})
     graph.branches.create("dev")
-    changed = graph.checkout(kind.source)
+    graph.tags.create("good")
+    changed = graph.checkout("main" if kind is Kind.RESTORED else kind.source)
     changed.schema.apply(AFTER, allow_diverged=True)
     changed.write(
         {
@@ -131,7 +151,7 @@ def _lay_out(root: str, kind: Kind) -> None:
         },
         mode="merge",
     )
-    if kind is not Kind.FOLLOWS:
+    if kind in (Kind.THREE_WAY, Kind.INTO_BRANCH):
         edits = [{"name": "p2", "age": 20}, {"name": "p9", "age": 9}]
         graph.checkout(kind.target).write({"Person": edits}, mode="merge")
 
@@ -155,7 +175,7 @@ class World:
         _lay_out(str(self._laid_out), kind)
         merged = omnigraph.open(self.copy()).checkout(kind.target)
         self.before = _content(merged)
-        merged.merge(kind.source)
+        kind.run(merged)
         self.after = _content(merged)
 
     def copy(self) -> str:
@@ -210,10 +230,11 @@ def test_a_killed_merge_leaves_schema_and_rows_or_neither(
     outcome = _assert_all_or_nothing(root, world)
     assert point not in READY or outcome is OperationStatus.PUBLISHED
     graph = omnigraph.open(root).checkout(kind.target)
-    graph.merge(kind.source)
+    kind.run(graph)
     assert _content(graph) == world.after
-    graph.write({"Company": [{"name": "later"}]})
-    assert graph.count("Company") == 2
+    new_type = "Pet" if kind is Kind.RESTORED else "Company"
+    graph.write({new_type: [{"name": "later"}]})
+    assert graph.count(new_type) == 2
 
 
 SWEEPS: Final = [
@@ -261,7 +282,7 @@ def test_a_merge_is_killed_at_every_point_that_it_reaches(
     failpoints.arm("migration.pre_step", Armed(action=Action.PAUSE))
     monkeypatch.setattr(failpoints, "_visit", lambda point: reached.update([point]))
     try:
-        graph.merge(kind.source)
+        kind.run(graph)
     finally:
         failpoints.disarm_all()
 
@@ -269,4 +290,5 @@ def test_a_merge_is_killed_at_every_point_that_it_reaches(
 
 
 def _only_looks(point: str) -> bool:
-    return point.startswith(("publish.resolve", "read.", "retention.", "schema.post_promote_file"))
+    looks = ("publish.resolve", "read.", "retention.", "schema.post_promote_file", "hold.")
+    return point.startswith(looks)

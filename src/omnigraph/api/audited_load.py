@@ -130,7 +130,8 @@ def _merge(
     clock: Clock,
 ) -> str | None:
     from omnigraph.merge.conflicts import Resolution  # few loads merge, which needs DuckDB
-    from omnigraph.merge.merge import MergeRequest, MergeTerms, merge_graph
+    from omnigraph.merge.merge import MergeRequest, merge_graph
+    from omnigraph.merge.terms import MergeTerms
 
     target = branch_ref(objects, into)
     terms = MergeTerms(

@@ -11,13 +11,8 @@ from omnigraph.api.system_clock import SYSTEM_CLOCK
 from omnigraph.arguments import acting, flag
 from omnigraph.errors import InvalidInputError
 from omnigraph.merge.conflicts import parse_resolution, require_rows_only
-from omnigraph.merge.merge import (
-    MergeRequest,
-    MergeResult,
-    MergeTerms,
-    merge_graph,
-    preview_merge,
-)
+from omnigraph.merge.merge import MergeRequest, MergeResult, merge_graph, preview_merge
+from omnigraph.merge.terms import MergeTerms
 from omnigraph.merge.undo import UndoRequest, UndoResult, preview_undo, undo
 from omnigraph.notes import commit_note
 from omnigraph.runner.choose import chosen_runner
@@ -39,6 +34,7 @@ class MergeCall:
 
     resolve: Resolve | None = None
     column_level: bool = True
+    allow_data_loss: bool = False
     spark: Spark | None
     dry_run: bool
     actor: str | None
@@ -101,7 +97,7 @@ def revert(handle: Handle, reverted: GraphCommit, call: MergeCall) -> UndoResult
 
 
 def restore(handle: Handle, reference: Reference, call: MergeCall) -> UndoResult:
-    """Give a branch the rows of an earlier state."""
+    """Give a branch the schema and the rows of an earlier state."""
     restored = handle.resolve(reference).commit_id
     if call.message is None:
         call = replace(call, message=f"Restore the state of commit {restored}")
@@ -119,12 +115,19 @@ def _undo(
     def request(catalog: Catalog) -> UndoRequest:
         checked_terms = terms(catalog)
         require_rows_only(checked_terms.resolution)
-        return UndoRequest(undone=resolved_undone, earlier=resolved_earlier, terms=checked_terms)
+        return UndoRequest(
+            undone=resolved_undone,
+            earlier=resolved_earlier,
+            terms=checked_terms,
+            allow_data_loss=flag(call.allow_data_loss, argument="allow_data_loss"),
+        )
 
     if call.dry_run:
         state = handle.manifest()
         catalog = handle.contract_of(state).catalog
-        return preview_undo(objects, handle.contracts, catalog, request(catalog), state)
+        return preview_undo(
+            objects, handle.contracts, catalog, request(catalog), state, SYSTEM_CLOCK
+        )
 
     def run(contract: SchemaContract) -> UndoResult:
         return undo(

@@ -43,6 +43,10 @@ ResolveOption = Annotated[
 DryRunFlag = Annotated[
     bool, typer.Option("--dry-run", help="Show what would change; write nothing.")
 ]
+DataLossFlag = Annotated[
+    bool,
+    typer.Option("--allow-data-loss", help="Drop values that the earlier schema has no place for."),
+]
 
 
 @commit_app.command("list")
@@ -227,6 +231,7 @@ def revert(  # noqa: PLR0913 - one parameter per option
     *,
     branch: BranchOption = MAIN,
     resolve: ResolveOption = None,
+    allow_data_loss: DataLossFlag = False,
     dry_run: DryRunFlag = False,
     actor: ActorOption = None,
     message: MessageOption = None,
@@ -238,6 +243,7 @@ def revert(  # noqa: PLR0913 - one parameter per option
     result = opened.revert(
         commit,
         resolve=resolve,
+        allow_data_loss=allow_data_loss,
         dry_run=dry_run,
         actor=actor,
         message=message,
@@ -254,16 +260,22 @@ def branch_restore(  # noqa: PLR0913 - one parameter per option
     ],
     *,
     branch: BranchOption = MAIN,
+    allow_data_loss: DataLossFlag = False,
     dry_run: DryRunFlag = False,
     actor: ActorOption = None,
     message: MessageOption = None,
     metadata: MetadataOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Give a branch the rows of an earlier state, as a new commit."""
+    """Go back to the schema and rows of an earlier state, as a new commit."""
     opened = omnigraph.open(graph, read_only=dry_run).checkout(branch)
     result = opened.restore(
-        reference, dry_run=dry_run, actor=actor, message=message, metadata=metadata_of(metadata)
+        reference,
+        allow_data_loss=allow_data_loss,
+        dry_run=dry_run,
+        actor=actor,
+        message=message,
+        metadata=metadata_of(metadata),
     )
     _show_undo(result, as_json=as_json)
 
@@ -277,6 +289,8 @@ def _show_undo(result: UndoResult, *, as_json: bool) -> None:
                 "operation_id": result.operation_id,
                 "tables": {key: asdict(counts) for key, counts in result.tables.items()},
                 "resolved": conflict_rows(result.resolved),
+                "schema_hash": result.schema_hash,
+                "lost": dict(result.lost),
             }
         )
         return

@@ -32,7 +32,7 @@ from omnigraph.evolution.table_changes import (
     values_of,
 )
 from omnigraph.schema import catalog as ct
-from omnigraph.schema.arrow import table_schema
+from omnigraph.schema.arrow import arrow_type, table_schema
 from omnigraph.schema.model import model_hash
 from omnigraph.storage.staging import column_layout
 
@@ -314,3 +314,23 @@ def properties_to_drop(stored: ct.Catalog, merged: ct.Catalog, number: int) -> t
     assert before is not None
     kept = set() if after is None else {prop.number for prop in after.properties.values()}
     return tuple(prop.name for prop in before.properties.values() if prop.number not in kept)
+
+
+def properties_to_narrow(
+    stored: ct.Catalog, merged: ct.Catalog, number: int
+) -> tuple[tuple[str, ct.PropertyType], ...]:
+    """The numbers among the properties of a type whose type in another schema may not hold them.
+
+    By their stored names, with the other type. Only going back to an earlier schema narrows.
+    """
+    before, after = (_of_number(catalog, number) for catalog in (stored, merged))
+    if before is None or after is None:
+        return ()
+    types = {prop.number: prop.type for prop in after.properties.values()}
+    return tuple(
+        (prop.name, types[prop.number])
+        for prop in before.properties.values()
+        if prop.number in types
+        and arrow_type(prop.type) != arrow_type(types[prop.number])
+        and not ec.widens(prop.type, types[prop.number])
+    )

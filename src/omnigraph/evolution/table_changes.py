@@ -12,6 +12,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
@@ -103,7 +104,29 @@ def _map(values: pa.Array, mapping: Sequence[ec.ValueMapping]) -> pa.Array:
 
 
 def _convert(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    return values if values.type == kind else values.cast(kind)
+    return values if values.type == kind else exact_or_null(values, kind)
+
+
+def exact_or_null(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Numbers as another type; null where it has no equal one, which widening never meets."""
+    is_rounded = pa.types.is_floating(values.type) and pa.types.is_floating(kind)
+    if not is_rounded or kind.bit_width >= values.type.bit_width:
+        with suppress(pa.ArrowInvalid):
+            return values.cast(kind)
+    if pa.types.is_decimal(values.type):
+        converted = (_convert_one(values.slice(place, 1), kind) for place in range(len(values)))
+        return pa.concat_arrays([pa.nulls(0, kind), *converted])
+    converted = values.cast(kind, safe=False)
+    back = converted.cast(values.type, safe=False)
+    is_nan = pc.is_nan(values) if pa.types.is_floating(kind) else False
+    return pc.if_else(pc.or_(pc.equal(back, values), is_nan), converted, pa.scalar(None, kind))
+
+
+def _convert_one(value: pa.Array, kind: pa.DataType) -> pa.Array:
+    try:
+        return value.cast(kind)
+    except pa.ArrowInvalid:
+        return pa.nulls(1, kind)
 
 
 def _filling(batch: pa.RecordBatch, fill: ec.Fill, kind: ct.PropertyType) -> pa.Array | pa.Scalar:

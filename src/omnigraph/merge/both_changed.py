@@ -254,7 +254,11 @@ def _renumber_types(types: Iterable[_D], same: SameNumbers) -> Iterator[_D]:
 
 
 def conflict_of_schemas(
-    source: str, target: str, conflicts: Sequence[SchemaConflict]
+    source: str,
+    target: str,
+    conflicts: Sequence[SchemaConflict],
+    *,
+    can_change_source: bool = True,
 ) -> MergeConflictError:
     """Two changes of a schema that do not go together, all of them."""
     return MergeConflictError(
@@ -264,7 +268,9 @@ def conflict_of_schemas(
         details="\n".join(
             f"  {conflict.message} [{conflict.kind.value}]" for conflict in conflicts
         ),
-        next_step=_next_step(source, target, conflicts),
+        next_step=_next_step(source, target, conflicts)
+        if can_change_source
+        else f"Apply the schema that {target} should have with `omnigraph schema apply`.",
     )
 
 

@@ -386,7 +386,8 @@ class _Merger:
         ours, theirs = (self._given[side].catalog for side in Side)
         return replace(
             ours,
-            next_number=ours.next_number + theirs.next_number - self._first_number,
+            # A side that goes back to an earlier schema has fewer than the base.
+            next_number=ours.next_number + max(theirs.next_number - self._first_number, 0),
             interfaces=ct.ByName(types[TypeKind.INTERFACE]),
             nodes=ct.ByName(types[TypeKind.NODE]),
             edges=ct.ByName(types[TypeKind.EDGE]),

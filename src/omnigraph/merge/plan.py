@@ -97,7 +97,7 @@ def plan_merge(
     if outcome is not MergeOutcome.UP_TO_DATE:
         commits = (base.commit_id, target_commit, source_commit)
         schemas = _schemas(contracts, graph, (before, target, source), commits, resolution)
-    tables = _tables(schemas, before, ours, theirs)
+    tables = tables_by_key(schemas, before, ours, theirs)
     theirs_at, ours_at = (
         datetime.fromisoformat(graph.commits[commit_id].created_at)
         for commit_id in (source_commit, target_commit)
@@ -108,7 +108,7 @@ def plan_merge(
         before=before,
         ours=ours,
         theirs=theirs,
-        keys=tuple(key for key, sides in sorted(tables.items()) if _needs_work(sides, schemas)),
+        keys=tuple(key for key, sides in sorted(tables.items()) if needs_work(sides, schemas)),
         source_is_newer=theirs_at > ours_at,
         tables=tables,
         schemas=schemas,
@@ -141,16 +141,18 @@ def _schemas(
     )
 
 
-def _needs_work(sides: TableSides, schemas: MergedSchemas | None) -> bool:
+def needs_work(sides: TableSides, schemas: MergedSchemas | None) -> bool:
+    """Whether rows of a table have to be decided."""
     if sides.theirs is None:
         return False
     moves_schema = schemas is not None and schemas.moves_ours
     return sides.is_changed_by_theirs or (moves_schema and not sides.unmoved)
 
 
-def _tables(
+def tables_by_key(
     schemas: MergedSchemas | None, before: Snapshot, ours: Snapshot, theirs: Snapshot
 ) -> Mapping[str, TableSides]:
+    """Every table by its key in the merged schema."""
     if schemas is not None:
         return {sides.key: sides for sides in sides_of(schemas, before, ours, theirs)}
     return {

@@ -1,12 +1,13 @@
-"""Conflicts between a change of the schema on one side of a merge and rows of the other side.
+"""What rows would lose by a change of the schema: values of dropped or narrowed properties.
 
-Invariant: what one side dropped and the other side changed since the base is never lost silently.
+Invariant: what one side dropped, or has no value for, and the other side changed since the base is
+never lost silently.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -15,12 +16,15 @@ import pyarrow.compute as pc
 from omnigraph.diff.table_diff import diff_table
 from omnigraph.display.cells import counted
 from omnigraph.errors import MergeConflictError
-from omnigraph.evolution.lifting import properties_to_drop
-from omnigraph.merge.conflicts import CONFLICT_SCHEMA
+from omnigraph.evolution.lifting import properties_to_drop, properties_to_narrow
+from omnigraph.evolution.table_changes import exact_or_null
+from omnigraph.merge.conflicts import CONFLICT_SCHEMA, Side
+from omnigraph.schema.arrow import arrow_type
+from omnigraph.schema.show import show_type
 
 if TYPE_CHECKING:
     from omnigraph.merge.plan import MergePlan
-    from omnigraph.schema.catalog import Catalog
+    from omnigraph.schema.catalog import Catalog, PropertyType
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.snapshot import Snapshot, TableEntry
 
@@ -29,61 +33,62 @@ _SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Loss:
-    """A type or a property that one side dropped, and rows of the other side that have it."""
+class Loss:
+    """A type or property that one side dropped or narrowed, and rows of the other that have it.
+
+    `narrowed` is the type that does not hold the values of these rows; None if they are dropped.
+    """
 
     table_key: str
     column: str | None
-    side: str
+    side: Side
     rows: int
     ids: tuple[str, ...]
+    narrowed: PropertyType | None = None
+
+    @property
+    def element(self) -> str:
+        """The type or property, as `Person` or `Person.age`."""
+        type_name = self.table_key.partition(":")[2]
+        return type_name if self.column is None else f"{type_name}.{self.column}"
 
     @property
     def words(self) -> str:
-        other = "theirs" if self.side == "ours" else "ours"
-        thing = self.table_key.partition(":")[2] + (
-            "" if self.column is None else f".{self.column}"
-        )
         more = ", ..." if self.rows > len(self.ids) else ""
+        rows = f"{counted(self.rows, 'row')} since the base: {', '.join(self.ids)}{more}"
+        if self.narrowed is None:
+            return f"{self.side.other} drops {self.element}; {self.side} changed it in {rows}"
+        kind = show_type(self.narrowed)
         return (
-            f"{other} drops {thing}; {self.side} changed it in {counted(self.rows, 'row')} since "
-            f"the base: {', '.join(self.ids)}{more}"
+            f"{self.side.other} makes {self.element} {kind}, which does not hold what {self.side} "
+            f"changed in {rows}"
         )
 
 
-def require_nothing_dropped(root: Root, plan: MergePlan) -> None:
-    """Refuse a merge that would drop what the other side changed since the base.
+def require_nothing_lost(root: Root, plan: MergePlan) -> None:
+    """Refuse a merge that would lose what a side changed since the base.
 
     Raises:
         MergeConflictError: with every property and type.
     """
-    schemas = plan.schemas
-    if schemas is None:
-        return
-    losses = [
-        loss
-        for side, catalog, snapshot in (
-            ("ours", schemas.with_common_numbers(schemas.ours), plan.ours),
-            ("theirs", schemas.with_common_numbers(schemas.theirs), plan.theirs),
-        )
-        for loss in _losses(root, plan, side, catalog, snapshot)
-    ]
-    if not losses:
-        return
+    losses = find_losses(root, plan)
+    if losses:
+        raise conflict_of_losses(losses)
+
+
+def conflict_of_losses(losses: Sequence[Loss]) -> MergeConflictError:
+    """Changes of rows that do not go together with a change of the schema, all of them."""
     rows = [
         {
             "type": loss.table_key,
             "id": "",
             "column": loss.column,
-            "base": None,
-            loss.side: loss.words,
-            "theirs" if loss.side == "ours" else "ours": None,
+            loss.side.value: loss.words,
             "kind": DROPPED_AND_CHANGED,
-            "resolution": None,
         }
         for loss in losses
     ]
-    raise MergeConflictError(
+    return MergeConflictError(
         f"the schemas of both sides met {counted(len(losses), 'conflict')}",
         conflicts=pa.Table.from_pylist(rows, schema=CONFLICT_SCHEMA),
         details="\n".join(f"  {loss.words} [{DROPPED_AND_CHANGED}]" for loss in losses),
@@ -92,46 +97,111 @@ def require_nothing_dropped(root: Root, plan: MergePlan) -> None:
     )
 
 
+def find_losses(root: Root, plan: MergePlan) -> list[Loss]:
+    """What a side changed since the base, and the merged schema does not hold."""
+    schemas = plan.schemas
+    if schemas is None:
+        return []
+    return [
+        loss
+        for side, contract, snapshot in (
+            (Side.OURS, schemas.ours, plan.ours),
+            (Side.THEIRS, schemas.theirs, plan.theirs),
+        )
+        for loss in _losses(root, plan, side, schemas.with_common_numbers(contract), snapshot)
+    ]
+
+
+def find_dropped_values(root: Root, plan: MergePlan) -> list[Loss]:
+    """Every row of the target with a value that the merged schema has no place for."""
+    schemas = plan.schemas
+    if schemas is None:
+        return []
+    ours = schemas.with_common_numbers(schemas.ours)
+    return [
+        loss
+        for place in _dropped(plan, Side.OURS, ours)
+        for loss in _find_changes(root, None, plan.ours.tables.get(place.table_key), place)
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """A table of a side, or a column of it, that the merged schema drops or narrows."""
+
+    side: Side
+    table_key: str
+    type_number: int
+    column: str | None = None
+    narrowed: PropertyType | None = None
+
+    def lost(self, changes: pa.RecordBatch) -> pa.RecordBatch:
+        """The changed rows that have something to lose; a row without a value has not."""
+        if self.column is None:
+            return changes
+        values = pc.struct_field(changes.column("after"), self.column)
+        is_lost = pc.is_valid(values)
+        if self.narrowed is None:
+            is_lost = pc.or_(pc.equal(changes.column("op"), "update"), is_lost)
+        else:
+            held = pc.is_valid(exact_or_null(values, arrow_type(self.narrowed)))
+            is_lost = pc.and_not(is_lost, held)
+        return changes.filter(is_lost)
+
+
 def _losses(
-    root: Root, plan: MergePlan, side: str, catalog: Catalog, snapshot: Snapshot
-) -> Iterator[_Loss]:
+    root: Root, plan: MergePlan, side: Side, catalog: Catalog, snapshot: Snapshot
+) -> Iterator[Loss]:
+    assert plan.schemas is not None
+    base_types = plan.schemas.with_common_numbers(plan.schemas.base).tables()
+    base_keys = {declared.number: key for key, declared in base_types.items()}
+    for place in (*_dropped(plan, side, catalog), *_narrowed(plan, side, catalog)):
+        before = plan.before.tables.get(base_keys.get(place.type_number, ""))
+        after = snapshot.tables.get(place.table_key)
+        if before != after:
+            yield from _find_changes(root, before, after, place)
+
+
+def _dropped(plan: MergePlan, side: Side, catalog: Catalog) -> Iterator[_Place]:
+    """The tables of a side that the merge drops, and the columns that it drops of others."""
     assert plan.schemas is not None
     merged_catalog = plan.schemas.with_common_numbers(plan.schemas.merged)
     merged = {declared.number for declared in merged_catalog.tables().values()}
-    base_types = plan.schemas.with_common_numbers(plan.schemas.base).tables()
-    base_keys = {declared.number: key for key, declared in base_types.items()}
     for key, declared in catalog.tables().items():
-        before = plan.before.tables.get(base_keys.get(declared.number, ""))
-        after = snapshot.tables.get(key)
-        if before == after:
-            continue
+        table = _Place(side=side, table_key=key, type_number=declared.number)
         if declared.number not in merged:
-            yield from _find_changes(root, before, after, side=side, key=key, column=None)
+            yield table
             continue
         for column in properties_to_drop(catalog, merged_catalog, declared.number):
-            yield from _find_changes(root, before, after, side=side, key=key, column=column)
+            yield replace(table, column=column)
+
+
+def _narrowed(plan: MergePlan, side: Side, catalog: Catalog) -> Iterator[_Place]:
+    """The columns of a side whose type in the merged schema may not hold their values."""
+    assert plan.schemas is not None
+    merged_catalog = plan.schemas.with_common_numbers(plan.schemas.merged)
+    for key, declared in catalog.tables().items():
+        number = declared.number
+        for column, kind in properties_to_narrow(catalog, merged_catalog, number):
+            yield _Place(side=side, table_key=key, type_number=number, column=column, narrowed=kind)
 
 
 def _find_changes(
-    root: Root,
-    before: TableEntry | None,
-    after: TableEntry | None,
-    *,
-    side: str,
-    key: str,
-    column: str | None,
-) -> Iterator[_Loss]:
-    """The rows of a side that it changed in a column, or at all; a row without a value has none."""
+    root: Root, before: TableEntry | None, after: TableEntry | None, place: _Place
+) -> Iterator[Loss]:
+    """The rows of a side that it changed and that have something to lose, if there are any."""
+    columns = None if place.column is None else [place.column]
     count, ids = 0, list[str]()
-    for batch in diff_table(
-        root, before, after, columns=None if column is None else [column]
-    ).reader():
-        rows = batch
-        if column is not None:
-            has_value = pc.is_valid(pc.struct_field(batch.column("after"), column))
-            is_update = pc.equal(batch.column("op"), "update")
-            rows = batch.filter(pc.or_(is_update, has_value))
+    for batch in diff_table(root, before, after, columns=columns).reader():
+        rows = place.lost(batch)
         count += rows.num_rows
         ids += rows.column("id")[: _SHOWN - len(ids)].to_pylist()
     if count:
-        yield _Loss(table_key=key, column=column, side=side, rows=count, ids=tuple(ids))
+        yield Loss(
+            table_key=place.table_key,
+            column=place.column,
+            side=place.side,
+            rows=count,
+            ids=tuple(ids),
+            narrowed=place.narrowed,
+        )

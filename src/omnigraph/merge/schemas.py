@@ -69,6 +69,8 @@ class SideOfMerge:
     name: str
     commit_id: str
     schema_hash: str
+    is_past: bool = False
+    """Whether it is a state of the past, which gets no other schema."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,7 +250,9 @@ def _merge_both(
         before, (our_catalog, our_values), (their_catalog, their_values), resolution
     )
     if result.catalog is None:
-        raise conflict_of_schemas(theirs.name, ours.name, result.conflicts)
+        raise conflict_of_schemas(
+            theirs.name, ours.name, result.conflicts, can_change_source=not theirs.is_past
+        )
     same = {**same, **result.same_numbers}
     values = merge_values(result, our_values, their_values)
     is_known = our_values.is_known and their_values.is_known

@@ -3,24 +3,27 @@
 | Verb | Base | Theirs | Meaning |
 |---|---|---|---|
 | revert | what the commit left | what its first parent left | its changes, taken back on the head |
-| restore | the head | the state to restore | the head gets the rows of that state |
+| restore | the head | the state to restore | the head gets the schema and the rows of that state |
 
-Both are three-way merges of rows by the machinery of `merge`, but commits with one parent. Rows are
-always written, never pointed at: the versions of the past stay where they are.
+Both are three-way merges of schema and rows by the machinery of `merge`, but commits with one
+parent. Rows are always written, never pointed at: the versions of the past stay where they are.
 
 Invariants:
 - What is published keeps every rule of the schema: a revert is checked like a merge; a restored
-  state kept the rules of the same schema.
+  state kept the rules of its schema.
 - A commit from before changes of the schema is reverted in the schema of the head: the rows of both
   of its states are lifted to it, as rows of a branch are that is behind. What it changed in a type
   or property that was dropped since is a conflict.
-- A commit that changed the schema is not reverted, and a state of another schema is not restored.
+- Types and properties that come back have their numbers again, but no number is given twice: the
+  schema counts every item that the branch ever had.
+- Values that rows of the head have, and that the earlier schema has no place for, are dropped only
+  if the caller says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -31,25 +34,33 @@ from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.display.cells import counted, short_id
 from omnigraph.display.pages import Displayed, Page, change_table, change_words
+from omnigraph.evolution.lifting import RecordedStep
 from omnigraph.failpoints import reach
 from omnigraph.load.write import TableCounts
-from omnigraph.merge.conflicts import CONFLICT_SCHEMA
-from omnigraph.merge.merge import MergeTerms, Routes, RowMerge
-from omnigraph.merge.plan import MergeOutcome, MergePlan
-from omnigraph.merge.schema_conflicts import require_nothing_dropped
+from omnigraph.merge.conflicts import CONFLICT_SCHEMA, Side
+from omnigraph.merge.plan import MergeOutcome, MergePlan, needs_work, tables_by_key
+from omnigraph.merge.rows import Routes, RowMerge, any_rows, row_counts
+from omnigraph.merge.schema_conflicts import (
+    Loss,
+    conflict_of_losses,
+    find_dropped_values,
+    find_losses,
+)
+from omnigraph.merge.schema_moves import SchemaMoves, create_tables
 from omnigraph.merge.schemas import (
     MergedSchemas,
+    SchemaPath,
     SideOfMerge,
-    TableSides,
     merge_schemas,
-    sides_of,
 )
 from omnigraph.schema.model import model_hash
 from omnigraph.storage.manifest.commit_graph import commit_graph
 from omnigraph.storage.manifest.time_travel import all_commits
+from omnigraph.validation.schema_contract import contract_for
 
 if TYPE_CHECKING:
     from omnigraph.clock import Clock
+    from omnigraph.merge.terms import MergeTerms
     from omnigraph.schema.catalog import Catalog
     from omnigraph.storage.manifest.state import ManifestState
     from omnigraph.storage.objects.store import Objects
@@ -67,6 +78,8 @@ class UndoRequest:
     undone: Resolved | None
     earlier: Resolved
     terms: MergeTerms
+    allow_data_loss: bool = False
+    """Whether values may be dropped that the earlier schema has no place for."""
 
     @property
     def kind(self) -> WriterKind:
@@ -95,6 +108,10 @@ class UndoResult(Displayed):
     """The commit whose rows came back."""
     tables: Mapping[str, TableCounts]
     resolved: pa.Table = field(repr=False)
+    schema_hash: str | None = None
+    """The schema that the branch gets; None if its schema stays."""
+    lost: Mapping[str, int] = field(default_factory=dict)
+    """Types and properties that are dropped, with the number of rows that have values of them."""
 
     def _page(self) -> Page:
         line = "nothing to change"
@@ -106,7 +123,15 @@ class UndoResult(Displayed):
         return Page(
             summary=f"{line}: {change_words(self.tables)}" if self.tables else line,
             tables=[change_table(self.tables)] if self.tables else (),
-            lines=[*([f"resolved {resolved}"] if len(self.resolved) else []), line],
+            lines=[
+                *([f"resolved {resolved}"] if len(self.resolved) else []),
+                *([f"schema {self.schema_hash[:12]}"] if self.schema_hash else []),
+                *(
+                    f"drops {element} ({counted(rows, 'row')})"
+                    for element, rows in self.lost.items()
+                ),
+                line,
+            ],
         )
 
 
@@ -122,10 +147,13 @@ def undo(
     Raises:
         MergeConflictError: later commits changed the same rows, or rules would be violated; all
             conflicts, and nothing was written.
-        ConflictError: the commit changed the schema, or the state has another one.
+        ConflictError: values would be dropped that the earlier schema has no place for.
     """
-    with RowMerge(objects, catalog, request.terms.way(request.title)) as rows:
-        undoing = _Undoing(objects, contracts, request, rows)
+    with (
+        RowMerge(objects, catalog, request.terms.way(request.title)) as rows,
+        SchemaMoves(objects, request.terms.operation_id, clock) as moves,
+    ):
+        undoing = _Undoing(objects, contracts, request, rows, moves)
         write = WriteRequest.of(
             objects, clock, request.kind, request.terms.author, schema_hash=model_hash(catalog)
         )
@@ -140,65 +168,94 @@ def preview_undo(
     catalog: Catalog,
     request: UndoRequest,
     state: ManifestState,
+    clock: Clock,
 ) -> UndoResult:
-    """What going back would change; nothing is written."""
-    with RowMerge(objects, catalog, request.terms.way(request.title)) as rows:
-        return _Undoing(objects, contracts, request, rows).preview(state)
+    """What going back would change and drop; nothing is written."""
+    with (
+        RowMerge(objects, catalog, request.terms.way(request.title)) as rows,
+        SchemaMoves(objects, request.terms.operation_id, clock) as moves,
+    ):
+        return _Undoing(objects, contracts, request, rows, moves).preview(state)
 
 
 class _Undoing:
     """Prepares the change, again after every lost race."""
 
     def __init__(
-        self, objects: Objects, contracts: Contracts, request: UndoRequest, rows: RowMerge
+        self,
+        objects: Objects,
+        contracts: Contracts,
+        request: UndoRequest,
+        rows: RowMerge,
+        moves: SchemaMoves,
     ) -> None:
         self._objects = objects
         self._contracts = contracts
         self._request = request
         self._rows = rows
+        self._moves = moves
+        self._plan: MergePlan | None = None
+        self._lost: dict[str, int] = {}
         self._counts: dict[str, TableCounts] = {}
         self._resolved = CONFLICT_SCHEMA.empty_table()
 
     def prepare(self, state: ManifestState) -> Prepared:
-        plan = plan_undo(self._objects, self._contracts, self._request, state)
-        require_nothing_dropped(self._objects.root, plan)
+        plan = self._plan_undo(state)
+        self._moves.take_lock(plan)
+        if self._lost and not self._request.allow_data_loss:
+            raise _refusal_of_loss(self._request, plan, self._lost)
         routes = Routes(pointed=[], adopted=[], written=list(plan.keys))
         merged = self._rows.merge(plan, routes, self._request.terms.policy(source_is_newer=False))
         self._resolved = merged.resolved
-        self._counts = {
-            change.table_key: TableCounts(
-                inserted=change.rows_inserted,
-                updated=change.rows_updated,
-                deleted=change.rows_deleted,
-            )
-            for change in merged.changes
-        }
+        self._counts = {key: counts for key, counts in merged.counts.items() if any_rows(counts)}
+        move = self._moves.move(plan, created=merged.created, edited=self._counts)
         reach("merge.staged")
-        return Prepared(changes=tuple(merged.changes), read_set=frozenset(plan.ours.tables))
+        return Prepared(
+            changes=tuple(merged.changes),
+            read_set=frozenset(plan.ours.tables),
+            schema_move=move,
+            create_tables=None
+            if move is None
+            else lambda: create_tables(self._rows, plan, move, merged.created),
+        )
 
     def preview(self, state: ManifestState) -> UndoResult:
-        plan = plan_undo(self._objects, self._contracts, self._request, state)
-        require_nothing_dropped(self._objects.root, plan)
+        plan = self._plan_undo(state)
         previewed = self._rows.preview(plan, self._request.terms.policy(source_is_newer=False))
         self._resolved = previewed.resolved
         self._counts = {
-            table.table_key: TableCounts(
-                inserted=table.counts.inserted,
-                updated=table.counts.updated,
-                deleted=table.counts.deleted,
-            )
-            for table in previewed.tables
-            if table.alters
+            table.table_key: row_counts(table) for table in previewed.tables if table.alters
         }
         return self.result(None)
 
+    def _plan_undo(self, state: ManifestState) -> MergePlan:
+        """The plan, and what it drops; what else would be lost is a conflict."""
+        plan = self._plan = plan_undo(self._objects, self._contracts, self._request, state)
+        dropped: list[Loss] = []
+        if self._request.undone is None:
+            dropped = find_dropped_values(self._objects.root, plan)
+        else:
+            losses = find_losses(self._objects.root, plan)
+            dropped = [loss for loss in losses if loss.side is Side.OURS and not loss.narrowed]
+            conflicts = [loss for loss in losses if loss not in dropped]
+            if conflicts:
+                raise conflict_of_losses(conflicts)
+        self._lost = {loss.element: loss.rows for loss in dropped}
+        return plan
+
     def result(self, commit_id: str | None) -> UndoResult:
+        plan = self._plan
+        schema_hash = None
+        if plan is not None and plan.schemas is not None and plan.schemas.moves_ours:
+            schema_hash = plan.schemas.merged.model_hash
         return UndoResult(
             operation_id=self._request.terms.operation_id,
             commit_id=commit_id,
             earlier_commit_id=self._request.earlier.commit_id,
             tables=self._counts,
             resolved=self._resolved,
+            schema_hash=schema_hash,
+            lost=self._lost,
         )
 
 
@@ -208,33 +265,20 @@ def plan_undo(
     """The three states, and the tables that differ between the first two.
 
     Raises:
-        ConflictError: the commit changed the schema, or the state to restore has another one.
+        MergeConflictError: the schema was changed since in a way that does not go together with
+            taking back the change of the commit.
     """
     ours, theirs = state.snapshot(), request.earlier.snapshot
     before = ours if request.undone is None else request.undone.snapshot
-    _require_one_schema(request, state)
     schemas = _schemas(objects, contracts, request, state)
-    if schemas is None:
-        tables = {
-            key: TableSides(
-                key=key,
-                before=before.tables.get(key),
-                ours=ours.tables.get(key),
-                theirs=entry,
-            )
-            for key, entry in theirs.tables.items()
-        }
-    else:
-        tables = {sides.key: sides for sides in sides_of(schemas, before, ours, theirs)}
-    for _, sides in sorted(tables.items()):
-        _require_same_table(request, sides)
+    tables = tables_by_key(schemas, before, ours, theirs)
     return MergePlan(
         outcome=MergeOutcome.FAST_FORWARD if request.undone is None else MergeOutcome.MERGED,
         base_commit=request.earlier.commit_id,
         before=before,
         ours=ours,
         theirs=theirs,
-        keys=tuple(key for key, sides in sorted(tables.items()) if _differs(sides)),
+        keys=tuple(key for key, sides in sorted(tables.items()) if needs_work(sides, schemas)),
         source_is_newer=False,
         tables=tables,
         schemas=schemas,
@@ -244,67 +288,66 @@ def plan_undo(
 def _schemas(
     objects: Objects, contracts: Contracts, request: UndoRequest, state: ManifestState
 ) -> MergedSchemas | None:
-    """How rows of the reverted commit come to the schema of the head; None if they have it."""
+    """The schema that the branch gets, and how rows come to it; None if all have one schema."""
     undone, earlier = request.undone, request.earlier
-    if undone is None or _schema_of(undone) == state.head.schema_hash:
-        return None
-    root = objects.root
-    graph = commit_graph(root, state, undone.state, also=all_commits(root))
-    base, theirs = (
-        SideOfMerge(
-            name=request.title, commit_id=resolved.commit_id, schema_hash=_schema_of(resolved)
-        )
-        for resolved in (undone, earlier)
-    )
     ours = SideOfMerge(
         name=state.branch or names.MAIN,
         commit_id=state.head.commit_id,
         schema_hash=state.head.schema_hash,
     )
-    return merge_schemas(contracts, graph, base=base, ours=ours, theirs=theirs, resolution={})
+    base = ours if undone is None else _past(request, undone)
+    theirs = _past(request, earlier)
+    if base.schema_hash == ours.schema_hash == theirs.schema_hash:
+        return None
+    root = objects.root
+    states = [state, earlier.state, *([] if undone is None else [undone.state])]
+    graph = commit_graph(root, *states, also=all_commits(root))
+    schemas = merge_schemas(contracts, graph, base=base, ours=ours, theirs=theirs, resolution={})
+    if schemas is None or not schemas.moves_ours:
+        return schemas
+    return _with_all_numbers(schemas)
 
 
-def _require_same_table(request: UndoRequest, sides: TableSides) -> None:
-    """A table that was dropped and created again has other versions under the same numbers."""
-    if sides.theirs is None:
-        return
-    locations = {side.location for side in (sides.before, sides.ours) if side is not None}
-    if locations != {sides.theirs.location}:
-        raise errors.ConflictError(
-            f"{request.title} cannot be applied: {sides.key} was dropped and created again since",
-            next_step="Read the rows with `omnigraph export --at REF` and load them.",
-        )
+def _with_all_numbers(schemas: MergedSchemas) -> MergedSchemas:
+    """The schemas, with a result that counts every item that the branch ever had.
+
+    Rows are only converted on the way back, and those that get other values are written: nothing is
+    filled or mapped, unless the state to restore is a later one and the way to it is known.
+    """
+    merged = schemas.merged
+    counted_catalog = replace(
+        merged.catalog,
+        next_number=max(merged.catalog.next_number, schemas.ours.catalog.next_number),
+    )
+    contract = contract_for(merged.text, counted_catalog)
+    recorded = schemas.from_ours.recorded
+    if any(step.values is None for step in recorded):
+        before, after = schemas.ours.model_hash, contract.model_hash
+        recorded = (RecordedStep(before=before, after=after, values=()),)
+    return replace(
+        schemas,
+        merged=contract,
+        from_ours=SchemaPath(recorded=recorded, steps=schemas.from_ours.steps),
+    )
 
 
-def _differs(sides: TableSides) -> bool:
-    if sides.theirs is None or sides.before is None:
-        return False
-    return sides.before.pin != sides.theirs.pin
+def _past(request: UndoRequest, resolved: Resolved) -> SideOfMerge:
+    return SideOfMerge(
+        name=request.title,
+        commit_id=resolved.commit_id,
+        schema_hash=resolved.snapshot.schema_hash or resolved.state.head.first_schema,
+        is_past=True,
+    )
 
 
-def _schema_of(resolved: Resolved) -> str:
-    return resolved.snapshot.schema_hash or resolved.state.head.first_schema
-
-
-def _require_one_schema(request: UndoRequest, state: ManifestState) -> None:
-    """Refuse to take back a change of the schema: rows alone come back."""
-    earlier = _schema_of(request.earlier)
-    later = state.head.schema_hash if request.undone is None else _schema_of(request.undone)
-    if earlier == later:
-        return
-    branch = state.branch or names.MAIN
-    if request.undone is None:
-        what = (
-            f"{request.earlier.name} cannot be restored on {branch}: the schema has changed, from "
-            f"{earlier[:12]} at commit {short_id(request.earlier.commit_id)} to {later[:12]} now"
-        )
-    else:
-        what = (
-            f"{request.undone.name} cannot be reverted on {branch}: the schema has changed in it, "
-            f"from {earlier[:12]} to {later[:12]}"
-        )
-    raise errors.ConflictError(
-        what,
-        next_step="Apply the earlier schema first with `omnigraph schema apply`, or read the rows "
-        "with `omnigraph export --at REF` and load them.",
+def _refusal_of_loss(
+    request: UndoRequest, plan: MergePlan, lost: Mapping[str, int]
+) -> errors.ConflictError:
+    dropped = ", ".join(f"{element} ({counted(rows, 'row')})" for element, rows in lost.items())
+    verb = "restoring" if request.undone is None else "applying"
+    head = plan.ours.commit_id or ""
+    return errors.ConflictError(
+        f"{verb} {request.title} drops what the earlier schema has no place for: {dropped}",
+        next_step="Repeat it with --allow-data-loss (allow_data_loss=True). The values stay "
+        f"readable in commit {short_id(head)} until cleanup.",
     )

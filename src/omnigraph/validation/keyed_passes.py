@@ -393,6 +393,11 @@ class _Disturbed:
             self._marks.add(Stage.NODE_TUPLES if is_node(table_key) else Stage.EDGE_TUPLES)
         if table_key in self._keys.counts:
             self._marks.add(Stage.COUNTS)
+        if any(
+            role.table_key == table_key and role.node_key in self._keys.shrunk
+            for role in self._keys.roles
+        ):
+            self._marks.add(Stage.ENDPOINTS)
 
     def refused(self, stage: Stage, table_key: str) -> None:
         """Rows of a table were refused at a stage."""

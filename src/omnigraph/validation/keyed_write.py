@@ -187,7 +187,9 @@ class KeyedWrite:
             and (
                 self.count_rule(key)
                 or any(
-                    role.kind is RoleKind.TUPLE for role in roles_of(self.rules[key], pinned=False)
+                    # An edge of a node that is deleted may get another end.
+                    role.kind is RoleKind.TUPLE or role.node_key in self._shrunk
+                    for role in roles_of(self.rules[key], pinned=False)
                 )
             )
         )
