@@ -62,6 +62,7 @@ def asked(
     *,
     limits: Limits = LIMITS,
     access: str = "auto",
+    keeps_tables: bool = True,
     snapshot: Snapshot | None = None,
     **given: Any,
 ) -> InProcessAnswer:
@@ -79,6 +80,7 @@ def asked(
         parameters=bind(typed, given, now=EPOCH),
         limits=limits,
         access=access,
+        keeps_tables=keeps_tables,
     )
 
 

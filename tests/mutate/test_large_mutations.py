@@ -10,8 +10,10 @@ from dataclasses import replace
 import pytest
 
 import omnigraph
+from omnigraph.engine import query
 from omnigraph.errors import ConflictError, InvalidInputError
-from omnigraph.mutate import matched, statements
+from omnigraph.load import completion
+from omnigraph.mutate import matched, removal, statements
 from tests.drawing import seeds
 from tests.mutate.random_mutations import content_of, draw_body, make_graph, outcome_of
 
@@ -20,8 +22,11 @@ pytestmark = pytest.mark.behaviour
 
 @contextmanager
 def forced_in_parts() -> Iterator[None]:
-    """Let a mutation hold no row of a match."""
+    """Let a mutation hold no row of a match, and no table that it can stream."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(query, "STREAMED_LEAST", 0)
+        patch.setattr(completion, "ROWS_PER_BUCKET", 3)
+        patch.setattr(removal, "ROWS_PER_BUCKET", 3)
         limits = replace(matched.MATCHED_LIMITS, rows=0)
         patch.setattr(matched, "MATCHED_LIMITS", limits)
         patch.setattr(statements, "MATCHED_LIMITS", limits)
@@ -45,8 +50,9 @@ def compare(root: str, seed: str, mutations: int) -> None:
 
 
 @pytest.mark.cost("compares two ways to run a dozen mutations", 6)
-def test_mutations_in_parts_are_those_in_memory(graph_root: str) -> None:
-    compare(graph_root, "r1", 12)
+@pytest.mark.parametrize("seed", seeds("mutations in parts", 1))
+def test_mutations_in_parts_are_those_in_memory(graph_root: str, seed: str) -> None:
+    compare(graph_root, seed, 12)
 
 
 @pytest.mark.nightly("360 mutations, each in two ways")

@@ -22,8 +22,10 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 import pyarrow as pa
+import pytest
 
 from omnigraph.engine import grouping
+from omnigraph.engine import query as engine_query
 from omnigraph.engine.query import run_query
 from omnigraph.engine.run import Limits
 from omnigraph.errors import QueryFailedError
@@ -84,12 +86,14 @@ class Variant:
     steps: Steps = ALL_STEPS
     limits: Limits = LIMITS
     groups_with_sql: bool = False
+    keeps_tables: bool = True
 
     def __str__(self) -> str:
         steps = "" if self.steps == ALL_STEPS else ", no plan steps"
         portions = "" if self.limits == LIMITS else ", small portions"
         groups = ", groups with SQL" if self.groups_with_sql else ""
-        return f"{self.state}, {self.access} access{steps}{portions}{groups}"
+        streams = "" if self.keeps_tables else ", streams"
+        return f"{self.state}, {self.access} access{steps}{portions}{groups}{streams}"
 
 
 VARIANTS: Final = (
@@ -99,6 +103,7 @@ VARIANTS: Final = (
     Variant(steps=NO_STEPS),
     Variant(limits=NARROW),
     Variant(groups_with_sql=True),
+    Variant(keeps_tables=False),
     Variant(state=State.OPTIMIZED),
     Variant(state=State.OPTIMIZED, access="probe"),
     Variant(state=State.OPTIMIZED, access="resident"),
@@ -133,14 +138,13 @@ def locally(asked: Asked) -> pa.Table:
         parameters=asked.parameters,
         limits=asked.variant.limits,
         access=asked.variant.access,
+        keeps_tables=asked.variant.keeps_tables,
     )
-    rows_most = grouping.ROWS_MOST
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine_query, "STREAMED_LEAST", 0)
         if asked.variant.groups_with_sql:
-            grouping.ROWS_MOST = 0
+            patch.setattr(grouping, "ROWS_MOST", 0)
         return pa.Table.from_batches(list(answer.batches()), schema=answer.schema)
-    finally:
-        grouping.ROWS_MOST = rows_most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,6 +38,7 @@ from omnigraph.engine.access.access_path import (
 from omnigraph.engine.access.column_cache import shared_cache
 from omnigraph.engine.access.in_memory import InMemoryAccess
 from omnigraph.engine.access.index_access import IndexAccess, ProbeLimitExceeded
+from omnigraph.engine.access.streamed_rows import STREAMED_LEAST, RowScan, portions, row_scan
 from omnigraph.engine.expressions.scores import Scores
 from omnigraph.engine.expressions.statements import Statements
 from omnigraph.engine.expressions.values import Filters, Values
@@ -300,9 +301,17 @@ class InProcessAnswer:
     """The columns of a query, and its rows as they are made."""
 
     def __init__(
-        self, plan: Plan, run: Run, root: Root, snapshot: Snapshot, access: Access
+        self,
+        plan: Plan,
+        run: Run,
+        root: Root,
+        snapshot: Snapshot,
+        access: Access,
+        *,
+        keeps_tables: bool = True,
     ) -> None:
         self.plan = plan
+        self._keeps_tables = keeps_tables
         self._result_plan = result_plan(plan, run.catalog)
         self._run = run
         self._root = root
@@ -341,10 +350,23 @@ class InProcessAnswer:
         if choice.prepares:
             self._prepare(choice)
         looked_up = self._look_up(choice) if choice.access is Access.PROBE else None
-        if looked_up is None:
-            yield from self._results(tables).batches()
-        else:
+        if looked_up is not None:
             yield from looked_up
+            return
+        scan = None if self._keeps_tables else self._streamed_scan()
+        if scan is None:
+            yield from self._results(tables).batches()
+            return
+        self._result_plan = result_plan(scan.plan, self._run.catalog)
+        for portion in portions(self._root, self._snapshot, scan):
+            yield from self._results(portion).batches()
+
+    def _streamed_scan(self) -> RowScan | None:
+        """How the plan reads one large table without keeping it, if it can."""
+        scan = row_scan(self.plan)
+        if scan is None or self._snapshot.tables[scan.table].row_count < STREAMED_LEAST:
+            return None
+        return scan
 
     def _look_up(self, choice: Choice) -> list[pa.RecordBatch] | None:
         """The whole result, or None if it needs too many lookups."""
@@ -396,8 +418,12 @@ def run_query(  # noqa: PLR0913 - what a run depends on
     parameters: BoundParameters,
     limits: Limits,
     access: str = Access.AUTO,
+    keeps_tables: bool = True,
 ) -> InProcessAnswer:
-    """The result of a plan over one snapshot; nothing is read before its first batch."""
+    """The result of a plan over one snapshot; nothing is read before its first batch.
+
+    Without `keeps_tables`, a large table is read as a stream if the plan looks at each row alone.
+    """
     keyed = prepare_keys(plan, catalog)
     bound = keyed.bind(parameters)
     if bound is None:
@@ -405,7 +431,7 @@ def run_query(  # noqa: PLR0913 - what a run depends on
     else:
         plan, parameters = keyed.plan, bound
     run = Run(catalog=catalog, parameters=parameters, limits=limits)
-    return InProcessAnswer(plan, run, root, snapshot, Access(access))
+    return InProcessAnswer(plan, run, root, snapshot, Access(access), keeps_tables=keeps_tables)
 
 
 _RESULT = (Project, Aggregate, Distinct, Order, Limit)

@@ -1,6 +1,7 @@
 """Complete the partial records of a merging load from each other and from the published rows.
 
-    scatter    rows of tables with partial records go to files by a hash of their ids
+    scatter    rows of tables with partial records go to files by a hash of their ids, and so do
+               the published rows of such a table if most of them may be asked for
     complete   one task per bucket folds the records of an id, fills the rest, and checks the rows
     replace    every piece is staged again with its completed rows, at the same positions
 
@@ -56,11 +57,15 @@ from omnigraph.validation.violations import Reason, Violation
 if TYPE_CHECKING:
     from omnigraph.validation.lookups import PinnedTables
 
-_ROWS_PER_BUCKET: Final = 250_000
+ROWS_PER_BUCKET: Final = 250_000
+_ROWS_PER_SCAN: Final = 2_000_000
+SCATTERED_SHARE: Final = 1 / 8
+"""From this share of a table on, each of several buckets would read all of it."""
 # No property can have these names.
 _NUMBER: Final = "row number"
 _MENTIONED: Final = "mentions "
-_RECORDS, _COMPLETED, _SUPERSEDED, _INVALID = "records", "completed", "superseded", "invalid"
+_RECORDS, _PUBLISHED = "records", "published"
+_COMPLETED, _SUPERSEDED, _INVALID = "completed", "superseded", "invalid"
 _INVALID_SCHEMA: Final = pa.schema(
     [
         (_NUMBER, pa.uint64()),
@@ -89,6 +94,12 @@ class _TableWork:
     open_columns: tuple[str, ...]
     order_by: str | None
     buckets: int
+    scatters_published: bool
+    """Whether the published rows go to the buckets, too, instead of being looked up by each."""
+
+    @property
+    def published_columns(self) -> tuple[str, ...]:
+        return ID_COLUMN, *self.open_columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,9 +109,17 @@ class _Scatter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _ScatterPublished:
+    table: _TableWork
+    fragments: tuple[int, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Bucket:
     table: _TableWork
     paths: tuple[str, ...] = field(repr=False)
+    published: tuple[str, ...] = field(repr=False)
+    """Files with the published rows of the bucket, if these were scattered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +143,7 @@ def complete(
     order_by: str | None,
 ) -> Completed:
     """Complete the records of every table that has partial ones."""
-    tables = tuple(_tables(load, reports, order_by))
+    tables = tuple(_tables(load, reports, pinned, order_by))
     if not tables:
         return Completed(reports=reports)
     stage = partial(Stage, verb="load")
@@ -140,11 +159,16 @@ def complete(
         list[StagedFile],
     )
     buckets = files_by_bucket(file for files in require_answers(records) for file in files)
+    published = _scatter_published(runner, load, tables, pinned)
     completed = runner.map(
         stage(name="complete records"),
         [
-            _Bucket(table=tables[number], paths=tuple(file.path for file in files))
-            for (number, _), files in buckets.items()
+            _Bucket(
+                table=tables[number],
+                paths=tuple(file.path for file in files),
+                published=tuple(file.path for file in published.get((number, bucket), ())),
+            )
+            for (number, bucket), files in buckets.items()
         ],
         partial(_complete_bucket, load, pinned),
         list[StagedFile],
@@ -168,7 +192,7 @@ def complete(
 
 
 def _tables(
-    load: StagedLoad, reports: Sequence[PieceReport], order_by: str | None
+    load: StagedLoad, reports: Sequence[PieceReport], pinned: PinnedTables, order_by: str | None
 ) -> Iterator[_TableWork]:
     partial_tables = [
         key for key in load.rules if any(key in report.mentions for report in reports)
@@ -181,13 +205,52 @@ def _tables(
             assert masks is not None
             columns |= dict.fromkeys(masks.column_names)
         rows = sum(r.tables[table_key].rows for r in reports if table_key in r.tables)
+        published_rows = pinned.row_count(table_key)
+        scatters_published = rows > ROWS_PER_BUCKET and rows >= published_rows * SCATTERED_SHARE
+        held_rows = max(rows, published_rows) if scatters_published else rows
         yield _TableWork(
             table_key=table_key,
             number=number,
             open_columns=tuple(sorted(columns)),
             order_by=order_by if order_by in load.plan.schema(table_key).names else None,
-            buckets=max(1, -(-rows // _ROWS_PER_BUCKET)),
+            buckets=max(1, -(-held_rows // ROWS_PER_BUCKET)),
+            scatters_published=scatters_published,
         )
+
+
+def _scatter_published(
+    runner: Runner, load: StagedLoad, tables: Sequence[_TableWork], pinned: PinnedTables
+) -> Mapping[tuple[int, int], list[StagedFile]]:
+    """Files with the published rows of tables, by table and bucket."""
+    work = [
+        _ScatterPublished(table=table, fragments=fragments)
+        for table in tables
+        if table.scatters_published and pinned.row_count(table.table_key)
+        for fragments in pinned.groups(table.table_key, rows_max=_ROWS_PER_SCAN)
+    ]
+    if not work:
+        return {}
+    answers = runner.map(
+        Stage(verb="load", name="exchange published rows"),
+        work,
+        partial(_scatter_fragments, load, pinned),
+        list[StagedFile],
+    )
+    return files_by_bucket(file for files in require_answers(answers) for file in files)
+
+
+def _scatter_fragments(
+    load: StagedLoad, pinned: PinnedTables, work: _ScatterPublished, task: Task
+) -> list[StagedFile]:
+    table = work.table
+    writer = BucketWriter(
+        load.plan.scratch, table=table.number, role=_PUBLISHED, buckets=table.buckets
+    )
+    columns = table.published_columns
+    for batch in pinned.scan_group(table.table_key, work.fragments, columns):
+        task.advance(rows=len(batch))
+        writer.add_by_id(batch.select(list(columns)))
+    return writer.files()
 
 
 def _scatter(load: StagedLoad, work: _Scatter, task: Task) -> list[StagedFile]:
@@ -233,29 +296,34 @@ def _complete_bucket(
     if table.order_by is not None:
         order = rank_arrays(rows.column(table.order_by).combine_chunks())
     folded = fold(rows, mentions_of((), masks), order)
-    published = _published(pinned, table_key, folded.rows, folded.mentions)
+    published = _published(load, pinned, work, folded.rows, folded.mentions)
     declared = declared_types(plan.catalog)[table_key]
     filled = fill(declared, folded.rows, folded.mentions, published)
     kept_numbers = numbers[folded.positions.to_numpy()]
     violations = _violations(load, table_key, filled)
     files = _Outputs(plan.scratch, table.number)
     files.add(_COMPLETED, filled.append_column(_NUMBER, pa.array(kept_numbers)))
-    superseded = np.setdiff1d(numbers, kept_numbers)
-    files.add(_SUPERSEDED, pa.table({_NUMBER: pa.array(superseded, pa.uint64())}))
+    is_superseded = np.ones(len(numbers), dtype=np.bool_)
+    is_superseded[folded.positions.to_numpy()] = False
+    files.add(_SUPERSEDED, pa.table({_NUMBER: pa.array(numbers[is_superseded], pa.uint64())}))
     files.add(_INVALID, _invalid_rows(kept_numbers, violations))
     return files.written()
 
 
 def _published(
-    pinned: PinnedTables, table_key: str, rows: pa.Table, mentions: Mentions | None
+    load: StagedLoad, pinned: PinnedTables, work: _Bucket, rows: pa.Table, mentions: Mentions | None
 ) -> pa.Table:
-    """What the published rows of incomplete records have in the columns that these omit."""
+    """What the published rows of incomplete records, at least, have in the omitted columns."""
+    table = work.table
     columns = [ID_COLUMN, *sorted(mentions.open_columns if mentions else ())]
     empty = rows.select(columns).slice(0, 0)
-    if mentions is None or not pinned.row_count(table_key):
+    if mentions is None or not pinned.row_count(table.table_key):
         return empty
-    ids = rows.column(ID_COLUMN).combine_chunks().filter(mentions.incomplete(len(rows)))
-    batches = list(pinned.take(table_key, ids, columns))
+    if table.scatters_published:
+        batches = list(read_files(load.plan.scratch, work.published))
+    else:
+        ids = rows.column(ID_COLUMN).combine_chunks().filter(mentions.incomplete(len(rows)))
+        batches = list(pinned.take(table.table_key, ids, columns))
     return pa.Table.from_batches(batches).select(columns) if batches else empty
 
 

@@ -11,8 +11,8 @@ Invariants:
 - The graph, the counts and what is refused are those of the same statement in memory.
 - What is published was computed from exactly the pins it is published on; after a lost race the
   match is read again.
-- This process holds what the match reads, batches and descriptions of files, never all new rows or
-  ids.
+- This process holds batches and descriptions of files, never all new rows or ids. A match of one
+  type alone is read as a stream; one with hops holds the adjacency and the columns that it reads.
 """
 
 from __future__ import annotations
@@ -194,6 +194,7 @@ def read_rows(large: LargeMutation, snapshot: Snapshot) -> Generator[pa.RecordBa
             catalog=mutation.catalog,
             parameters=mutation.values.parameters,
             limits=Limits(memory_bytes=half_of_this_machine()),
+            keeps_tables=False,
         )
         for batch in answer.batches():
             yield _with_entity(large, batch)

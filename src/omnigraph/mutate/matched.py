@@ -89,6 +89,7 @@ def read_matches(
                 catalog=catalog,
                 parameters=parameters,
                 limits=Limits(memory_bytes=half_of_this_machine()),
+                keeps_tables=False,
             )
             rows = pa.Table.from_batches(_limit(answer.batches(), statement), answer.schema)
         matches[position] = rows_of(statement, rows)

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from omnigraph.storage.staging.changes import StagedChange
     from omnigraph.validation.constraints import EndpointExists
 
-_ROWS_PER_SCAN: Final = 4_000_000
-_ROWS_PER_BUCKET: Final = 1_000_000
+_ROWS_PER_SCAN: Final = 2_000_000
+ROWS_PER_BUCKET: Final = 500_000
 _VERB: Final = "delete"
 _DELETED: Final = "deleted"
 _FOUND: Final = "found"
@@ -140,7 +140,7 @@ class Removal:
         self._runner = runner
         self._scratch = scratch
         self._tables = tables
-        self._buckets = 1 + tables[0].entry.row_count // _ROWS_PER_BUCKET
+        self._buckets = 1 + tables[0].entry.row_count // ROWS_PER_BUCKET
 
     def scatter(self, batches: Iterable[pa.RecordBatch]) -> list[StagedFile]:
         """Keep the ids of a match, its first column, in files."""

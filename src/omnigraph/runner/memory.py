@@ -6,12 +6,15 @@ in Arrow or Lance ends the process.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
+
+import pyarrow as pa
 
 from omnigraph.errors import InputTooLargeError, InvalidInputError
 from omnigraph.schema.catalog import PropertyType, VectorType
@@ -84,3 +87,20 @@ def require_room(rows: int, kinds: Iterable[PropertyType], *, type_name: str) ->
             needed=needed,
             allowed=allowed,
         )
+
+
+def release_unused_memory() -> None:
+    """Give back what Arrow's pool and the arenas of the C library keep for reuse."""
+    pa.default_memory_pool().release_unused()
+    if trim := _malloc_trim():
+        trim(0)
+
+
+@functools.cache
+def _malloc_trim() -> Callable[[int], int] | None:
+    """The function of glibc; other C libraries have none."""
+    try:
+        function: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError):
+        return None
+    return function

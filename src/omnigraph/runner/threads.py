@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from omnigraph.errors import OmnigraphError
 from omnigraph.runner.mailboxes import Mailboxes
+from omnigraph.runner.memory import release_unused_memory
 from omnigraph.runner.protocol import (
     FramePart,
     Hop,
@@ -49,6 +50,8 @@ HELD_BYTES: Final = 64 << 20
 """Messages of one exchange that stay in memory."""
 FRAME_BYTES: Final = 64 << 20
 """About so much of an Arrow table is one piece."""
+_RELEASED_SECONDS: Final = 1.0
+"""Memory that tasks leave for reuse is given back this often: each leaves some in other arenas."""
 
 
 class Unobserved:
@@ -79,6 +82,7 @@ class ThreadRunner:
         self._held_bytes = held_bytes
         self._frame_bytes = frame_bytes
         self._log = StageLog()
+        self._released_at = time.monotonic()
         self.parallel = parallel
 
     @property
@@ -168,6 +172,7 @@ class ThreadRunner:
             task.tally.end_task(time.perf_counter() - began)
             stage_run.add(task.tally)
             self._observer.advance(pieces=1)
+            self._release_memory()
             return result
 
         if len(pieces) <= 1 or self.parallel == 1:
@@ -180,6 +185,12 @@ class ThreadRunner:
             finally:
                 cancelled.set()
                 pool.shutdown(wait=True, cancel_futures=True)
+
+    def _release_memory(self) -> None:
+        now = time.monotonic()
+        if now - self._released_at >= _RELEASED_SECONDS:
+            self._released_at = now
+            release_unused_memory()
 
     def _advance(self, rows: int, size: int) -> None:
         self._observer.advance(rows=rows, size=size)

@@ -7,14 +7,14 @@ the C library keep for reuse after one stage is of little use to the next, and a
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import gc
 import sys
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 import pyarrow as pa
+
+from omnigraph.runner.memory import release_unused_memory
 
 ArrowTask: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -26,26 +26,10 @@ def tidy(task: ArrowTask) -> ArrowTask:
         try:
             yield from task(batches)
         finally:
-            _release_unused_memory()
+            release_unused_memory()
             _exempt_modules()
 
     return run
-
-
-def _release_unused_memory() -> None:
-    pa.default_memory_pool().release_unused()
-    if trim := _malloc_trim():
-        trim(0)
-
-
-@functools.cache
-def _malloc_trim() -> Callable[[int], int] | None:
-    """The function of glibc; other C libraries have none."""
-    try:
-        function: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
-    except (AttributeError, OSError):
-        return None
-    return function
 
 
 _modules_exempt = 0
