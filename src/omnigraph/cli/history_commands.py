@@ -267,7 +267,7 @@ def branch_restore(  # noqa: PLR0913 - one parameter per option
     metadata: MetadataOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Go back to the schema and rows of an earlier state, as a new commit."""
+    """Go back to an earlier state, rows and schema, as a new commit."""
     opened = omnigraph.open(graph, read_only=dry_run).checkout(branch)
     result = opened.restore(
         reference,
