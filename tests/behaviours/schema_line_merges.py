@@ -20,9 +20,13 @@ from tests.behaviours.schema_lines import (
     Row,
     Schema,
     State,
+    as_number,
     brought,
     constraints_of,
+    digits_of,
+    going_back,
     has_wrong_default,
+    is_number,
     offences,
     properties_of,
     types_of,
@@ -57,6 +61,13 @@ class Lines:
         self.commits[commit_id] = commit
         self.heads[branch] = commit_id
 
+    def first_parents(self, branch: str) -> list[str]:
+        """The commits of a branch and of where it came from, newest first."""
+        line = [self.heads[branch]]
+        while parents := self.commits[line[-1]].parents:
+            line.append(parents[0])
+        return line
+
     def ancestors(self, commit_id: str) -> set[str]:
         ancestors, waiting = set[str](), [commit_id]
         while waiting:
@@ -87,8 +98,23 @@ class Expected:
     """Whether rows of the target, as they are before the merge, break a rule of the new schema."""
 
 
+def expect_revert(
+    left: State, earlier: State, head: State, resolve: str | None, aliases: Aliases
+) -> Expected:
+    """Taking back a commit: what it left is the base, what was before it is the other side."""
+    back = going_back(left, earlier)
+    theirs = replace(earlier, changes=(*left.changes, back))
+    return expect_merge(left, head, theirs, resolve, aliases, may_drop=True)
+
+
 def expect_merge(
-    base: State, ours: State, theirs: State, resolve: str | None, aliases: Aliases
+    base: State,
+    ours: State,
+    theirs: State,
+    resolve: str | None,
+    aliases: Aliases,
+    *,
+    may_drop: bool = False,
 ) -> Expected:
     base, ours, theirs = (renamed(state, aliases) for state in (base, ours, theirs))
     same = added_alike(base.schema, ours.schema, theirs.schema)
@@ -103,7 +129,10 @@ def expect_merge(
     for token, both in renamings.items():
         before = base.schema.get(token, {}).get("type", ())
         reasons |= different_renamings(both, before, schema[token]["type"])
-    reasons |= lost_values(base, ours, schema) | lost_values(base, theirs, schema)
+    reasons |= narrowed_values(base, ours, schema) | narrowed_values(base, theirs, schema)
+    reasons |= lost_values(base, theirs, schema)
+    if not may_drop:
+        reasons |= lost_values(base, ours, schema)
     if reasons:
         return Expected(state=None, reasons=frozenset(reasons))
     lift = _Lift(schema, renamings)
@@ -113,7 +142,7 @@ def expect_merge(
         schema=schema,
         rows=rows,
         changes=(*ours.changes, *(one for one in theirs.changes if one not in ours.changes)),
-        ever=ours.ever + theirs.ever - base.ever,
+        ever=ours.ever + max(theirs.ever - base.ever, 0),
     )
     return Expected(
         state=None if reasons else state,
@@ -220,8 +249,7 @@ def _merge_element(
                 taken = one
         elif facet == "ends":
             taken = tuple(
-                (*mine, *(token for token in added if token not in mine))
-                for mine, added in zip(one, other, strict=True)
+                _merge_ends(*ends) for ends in zip(before or ((), ()), one, other, strict=True)
             )
         else:
             codes = {"name": "SM-101", "description": "SM-104", "default": "SM-108"}
@@ -230,6 +258,14 @@ def _merge_element(
         if taken is not None:
             merged[facet] = taken
     return merged
+
+
+def _merge_ends(
+    before: Sequence[str], ours: Sequence[str], theirs: Sequence[str]
+) -> tuple[str, ...]:
+    removed = {one for one in before if one not in theirs}
+    added = [one for one in theirs if one not in ours and one not in before]
+    return (*(one for one in ours if one not in removed), *added)
 
 
 def _common_type(old: Any, ours: Any, theirs: Any) -> Any:
@@ -241,7 +277,14 @@ def _common_type(old: Any, ours: Any, theirs: Any) -> Any:
         return tuple(sorted({*old, *ours, *theirs} - removed)) or None
     if theirs in WIDER.get(ours, ()):
         return theirs
-    return ours if ours in WIDER.get(theirs, ()) else None
+    if ours in WIDER.get(theirs, ()):
+        return ours
+    is_decimal = "Decimal" in f"{ours} {theirs}"
+    if not is_decimal or not all(is_number(one) and one != "F64" for one in (ours, theirs)):
+        return None
+    digits, scales = zip(*map(digits_of, (ours, theirs)), strict=True)
+    precision = max(digits) + max(scales)
+    return f"Decimal({precision}, {max(scales)})" if precision <= 38 else None
 
 
 def _broken_references(schema: Schema) -> Iterator[str]:
@@ -252,6 +295,8 @@ def _broken_references(schema: Schema) -> Iterator[str]:
         for _, members, _ in constraints_of(schema[token]):
             if not {*members} <= {*properties_of(schema, token)}:
                 yield "SM-107"
+            elif any(schema[one]["type"] == "Json" for one in members):
+                yield "SM-110"
         if not all(one in schema for end in schema[token].get("ends", ()) for one in end):
             yield "SM-114"
     names = [schema[token]["name"] for token in types_of(schema)]
@@ -355,6 +400,21 @@ def lost_values(base: State, side: State, schema: Schema) -> set[str]:
             for name, row in table.items():
                 old = lifted.get(name, {}).get(token)
                 if spelt(row[token]) != spelt(old):
+                    return {"SM-113"}
+    return set()
+
+
+def narrowed_values(base: State, side: State, schema: Schema) -> set[str]:
+    """Whether a side changed numbers to values that the merged type does not hold."""
+    for owner, table in side.rows.items():
+        for token in properties_of(side.schema, owner):
+            kind = schema.get(token, {}).get("type")
+            if not is_number(kind) or kind == side.schema[token]["type"]:
+                continue
+            for name, row in table.items():
+                old = base.rows.get(owner, {}).get(name, {}).get(token)
+                value = row[token]
+                if value not in (None, old) and as_number(str(kind), value) is None:
                     return {"SM-113"}
     return set()
 

@@ -14,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import Any, Final
 
 Element = dict[Hashable, Any]
@@ -23,14 +24,20 @@ Row = dict[str, Any]
 Content = dict[str, dict[str, Row]]
 """Every row by the token of its type and by id."""
 
-WIDER: Final = {"I32": ("I64", "F64"), "U32": ("I64", "U64", "F64")}
+WIDER: Final = {
+    "I32": ("I64", "F64", "Decimal(12, 2)"),
+    "U32": ("I64", "U64", "F64"),
+    "Decimal(6, 2)": ("Decimal(12, 2)", "Decimal(7, 3)"),
+}
 NUMBERS: Final = ("I32", "U32", "I64", "U64", "F64")
 NODES, EDGES, PROPERTIES = ("A", "B", "C", "D"), ("E", "F", "G"), ("p", "q", "r", "s", "t", "u")
 VALUES: Final[Mapping[str, tuple[Any, ...]]] = {
     **dict.fromkeys(("I32", "U32", "I64", "U64"), (0, 1, 2, 7, 9)),
     "F64": (0.0, 1.0, 2.0, 7.0, 0.5),
     "String": ("a", "b", "x", "xy"),
+    "Json": ('{"a":1}', "[1,null]", '"t"', "true"),
 }
+DECIMALS: Final = ("0", "1", "2.5", "7")
 RANGES: Final = ((0, 5), (0, 8), (1, None))
 PATTERNS: Final = ("^[a-e]", "x|a")
 
@@ -177,8 +184,42 @@ def brought(row: Row, owner: str, schema: Schema, changes: Sequence[Change]) -> 
 
 
 def _typed(schema: Schema, token: str, value: Any) -> Any:
-    is_float = token in schema and schema[token]["type"] == "F64"
-    return float(value) if is_float and value is not None else value
+    """A value as its type holds it; None if a narrower type does not."""
+    kind = schema[token]["type"] if token in schema else None
+    return value if value is None or not is_number(kind) else as_number(str(kind), value)
+
+
+def is_number(kind: Any) -> bool:
+    return kind in NUMBERS or str(kind).startswith("Decimal")
+
+
+def as_number(kind: str, value: Any) -> Any:
+    if kind == "F64":
+        return float(value)
+    if kind.startswith("Decimal"):
+        digits, scale = digits_of(kind)
+        exact = Decimal(str(value)).quantize(Decimal(1).scaleb(-scale))
+        return exact if exact == value and abs(exact) < 10**digits else None
+    return int(value) if int(value) == value else None
+
+
+def digits_of(kind: str) -> tuple[int, int]:
+    """How many digits a type has before and behind the point."""
+    if kind.startswith("Decimal"):
+        precision, scale = map(int, re.findall(r"\d+", kind))
+        return precision - scale, scale
+    return {"I32": 10, "U32": 10, "I64": 19, "U64": 20}[kind], 0
+
+
+def going_back(head: State, earlier: State) -> Change:
+    """The change of a schema that leads back to an earlier one; it fills nothing."""
+    effects = tuple(
+        Fill(owner=element["owner"], element=token)
+        for token, element in earlier.schema.items()
+        if token not in head.schema and element.get("owner") in head.schema
+    )
+    identity = _digest([*head.schema.items()], head.ever, "back", [*earlier.schema.items()])
+    return Change(identity=identity, effects=effects)
 
 
 # Texts
@@ -299,6 +340,8 @@ def drawn_value(rng: random.Random, prop: Element) -> Any:
     if prop["nullable"] and rng.random() < 0.3:
         return None
     kind = prop["type"]
+    if str(kind).startswith("Decimal"):
+        return as_number(str(kind), Decimal(rng.choice(DECIMALS)))
     return rng.choice(VALUES[kind] if isinstance(kind, str) else kind)
 
 
@@ -339,10 +382,13 @@ def add_property(rng: random.Random, draft: Draft) -> None:
     prop: Element = {
         "owner": owner,
         "name": name,
-        "type": rng.choice(["I32", "U32", "String", ("a", "b"), ("a", "b", "c")]),
+        "type": rng.choice(
+            ["I32", "I32", "U32", "String", ("a", "b"), ("a", "b", "c"), "Decimal(6, 2)", "Json"]
+        ),
         "nullable": rng.random() < 0.7,
     }
-    if rng.random() < 0.2:
+    is_json = prop["type"] == "Json"
+    if rng.random() < 0.2 and not is_json:
         prop["default"] = drawn_value(rng, {**prop, "nullable": False})
     token = draft.new_token(sorted((str(facet), prop[facet]) for facet in prop))
     sources = [
@@ -355,7 +401,7 @@ def add_property(rng: random.Random, draft: Draft) -> None:
     if sources and rng.random() < 0.4:
         source = rng.choice(sources)
         draft.hints[token] = f" @backfill(from={schema[source]['name']})"
-    elif rng.random() < 0.5:
+    elif rng.random() < 0.5 and not is_json:
         value = drawn_value(rng, {**prop, "nullable": False})
         draft.hints[token] = f" @backfill({literal(prop['type'], value)})"
     schema[token] = prop
@@ -400,9 +446,9 @@ def widen(rng: random.Random, draft: Draft) -> None:
         return
     prop = draft.schema[token]
     prop["type"] = rng.choice(WIDER[prop["type"]])
+    if "default" in prop:
+        prop["default"] = as_number(prop["type"], prop["default"])
     if prop["type"] == "F64":
-        if "default" in prop:
-            prop["default"] = float(prop["default"])
         draft.effects.append(Conversion(owner=prop["owner"], element=token))
 
 
@@ -435,7 +481,7 @@ def change_null(rng: random.Random, draft: Draft) -> None:
     if prop["nullable"]:
         return
     value = prop.get("default")
-    if rng.random() < 0.7:
+    if rng.random() < 0.7 and prop["type"] != "Json":
         value = drawn_value(rng, prop)
         draft.hints[token] = f" @backfill({literal(prop['type'], value)})"
     if value is not None:
@@ -449,6 +495,8 @@ def change_default(rng: random.Random, draft: Draft) -> None:
     if token is None:
         return
     prop = draft.schema[token]
+    if prop["type"] == "Json":
+        return
     if "default" in prop and rng.random() < 0.4:
         del prop["default"]
     else:
@@ -461,6 +509,8 @@ def change_constraint(rng: random.Random, draft: Draft) -> None:
     if token is None:
         return
     element, kind = schema[schema[token]["owner"]], schema[token]["type"]
+    if kind == "Json":
+        return
     is_node = "ends" not in element
     words = ["unique", "unique", "index", "pair"]
     words += ["range", "range"] if kind in NUMBERS and is_node else []
@@ -469,7 +519,8 @@ def change_constraint(rng: random.Random, draft: Draft) -> None:
     facet: tuple[Hashable, ...] = (word, frozenset({token}))
     value: Any = True
     if word == "pair":
-        other = rng.choice(properties_of(schema, schema[token]["owner"]))
+        others = properties_of(schema, schema[token]["owner"])
+        other = rng.choice([one for one in others if schema[one]["type"] != "Json"])
         facet = ("unique", frozenset({token, other}))
     elif word == "check":
         facet = (*facet, rng.choice(PATTERNS))
@@ -531,6 +582,32 @@ def add_end(rng: random.Random, draft: Draft) -> None:
         element["ends"] = tuple(ends)
 
 
+def remove_end(rng: random.Random, draft: Draft) -> None:
+    """Remove a type of an end with several; the first one stays."""
+    ends = [
+        (token, number)
+        for token in edges_of(draft.schema)
+        for number, end in enumerate(draft.schema[token]["ends"])
+        if len(end) > 2
+    ]
+    if ends:
+        token, number = rng.choice(ends)
+        changed = list(draft.schema[token]["ends"])
+        removed = rng.choice(changed[number][1:])
+        changed[number] = tuple(one for one in changed[number] if one != removed)
+        draft.schema[token]["ends"] = tuple(changed)
+
+
+def change_json(rng: random.Random, draft: Draft) -> None:
+    token = _of_type(rng, draft, ("Json", "String"))
+    if token is None or "default" in draft.schema[token]:
+        return
+    prop = draft.schema[token]
+    members = [one for _, one, _ in constraints_of(draft.schema[prop["owner"]])]
+    if not any(token in one for one in members):
+        prop["type"] = "String" if prop["type"] == "Json" else "Json"
+
+
 KINDS: Final[Mapping[Callable[[random.Random, Draft], None], int]] = {
     add_property: 6,
     drop_property: 2,
@@ -544,7 +621,9 @@ KINDS: Final[Mapping[Callable[[random.Random, Draft], None], int]] = {
     describe: 2,
     add_type: 2,
     drop_type: 1,
-    add_end: 2,
+    add_end: 3,
+    remove_end: 1,
+    change_json: 1,
 }
 
 
@@ -615,7 +694,8 @@ def _drawn_row(
             ends = [(kind, node) for kind in end for node in rows[kind]]
             if not ends:
                 return None
-            row[side] = old[side] if old is not None else rng.choice(ends)
+            is_kept = old is not None and old[side] in ends and rng.random() < 0.7
+            row[side] = old[side] if old is not None and is_kept else rng.choice(ends)
     return row
 
 

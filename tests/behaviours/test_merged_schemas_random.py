@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from typing import Any
@@ -15,14 +16,23 @@ from omnigraph.graph import Graph
 from omnigraph.merge.plan import MergeOutcome
 from omnigraph.schema.catalog import EnumType, NodeType
 from tests.behaviours.repeating import repeatable
-from tests.behaviours.schema_line_merges import Expected, Lines, expect_merge
+from tests.behaviours.schema_line_merges import (
+    Expected,
+    Lines,
+    expect_merge,
+    expect_revert,
+    renamed,
+)
 from tests.behaviours.schema_lines import (
     Draft,
+    Row,
+    Schema,
     State,
     constraints_of,
     drawn_change,
     drawn_rows,
     first_state,
+    going_back,
     named,
     properties_of,
     shown,
@@ -66,6 +76,7 @@ class History:
         self.rng, self.lines, self.spark = rng, Lines(), spark
         self.story: list[str] = []
         self.outcomes: Counter[str] = Counter()
+        self.messages: dict[str, str] = {}
         first = first_state()
         text = text_of(Draft(before=first, schema=first.schema))
         self.graph = omnigraph.init(root, schema=text)
@@ -81,8 +92,12 @@ class History:
     def state(self, branch: str) -> State:
         return self.lines.head(branch).state
 
+    def message(self) -> str:
+        return f"message {len(self.story)}"
+
     def record(self, branch: str, commit_id: str | None, state: State) -> None:
         assert commit_id is not None
+        self.messages[commit_id] = self.message()
         self.lines.record(branch, commit_id, [self.lines.heads[branch]], state)
 
     def take_round(self) -> None:
@@ -97,6 +112,8 @@ class History:
                     self.write(branch)
         if rng.random() < 0.15:
             self.optimize()
+        if rng.random() < 0.3:
+            self.go_back(rng.choice([source, target]))
         self.merge(source, target)
         if rng.random() < 0.3:
             self.merge(source, target)
@@ -112,14 +129,14 @@ class History:
             return
         text, handle = text_of(draft), self.handle(branch)
         try:
-            result = handle.schema.apply(text, allow_diverged=True)
+            result = handle.schema.apply(text, allow_diverged=True, message=self.message())
         except (SchemaRefusedError, SchemaInvalidError) as error:
             self.story.append(f"{branch}: refused {error}\n{text}")
             return
         if not result.applied:
             return
-        self.story.append(f"{branch}: {text}")
         self.record(branch, result.commit_id, draft.accepted())
+        self.story.append(f"{branch}: {text}")
         self.look_at(branch)
 
     def write(self, branch: str) -> None:
@@ -135,18 +152,20 @@ class History:
         handle = self.handle(branch)
         if any(gone.values()):
             self.story.append(f"{branch}: delete {gone}")
-            result = handle.delete({name: ids for name, ids in gone.items() if ids})
-            self.record(branch, result.commit_id, after)
+            ids_by_type = {name: ids for name, ids in gone.items() if ids}
+            deleted = handle.delete(ids_by_type, message=self.message())
+            self.record(branch, deleted.commit_id, after)
         else:
             rows = {
                 names[token]: [
-                    named(after.schema, token, name, after.rows[token][name])
+                    written(after.schema, token, name, after.rows[token][name])
                     for name in dict.fromkeys(ids)
                 ]
                 for token, ids in touched.items()
             }
             self.story.append(f"{branch}: write {rows}")
-            self.record(branch, handle.write(rows, mode="replace").commit_id, after)
+            result = handle.write(rows, mode="replace", message=self.message())
+            self.record(branch, result.commit_id, after)
         self.look_at(branch)
 
     def optimize(self) -> None:
@@ -156,6 +175,7 @@ class History:
         commit_id = self.graph.snapshot().commit_id
         if commit_id != self.lines.heads["main"]:
             self.record("main", commit_id, self.state("main"))
+            del self.messages[str(commit_id)]
 
     def fork(self, branch: str, parent: str) -> None:
         self.story.append(f"fork {branch} from {parent}")
@@ -188,7 +208,7 @@ class History:
         handle = self.handle(target)
         before = handle.snapshot()
         try:
-            result = handle.merge(source, resolve=resolve, spark=self.spark)
+            result = handle.merge(source, resolve=resolve, spark=self.spark, message=self.message())
         except ConflictError as error:
             self.story.append(str(error))
             assert handle.snapshot() == before
@@ -209,12 +229,77 @@ class History:
         self.lines.aliases |= after.aliases
         parents = (ours.commit_id, theirs.commit_id)
         self.lines.record(target, result.commit_id, parents, after.state)
+        self.messages[result.commit_id] = self.message()
         self.look_at(target)
         report = handle.maintenance.check()
         assert report.ok, report.findings
 
-    def look_at(self, branch: str) -> None:
-        handle, state = self.handle(branch), self.state(branch)
+    def go_back(self, branch: str) -> None:
+        """Restore an earlier state of a branch, or take back one commit of it."""
+        line = self.lines.first_parents(branch)
+        if len(line) < 2:
+            return
+        if self.rng.random() < 0.5:
+            self.restore(branch, self.rng.choice(line[1:]))
+        else:
+            self.revert(branch, self.rng.choice(line[:-1][:4]))
+
+    def restore(self, branch: str, commit_id: str) -> None:
+        self.story.append(f"restore {commit_id} on {branch}")
+        head, earlier = (
+            renamed(state, self.lines.aliases)
+            for state in (self.state(branch), self.lines.commits[commit_id].state)
+        )
+        expected = State(
+            schema=earlier.schema,
+            rows=earlier.rows,
+            changes=(*head.changes, going_back(head, earlier)),
+            ever=max(head.ever, earlier.ever),
+        )
+        result = self.handle(branch).restore(
+            commit_id, allow_data_loss=True, message=self.message(), spark=self.spark
+        )
+        self.take(branch, result.commit_id, expected, "restore")
+
+    def revert(self, branch: str, commit_id: str) -> None:
+        resolve = self.rng.choice([None, "ours", "theirs"])
+        self.story.append(f"revert {commit_id} on {branch}, resolve {resolve}")
+        commit = self.lines.commits[commit_id]
+        earlier = self.lines.commits[commit.parents[0]].state
+        expected = expect_revert(
+            commit.state, earlier, self.state(branch), resolve, self.lines.aliases
+        )
+        handle = self.handle(branch)
+        before = handle.snapshot()
+        try:
+            result = handle.revert(
+                commit_id,
+                resolve=resolve,
+                allow_data_loss=True,
+                message=self.message(),
+                spark=self.spark,
+            )
+        except ConflictError as error:
+            self.story.append(str(error))
+            assert handle.snapshot() == before
+            assert expected.reasons or expected.may_be_refused
+            self.outcomes["revert conflict"] += 1
+            return
+        assert expected.state is not None, f"expected {sorted(expected.reasons)}"
+        self.lines.aliases |= expected.aliases
+        self.take(branch, result.commit_id, expected.state, "revert")
+
+    def take(self, branch: str, commit_id: str | None, state: State, verb: str) -> None:
+        """Note a commit; without one the branch must already be what is expected."""
+        self.outcomes[verb if commit_id else f"{verb} of nothing"] += 1
+        if commit_id is not None:
+            self.record(branch, commit_id, state)
+        self.look_at(branch, state)
+        report = self.handle(branch).maintenance.check()
+        assert report.ok, report.findings
+
+    def look_at(self, branch: str, expected: State | None = None) -> None:
+        handle, state = self.handle(branch), expected or self.state(branch)
         assert described(handle) == expected_description(state)
         rows = content(handle, state)
         assert spelt(rows) == spelt(
@@ -230,6 +315,19 @@ class History:
     def look_at_every_branch(self) -> None:
         for branch in self.lines.heads:
             self.look_at(branch)
+            for commit in self.handle(branch).commits():
+                assert commit.message == self.messages.get(commit.commit_id, commit.message)
+
+
+def written(schema: Schema, token: str, name: str, row: Row) -> Row:
+    """A row by names as it is written: values of Json, not their texts."""
+    names = {
+        schema[one]["name"] for one in properties_of(schema, token) if schema[one]["type"] == "Json"
+    }
+    return {
+        column: json.loads(value) if column in names and value is not None else value
+        for column, value in named(schema, token, name, row).items()
+    }
 
 
 def content(graph: Graph, state: State) -> dict[str, dict[str, Any]]:

@@ -25,6 +25,7 @@ from omnigraph.errors import MergeConflictError
 from omnigraph.evolution.lifting import SchemaStep
 from omnigraph.evolution.plan import columns as ec
 from omnigraph.evolution.table_changes import WrittenValues
+from omnigraph.merge.catalog_conflicts import SchemaConflictKind
 from omnigraph.merge.conflicts import CONFLICT_SCHEMA
 from omnigraph.schema import catalog as ct
 
@@ -291,6 +292,14 @@ def conflict_rows(conflicts: Sequence[SchemaConflict], resolution: Mapping[str, 
 
 
 def _next_step(source: str, target: str, conflicts: Sequence[SchemaConflict]) -> str:
+    taken = [one.element for one in conflicts if one.kind is SchemaConflictKind.NUMBERS_TAKEN]
+    if taken:
+        return (
+            f"Give {taken[0]} another number, on the side that has fewer of these: apply a schema "
+            f"with a new property, such as `{taken[0].rpartition('.')[2]}_copy`, that has "
+            "`@backfill(from=...)` and without the old one, then one that renames it with "
+            "`@rename_from`. Export the rows of a type, drop it, and declare and load it again."
+        )
     apply = (
         f"Apply a schema to {source} or to {target} that agrees with the other one, and merge "
         "again."
