@@ -193,6 +193,8 @@ def test_a_value_is_found_alike_by_a_pass_and_by_order(seed: str, *, is_sorted: 
         (pa.string(), ["", "a", "b", "é", "\U0001f600", None]),
         (pa.int64(), [0, 1, -5, 2**40, None]),
         (pa.bool_(), [True, None]),
+        (pa.date32(), [*KEYS["Day"], None]),
+        (pa.timestamp("us", "UTC"), [*KEYS["Instant"], None]),
     ]
     for kind, pool in pools:
         drawn = [generator.choice(pool) for _ in range(generator.randrange(300))]

@@ -7,6 +7,7 @@ import datetime as dt
 import pytest
 
 from omnigraph.engine.access.conditions import lance_filter
+from omnigraph.engine.expressions.known_parts import with_known_condition
 from omnigraph.query.binding import BoundParameters
 from omnigraph.query.plan import Mutation
 from omnigraph.query.planning import plan_query
@@ -28,7 +29,7 @@ def found(condition: str, kind: str = "Person") -> str | None:
     assert isinstance(plan, Mutation)
     (statement,) = plan.statements
     assert isinstance(statement, DeleteStatement)
-    return lance_filter(statement.condition, PARAMETERS)
+    return lance_filter(with_known_condition(statement.condition, PARAMETERS), PARAMETERS)
 
 
 @pytest.mark.parametrize(
@@ -45,6 +46,15 @@ def found(condition: str, kind: str = "Person") -> str | None:
         ("age in [1, 2]", "`age` IN (1, 2)"),
         ('age = 1 and name contains "x"', "(`age` = 1)"),
         ("age = 1 or age = 2", "(`age` = 1 OR `age` = 2)"),
+        ("email = lower($word)", "`email` = 'it''s'"),
+        ('email in split("a,b", ",")', "`email` IN ('a', 'b')"),
+        ("age < 2 * 3 + length($word)", "`age` < 10"),
+        ('born = date("0001-01-02")', "`born` = date '0001-01-02'"),
+        ("joined <= now()", "`joined` <= timestamp '2024-01-01 00:00:00'"),
+        (
+            'joined > now() - duration("PT0.000001S")',
+            "`joined` > timestamp '2023-12-31 23:59:59.999999'",
+        ),
         ('name = "a" and (age = 1 or age = 2)', "(`name` = 'a' AND (`age` = 1 OR `age` = 2))"),
     ],
 )

@@ -486,6 +486,8 @@ class Expressions:
     # Conditions
 
     def condition(self, scope: Sequence[Seen], *, depth: int = 0) -> str:
+        if not scope:
+            return self._known_condition()
         choice = self.generator.random()
         if depth < 2 and choice < 0.3:
             left = self.condition(scope, depth=depth + 1)
@@ -499,6 +501,14 @@ class Expressions:
             self._pattern_test,
         ]
         return self.generator.choice(kinds)(scope)
+
+    def _known_condition(self) -> str:
+        """Of values that read no row."""
+        one = self.generator.choice
+        scalar = one([Scalar.STRING, Scalar.STRING, Scalar.DATE, Scalar.DATETIME, *_NUMBERS])
+        others = _NUMBERS if scalar in NUMBERS else [scalar]
+        left, right = self.value(scalar, (), depth=2), self.value(one(others), (), depth=2)
+        return f"({left}) {self._operator()} ({right})"
 
     def _compared(self, scope: Sequence[Seen]) -> str:
         fields = [
@@ -521,7 +531,8 @@ class Expressions:
         text = left.text
         if scalar in NUMBERS and self.generator.random() < 0.15:
             text = self.arithmetic(scope, depth=1)
-        right = self.value(other, scope)
+        # Of what reads no row, so that it is computed before the run.
+        right = self.value(other, () if self.generator.random() < 0.3 else scope)
         return f"{text} {operator} {right}" if self._likely() else f"({right}) {operator} {text}"
 
     def _compared_decimal(self, text: str, kind: DecimalType, scope: Sequence[Seen]) -> str:
@@ -608,6 +619,8 @@ class Expressions:
         scalars = self.scalars(scope, frozenset(Scalar) - WITHOUT_ORDER)
         one = self.generator.choice(scalars)
         assert isinstance(one.type, ScalarType)
+        if one.type.scalar is Scalar.STRING and self.generator.random() < 0.2:
+            return f"{one.text} in {self.texts_in_a_list(())}"
         return f"{one.text} in {self._list(one.type.scalar)}"
 
     def _list(self, scalar: Scalar) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import DataFrame, Row, SparkSession
 
 import omnigraph
-from omnigraph.engine.spark.execute import query_frame
+from omnigraph.engine.spark.execute import plan_frame
 from omnigraph.query.binding import bind
 from omnigraph.query.compile import compile_queries
 from omnigraph.query.plan import Mutation
@@ -62,7 +62,7 @@ class World:
         plan = plan_query(typed, self.catalog, steps=steps)
         assert not isinstance(plan, Mutation)
         parameters = bind(typed, given or {}, now=EPOCH)
-        return query_frame(self.graph, plan, catalog=self.stored, parameters=parameters)
+        return plan_frame(self.graph, plan, catalog=self.stored, parameters=parameters)
 
     def same(
         self, typed: TypedQuery, given: Mapping[str, Any] | None = None, *, steps: Steps = ALL_STEPS

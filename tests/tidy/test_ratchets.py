@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.unit, pytest.mark.usefixtures("_parsed_sources")]
 IMPORT_SHARE_MAX = 7.0
 """Percent of all lines; the aim is 6."""
 ONE_IMPORTER_MAX = 80
-MODULES_MAX = 452
+MODULES_MAX = 458
 PACKAGE_MAX = 22
 """Modules in one package; about 15 are enough."""
 PARTICIPLES_MAX = 459

@@ -212,6 +212,7 @@ class _Condition:
     ) -> _Condition:
         # The query compiler and DuckDB: plain scans need neither.
         from omnigraph.engine.access.conditions import lance_filter
+        from omnigraph.engine.expressions.known_parts import with_known_condition
         from omnigraph.engine.query_text import choose_query, query_text
         from omnigraph.load.formats.values import blob_bytes
         from omnigraph.mutate.row_values import RowValues
@@ -227,11 +228,12 @@ class _Condition:
         match statements:
             case (DeleteStatement() as statement,) if statement.table_key == table_key:
                 bound = chosen.bound(now)
+                condition = with_known_condition(statement.condition, bound)
                 return cls(
-                    expression=statement.condition,
+                    expression=condition,
                     type_name=type_name,
                     values=RowValues(bound, blob_bytes=blob_bytes),
-                    where=lance_filter(statement.condition, bound),
+                    where=lance_filter(condition, bound),
                 )
             case _:
                 raise InvalidInputError(

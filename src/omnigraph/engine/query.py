@@ -39,6 +39,7 @@ from omnigraph.engine.access.column_cache import shared_cache
 from omnigraph.engine.access.in_memory import InMemoryAccess
 from omnigraph.engine.access.index_access import IndexAccess, ProbeLimitExceeded
 from omnigraph.engine.access.streamed_rows import STREAMED_LEAST, RowScan, portions, row_scan
+from omnigraph.engine.expressions.known_parts import prepare_parts, with_known_parts
 from omnigraph.engine.expressions.scores import Scores
 from omnigraph.engine.expressions.statements import Statements
 from omnigraph.engine.expressions.values import Filters, Values
@@ -224,7 +225,7 @@ def query_on_spark(graph: SparkTables, chosen: ChosenQuery, *, now: datetime) ->
     from omnigraph.engine.spark.execute import query_frame  # needs pyspark
 
     catalog, parameters = chosen.source.catalog, chosen.bound(now)
-    plan = keys_as_ids(_reading_plan(chosen, graph.snapshot), catalog, parameters)
+    plan = _reading_plan(chosen, graph.snapshot)
     frame = query_frame(graph, plan, catalog=catalog, parameters=parameters)
     if all(column.blob is None for column in chosen.typed.columns):
         return frame
@@ -424,6 +425,12 @@ def run_query(  # noqa: PLR0913 - what a run depends on
 
     Without `keeps_tables`, a large table is read as a stream if the plan looks at each row alone.
     """
+    prepared = prepare_parts(plan)
+    known = prepared.bind(parameters)
+    if known is None:
+        plan = with_known_parts(plan, parameters)
+    else:
+        plan, parameters = prepared.plan, known
     keyed = prepare_keys(plan, catalog)
     bound = keyed.bind(parameters)
     if bound is None:
@@ -455,7 +462,7 @@ def explain_run(  # noqa: PLR0913 - what a run depends on
     sizes = {key: entry.row_count for key, entry in snapshot.tables.items()}
     estimates = Estimates(catalog, sizes)
     run = Run(catalog=catalog, parameters=parameters, limits=limits)
-    plan = keys_as_ids(plan, catalog, parameters)
+    plan = keys_as_ids(with_known_parts(plan, parameters), catalog, parameters)
     if not analyze:
         tables = InMemoryAccess(run, root, snapshot, shared_cache())
         choice = choose_access(plan, catalog, root, snapshot, tables)

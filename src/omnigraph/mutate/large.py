@@ -30,7 +30,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from omnigraph.commit.fork_on_write import writable_entry
-from omnigraph.engine.access.access_path import keys_as_ids
 from omnigraph.engine.query import run_query
 from omnigraph.engine.run import Limits
 from omnigraph.errors import (
@@ -258,9 +257,8 @@ def match_frame(large: LargeMutation, session: SparkSession, snapshot: Snapshot)
 
     mutation = large.mutation
     parameters = mutation.values.parameters
-    plan = keys_as_ids(large.plan, mutation.catalog, parameters)
     tables = SparkTables(session, large.root, snapshot, mutation.catalog)
-    frame = query_frame(tables, plan, catalog=mutation.catalog, parameters=parameters)
+    frame = query_frame(tables, large.plan, catalog=mutation.catalog, parameters=parameters)
     if not large.names:
         return frame
     frame = frame.toDF(*large.names)

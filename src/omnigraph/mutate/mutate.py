@@ -25,6 +25,7 @@ from omnigraph.commit.sidecar import WriterKind
 from omnigraph.display.cells import element
 from omnigraph.display.pages import Displayed, Page, change_page
 from omnigraph.display.tables import TableView
+from omnigraph.engine.expressions.known_parts import with_known_condition
 from omnigraph.errors import HeadMovedError, InvalidInputError
 from omnigraph.load.formats.values import blob_bytes
 from omnigraph.load.write import TableCounts, counts_of, merged_counts
@@ -55,6 +56,7 @@ from omnigraph.mutate.statements import (
 )
 from omnigraph.notes import NO_NOTE, CommitNote
 from omnigraph.query import typed as tq
+from omnigraph.query.binding import BoundParameters
 from omnigraph.query.plan import Mutation
 from omnigraph.runner.memory import half_of_this_machine
 from omnigraph.schema.arrow import has_blob, table_schema
@@ -463,13 +465,22 @@ def _sample_effects(
     return {key: _effect(run.overlay.table(key))}
 
 
+def _with_known_condition(
+    statement: tq.TypedStatement, parameters: BoundParameters
+) -> tq.TypedStatement:
+    if isinstance(statement, tq.UpdateStatement | tq.DeleteStatement):
+        return replace(statement, condition=with_known_condition(statement.condition, parameters))
+    return statement
+
+
 @contextmanager
 def _ready(request: MutationRequest, catalog: Catalog, clock: Clock) -> Iterator[ReadyMutation]:
     """The statements with their values, for any number of runs."""
     plan = _mutation(request.chosen)
-    statements = plan.statements
+    parameters = request.chosen.bound(clock.now())
+    statements = tuple(_with_known_condition(one, parameters) for one in plan.statements)
     has_matches = any(read is not None for read in plan.reads)
-    values = RowValues(request.chosen.bound(clock.now()), blob_bytes=blob_bytes)
+    values = RowValues(parameters, blob_bytes=blob_bytes)
     try:
         yield ReadyMutation(
             catalog=catalog,

@@ -6,7 +6,6 @@ are copied and never read, so only Arrow handles them.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
@@ -15,14 +14,13 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.expressions.function_sql import add_kernels, quoted
+from omnigraph.engine.expressions.function_sql import connect_with_kernels, quoted
 from omnigraph.engine.expressions.sql import name, refusal, sql_of
 from omnigraph.engine.search import matches
 from omnigraph.errors import QueryFailedError
 from omnigraph.query import expressions as ex
 from omnigraph.query.binding import BoundParameters, BoundValue
 from omnigraph.query.types import BLOB
-from omnigraph.runner.databases import shared_database
 
 # No property can have these names.
 _POSITION: Final = "#row"
@@ -143,15 +141,8 @@ class RowValues:
 
     def _connection(self) -> duckdb.DuckDBPyConnection:
         if self._opened is None:
-            _add_kernels()
-            self._opened = shared_database()
+            self._opened = connect_with_kernels()
         return self._opened
-
-
-@functools.cache
-def _add_kernels() -> None:
-    """All connections of this process to its database have the kernels afterwards."""
-    add_kernels(shared_database())
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from __future__ import annotations
 import datetime as dt
 import enum
 import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final, TypeAlias, TypeGuard, assert_never
 
@@ -427,6 +427,46 @@ def operands(expression: Expression) -> tuple[Expression, ...]:  # noqa: C901, P
             assert_never(expression)
 
 
+def map_operands(  # noqa: C901, PLR0911, PLR0912 - one per kind
+    expression: Expression, change: Callable[[Expression], Expression]
+) -> Expression:
+    """The expression with a function applied to what is directly inside it.
+
+    Searches and rankings are unchanged: what they search for is known before the run.
+    """
+    match expression:
+        case Constant() | Parameter() | Now():
+            return expression
+        case PropertyOf() | TypeName() | Entity() | PartOfPath() | MatchesOf():
+            return expression
+        case TextSearch() | Distance() | TextScore() | Fusion():
+            return expression
+        case Arithmetic() | Comparison():
+            return replace(expression, left=change(expression.left), right=change(expression.right))
+        case Negation() | Not() | IsNull() | Cast():
+            return replace(expression, operand=change(expression.operand))
+        case StringTest():
+            return replace(expression, text=change(expression.text), part=change(expression.part))
+        case Membership():
+            item, collection = change(expression.item), change(expression.collection)
+            return replace(expression, item=item, collection=collection)
+        case And() | Or() | Coalesce():
+            return replace(expression, operands=tuple(map(change, expression.operands)))
+        case Case():
+            branches = tuple(
+                CaseBranch(condition=change(branch.condition), value=change(branch.value))
+                for branch in expression.branches
+            )
+            return replace(expression, branches=branches, otherwise=change(expression.otherwise))
+        case FunctionCall():
+            return replace(expression, arguments=tuple(map(change, expression.arguments)))
+        case Aggregate():
+            argument = None if expression.argument is None else change(expression.argument)
+            return replace(expression, argument=argument, by=tuple(map(change, expression.by)))
+        case _:
+            assert_never(expression)
+
+
 def walk(expression: Expression) -> Iterator[Expression]:
     """The expression and everything inside it, outer ones first."""
     yield expression
@@ -437,6 +477,26 @@ def walk(expression: Expression) -> Iterator[Expression]:
 def is_known(expression: Expression) -> TypeGuard[Constant | Parameter | Now]:
     """Whether an expression has its value before anything is read."""
     return isinstance(expression, Constant | Parameter | Now)
+
+
+def reads_rows(expression: Expression) -> bool:
+    """Whether the value of an expression depends on a row or a group."""
+    return any(
+        isinstance(
+            part,
+            PropertyOf
+            | TypeName
+            | Entity
+            | PartOfPath
+            | MatchesOf
+            | TextSearch
+            | Distance
+            | TextScore
+            | Fusion
+            | Aggregate,
+        )
+        for part in walk(expression)
+    )
 
 
 def variables_of(expression: Expression) -> frozenset[str]:

@@ -322,9 +322,7 @@ def _equated_property(condition: ex.Expression) -> str | None:
         (condition.left, condition.right),
         (condition.right, condition.left),
     ):
-        if isinstance(operand, ex.PropertyOf) and isinstance(
-            other, ex.Constant | ex.Parameter | ex.Now
-        ):
+        if isinstance(operand, ex.PropertyOf) and not ex.reads_rows(other):
             return operand.name
     return None
 

@@ -13,6 +13,7 @@ from omnigraph.query import expressions as ex
 from omnigraph.query import plan as lp
 from omnigraph.query.ast import BinaryOperator
 from omnigraph.query.checks.scope import SYSTEM_COLUMNS
+from omnigraph.query.typed import TypedProjection
 
 _Needs: TypeAlias = Mapping[str, frozenset[str] | None]
 
@@ -239,6 +240,58 @@ def inputs_of(plan: lp.Plan) -> tuple[lp.Plan, ...]:
             | lp.Limit()
         ):
             return (plan.input,)
+        case _:
+            assert_never(plan)
+
+
+def map_expressions(  # noqa: PLR0911 - one per kind
+    plan: lp.Plan,
+    *,
+    condition: Callable[[ex.Expression], ex.Expression],
+    value: Callable[[ex.Expression], ex.Expression],
+) -> lp.Plan:
+    """The plan with functions applied to all its conditions and to all values of its results."""
+
+    def projected(projections: tuple[TypedProjection, ...]) -> tuple[TypedProjection, ...]:
+        return tuple(replace(one, expression=value(one.expression)) for one in projections)
+
+    def optional(predicate: ex.Expression | None) -> ex.Expression | None:
+        return None if predicate is None else condition(predicate)
+
+    plan = map_inputs(plan, lambda below: map_expressions(below, condition=condition, value=value))
+    match plan:
+        case lp.Scan():
+            return replace(plan, predicate=optional(plan.predicate))
+        case lp.Filter():
+            return replace(plan, predicate=condition(plan.predicate))
+        case lp.Expand():
+            return replace(
+                plan,
+                predicate=optional(plan.predicate),
+                edge_predicate=optional(plan.edge_predicate),
+            )
+        case lp.Project():
+            return replace(plan, projections=projected(plan.projections))
+        case lp.Aggregate():
+            return replace(
+                plan, projections=projected(plan.projections), having=optional(plan.having)
+            )
+        case lp.Order():
+            keys = tuple(replace(key, expression=value(key.expression)) for key in plan.keys)
+            return replace(plan, keys=keys)
+        case (
+            lp.Outer()
+            | lp.Empty()
+            | lp.Cross()
+            | lp.Anti()
+            | lp.Semi()
+            | lp.Apply()
+            | lp.Optional()
+            | lp.Rank()
+            | lp.Distinct()
+            | lp.Limit()
+        ):
+            return plan
         case _:
             assert_never(plan)
 

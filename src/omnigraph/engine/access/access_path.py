@@ -21,7 +21,13 @@ import numpy as np
 from omnigraph import names
 from omnigraph.derived import remember_derived
 from omnigraph.engine.access.column_cache import CostMeter
-from omnigraph.engine.access.conditions import WholeKey, asks_for_lists, by_id, find_whole_key
+from omnigraph.engine.access.conditions import (
+    WholeKey,
+    asks_for_lists,
+    by_id,
+    find_whole_key,
+    stored_property,
+)
 from omnigraph.engine.access.in_memory import InMemoryAccess
 from omnigraph.ids import key_properties
 from omnigraph.query import expressions as ex
@@ -408,7 +414,7 @@ def _is_named(scan: lp.Scan) -> bool:
         match conjunct:
             case ex.Comparison(operator=BinaryOperator.EQUAL):
                 sides = (conjunct.left, conjunct.right)
-                if any(isinstance(side, ex.PropertyOf) for side in sides) and any(
+                if any(stored_property(side) is not None for side in sides) and any(
                     isinstance(side, ex.Constant | ex.Parameter) for side in sides
                 ):
                     return True

@@ -13,6 +13,7 @@ Invariants:
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -31,7 +32,7 @@ from omnigraph.query.ast import BinaryOperator
 from omnigraph.query.binding import BoundParameters, BoundValue, known_value
 from omnigraph.query.expressions import is_known
 from omnigraph.query.types import INTEGER_LIMITS, STRING, is_text, scalar_of
-from omnigraph.schema.catalog import DecimalType, ListType, Property, Scalar
+from omnigraph.schema.catalog import DecimalType, ListType, Property, Scalar, join_decimals
 from omnigraph.schema.values import fits_decimal
 from omnigraph.validation.lookups import LITERAL_MAX, PROBE_VALUES_MAX
 
@@ -88,18 +89,17 @@ class _Filter:
         if comparison.operator not in _TURNED:
             return None
         left, right, operator = comparison.left, comparison.right, comparison.operator
-        if isinstance(right, ex.PropertyOf):
+        if stored_property(right) is not None:
             left, right, operator = right, left, _TURNED[operator]
-        if not isinstance(left, ex.PropertyOf) or not isinstance(right, ex.Constant | ex.Parameter):
+        column = stored_property(left)
+        if column is None or not is_known(right):
             return None
-        literal = _spelt(left, known_value(right, self._parameters))
-        return None if literal is None else f"{_column(left)} {operator.value} {literal}"
+        literal = _spelt(column, known_value(right, self._parameters))
+        return None if literal is None else f"{_column(column)} {operator.value} {literal}"
 
     def _membership(self, membership: ex.Membership) -> str | None:
         item, collection = membership.item, membership.collection
-        if not isinstance(item, ex.PropertyOf) or not isinstance(
-            collection, ex.Constant | ex.Parameter
-        ):
+        if not isinstance(item, ex.PropertyOf) or not is_known(collection):
             return None
         values = known_value(collection, self._parameters)
         if not isinstance(values, tuple) or not 0 < len(values) <= PROBE_VALUES_MAX:
@@ -111,12 +111,26 @@ class _Filter:
         return f"{_column(item)} IN ({', '.join(known_literals)})"
 
 
+def stored_property(expression: ex.Expression) -> ex.PropertyOf | None:
+    """The property that an expression has the values of; a wider decimal has the same values."""
+    match expression:
+        case ex.PropertyOf():
+            return expression
+        case ex.Cast(
+            operand=ex.PropertyOf(type=DecimalType() as stored) as operand,
+            type=DecimalType() as wider,
+        ):
+            return operand if join_decimals((stored, wider)) == wider else None
+        case _:
+            return None
+
+
 def _column(property_of: ex.PropertyOf) -> str:
     return f"`{property_of.name}`"
 
 
 def _spelt(column: ex.PropertyOf, value: BoundValue) -> str | None:
-    """A text, or an integer that the column can hold."""
+    """A text, a time, or a number that the column can hold."""
     if isinstance(value, str) and is_text(column.type) and "\0" not in value:
         return _quote(value)
     if isinstance(column.type, DecimalType):
@@ -126,12 +140,26 @@ def _spelt(column: ex.PropertyOf, value: BoundValue) -> str | None:
             return None
         return f"CAST('{value:f}' AS {kind})"
     scalar = scalar_of(column.type)
+    if isinstance(value, dt.date):
+        return _spelt_time(scalar, value)
     if not isinstance(value, int) or isinstance(value, bool) or scalar not in INTEGER_LIMITS:
         return None
     assert isinstance(scalar, Scalar)
     low, high = INTEGER_LIMITS[scalar]
     # Lance reads the smallest integer as a float: it takes the sign away first.
     return str(value) if max(low, -LITERAL_MAX) <= value <= min(high, LITERAL_MAX) else None
+
+
+def _spelt_time(scalar: Scalar | None, value: dt.date) -> str | None:
+    """Without a zone: Lance reads it as the time of the column, which is UTC."""
+    match scalar, value:
+        case Scalar.DATETIME, dt.datetime():
+            plain = value.astimezone(dt.UTC).replace(tzinfo=None)
+            return f"timestamp '{plain.isoformat(sep=' ')}'"
+        case Scalar.DATE, dt.date() if not isinstance(value, dt.datetime):
+            return f"date '{value.isoformat()}'"
+        case _:
+            return None
 
 
 def _quote(text: str) -> str:
@@ -199,9 +227,10 @@ def find_value(condition: ex.Expression, parameters: BoundParameters) -> NamedVa
         if not isinstance(conjunct, ex.Comparison) or conjunct.operator is not BinaryOperator.EQUAL:
             continue
         for side, other in ((conjunct.left, conjunct.right), (conjunct.right, conjunct.left)):
-            if isinstance(side, ex.PropertyOf) and is_known(other):
+            column = stored_property(side)
+            if column is not None and is_known(other):
                 value = known_value(other, parameters)
-                return NamedValue(property=side.name, value=value, alone=conjunct is condition)
+                return NamedValue(property=column.name, value=value, alone=conjunct is condition)
     return None
 
 
@@ -387,8 +416,9 @@ def _comparison(condition: ex.Comparison, leaf: Leaf, parameters: BoundParameter
         (condition.left, condition.right, condition.operator),
         (condition.right, condition.left, _MIRRORED[condition.operator]),
     ):
-        if is_known(other) and isinstance(side, ex.PropertyOf | ex.TypeName):
-            column = leaf(side)
+        stored = side if isinstance(side, ex.TypeName) else stored_property(side)
+        if is_known(other) and stored is not None:
+            column = leaf(stored)
             scalar = as_scalar(known_value(other, parameters), column.type)
             return None if scalar is None else _COMPARE[operator](column, scalar)
     return None
@@ -426,6 +456,8 @@ def as_scalar(value: BoundValue, kind: pa.DataType) -> pa.Scalar | None:
         or (pat.is_boolean(kind) and isinstance(value, bool))
         or (pat.is_integer(kind) and isinstance(value, int) and not isinstance(value, bool))
         or (pat.is_decimal(kind) and isinstance(value, Decimal))
+        or (pat.is_timestamp(kind) and isinstance(value, dt.datetime))
+        or (pat.is_date(kind) and type(value) is dt.date)
     )
     if not exact:
         return None

@@ -9,6 +9,7 @@ Invariants:
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -25,6 +26,7 @@ from omnigraph.engine.expressions.kernels import (
 from omnigraph.query import expressions as ex
 from omnigraph.query import types as qt
 from omnigraph.query.functions import ScalarFunction
+from omnigraph.runner.databases import shared_database
 from omnigraph.schema import catalog as ct
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ INDEX_MAX: Final = 2**31 - 2
 REFUSED: Final = "omnigraph refuses a value: "
 """How an error begins that a call in SQL raises; what follows says why."""
 
+_ADDING: Final = threading.Lock()
 _Text: TypeAlias = Callable[[Sequence[str]], str]
 
 
@@ -201,6 +204,18 @@ def add_kernels(database: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnectio
                 null_handling=FunctionNullHandling.SPECIAL,
             )
     return database
+
+
+def connect_with_kernels() -> duckdb.DuckDBPyConnection:
+    """A new connection to the database of this process, which has the kernels."""
+    with _ADDING:
+        _add_to_shared_database()
+    return shared_database()
+
+
+@functools.cache
+def _add_to_shared_database() -> None:
+    add_kernels(shared_database())
 
 
 def _name(kernel: Kernel, *, strict: bool) -> str:

@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, Final, assert_never
 from pyspark.sql import Window
 from pyspark.sql import functions as sql
 
+from omnigraph.engine.access.access_path import keys_as_ids
+from omnigraph.engine.expressions.known_parts import with_known_parts
 from omnigraph.engine.frames import RequiredColumns
 from omnigraph.engine.shapes import shape_of, simplify, variables_read
 from omnigraph.engine.spark import rows as spark_rows
@@ -604,6 +606,14 @@ def query_frame(
             make a vector.
         QueryFailedError: a job that ran while building found a value that cannot be computed.
     """
+    plan = keys_as_ids(with_known_parts(plan, parameters), catalog, parameters)
+    return plan_frame(graph, plan, catalog=catalog, parameters=parameters)
+
+
+def plan_frame(
+    graph: SparkTables, plan: lp.Plan, *, catalog: Catalog, parameters: BoundParameters
+) -> DataFrame:
+    """As `query_frame`, with every part of every expression computed by Spark."""
     run = spark_rows.Run(graph=graph, catalog=catalog, parameters=parameters)
     with without_noise():
         return named(_Executor(run, _requirements(plan)).result(plan))
