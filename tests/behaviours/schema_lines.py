@@ -313,7 +313,9 @@ def has_wrong_default(schema: Schema) -> bool:
         value = prop.get("default")
         if value is None:
             continue
-        if isinstance(prop["type"], tuple) and value not in prop["type"]:
+        if prop["type"] == "Json" or (
+            isinstance(prop["type"], tuple) and value not in prop["type"]
+        ):
             return True
         for word, members, rest in constraints_of(schema[prop["owner"]]):
             if token not in members:

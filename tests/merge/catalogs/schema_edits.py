@@ -76,6 +76,7 @@ EDITS = [
     _edit("update_type_metadata", ("node Town", 'node Town @description("one")')),
     _edit("update_type_metadata otherwise", ("node Town", 'node Town @description("two")')),
     _edit("widen_since", ("since: I32?", "since: I64?")),
+    _edit("widen_since to decimal", ("since: I32?", "since: Decimal(11, 1)?")),
     _edit(
         "rename_property",
         (AGE, '    years: I32? @rename_from("age")\n'),
@@ -86,6 +87,11 @@ EDITS = [
     _edit("rename_mood", (MOOD, '    temper: String? @rename_from("mood")\n')),
     _edit("widen_property", (AGE, "    age: I64?\n"), ("age: I32? }", "age: I64? }")),
     _edit("widen_property otherwise", (AGE, "    age: F64?\n"), ("age: I32? }", "age: F64? }")),
+    _edit(
+        "widen_property to decimal",
+        (AGE, "    age: Decimal(12, 2)?\n"),
+        ("age: I32? }", "age: Decimal(12, 2)? }"),
+    ),
     _edit("extend_enum", (STATE, "    state: enum(here, left, gone, new)\n")),
     _edit("extend_enum otherwise", (STATE, "    state: enum(here, left, gone, old)\n")),
     _edit("map_values", (STATE, "    state: enum(here, gone) @rename_value(left=gone)\n")),
