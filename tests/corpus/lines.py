@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
@@ -65,10 +66,11 @@ _READ: Final[Mapping[str, Callable[[str], object]]] = {
     "$date": dt.date.fromisoformat,
     "$bytes": bytes.fromhex,
     "$float": float,
+    "$decimal": Decimal,
 }
 
 
-def encode(value: Any) -> Any:
+def encode(value: Any) -> Any:  # noqa: PLR0911 - one per kind
     """A value as JSON; what JSON lacks is an object with one member that names its kind."""
     match value:
         case Mapping():
@@ -80,6 +82,8 @@ def encode(value: Any) -> Any:
             return {kind: value.isoformat()}
         case bytes():
             return {"$bytes": value.hex()}
+        case Decimal():
+            return {"$decimal": str(value)}
         case float() if not math.isfinite(value):
             return {"$float": repr(value)}
         case _:

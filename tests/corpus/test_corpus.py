@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -37,7 +38,7 @@ def test_every_kind_of_value_survives_a_line() -> None:
     value = {
         "floats": [math.nan, math.inf, -0.0, 0.1, None],
         "times": [dt.datetime(2024, 5, 31, 12, tzinfo=dt.UTC), dt.date(1, 1, 1)],
-        "others": [b"\x00", -(2**63), 2**64 - 1, "\ud800", True, {"a": [1.5]}],
+        "others": [b"\x00", -(2**63), 2**64 - 1, "\ud800", True, {"a": [1.5]}, Decimal("-0.10")],
     }
 
     assert repr(decode(encode(value))) == repr(value)

@@ -193,7 +193,8 @@ class _Grouping:
 
     def _total(self, numbers: Positions, weights: Positions | None = None) -> Positions:
         """The sums of groups, while a double can hold them."""
-        largest = float(np.abs(numbers).max(initial=0))
+        # The least integer has no absolute value of its type.
+        largest = max(float(numbers.max(initial=0)), -float(numbers.min(initial=0)))
         if weights is not None:
             largest *= float(weights.max(initial=0))
         if largest * max(len(numbers), 1) >= _EXACT:
