@@ -307,3 +307,16 @@ def test_what_a_commit_changed_in_a_dropped_property_is_a_conflict(graph: Graph)
     with pytest.raises(MergeConflictError, match="city"):
         graph.revert(moved)
     assert ages(graph) == {"a": 1, "b": 1, "c": 1}
+
+
+def test_rows_are_not_brought_together_with_a_column_of_blobs(graph_root: str) -> None:
+    first = "node D { name: String @key  data: Blob?  n: I32? }"
+    graph = omnigraph.init(graph_root, schema=first)
+    graph.write({"D": [{"name": "a", "data": b"xyz", "n": 1}, {"name": "b"}]})
+    graph.tags.create("good")
+    graph.schema.apply("node D { name: String @key  n: I32? }")
+
+    with pytest.raises(InvalidInputError, match="data of node:D holds blobs and is new"):
+        graph.restore("good")
+    assert graph.scan("D").read_all().column("n").to_pylist() == [1, None]
+    assert graph.maintenance.check().ok

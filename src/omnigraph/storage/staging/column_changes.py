@@ -151,9 +151,13 @@ def stage_with_rows(
     """Stage new columns, rows with these columns, and the loss of rows, as one version.
 
     Lance takes no row ids of rows that come with a schema: rows that are replaced get new ones.
+
+    Raises:
+        InvalidInputError: a column of blobs is new.
     """
     root, base = objects.root, cached_dataset(objects.root, entry)
     layout = column_layout.lay_out(entry, base, change)
+    layout.refuse_new_blobs(entry)
     shrunk = {fragment.fragment_id: fragment for fragment in edits.shrunk}
     computed = {file.fragment_id: file for file in files}
     fragments = [

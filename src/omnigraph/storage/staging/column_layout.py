@@ -308,6 +308,21 @@ class Layout:
             for old, new in zip(column.stored.numbers, column.column.numbers, strict=True)
         }
 
+    def refuse_new_blobs(self, entry: TableEntry) -> None:
+        """Refuse a new column of blobs for a version that also has new rows.
+
+        Lance numbers the fields of blobs in new rows otherwise than in a schema that it is given,
+        so other columns of these rows would be read as null.
+        """
+        for column in self.columns:
+            if column.stored is None and column.column.holds_blobs:
+                raise InvalidInputError(
+                    f"column {column.field.name} of {entry.table_key} holds blobs and is new to "
+                    "the table, and a change that brings it cannot also bring rows",
+                    next_step="Merge or restore a commit first that has one of both only, or "
+                    "export the rows (`omnigraph export --at REF`) and load them.",
+                )
+
 
 def lay_out(entry: TableEntry, base: LanceDataset, change: ColumnChange) -> Layout:
     """Find every column its place.
