@@ -157,7 +157,7 @@ def stage_with_rows(
     """
     root, base = objects.root, cached_dataset(objects.root, entry)
     layout = column_layout.lay_out(entry, base, change)
-    layout.refuse_new_blobs(entry)
+    layout.refuse_new_blobs(entry, base)
     shrunk = {fragment.fragment_id: fragment for fragment in edits.shrunk}
     computed = {file.fragment_id: file for file in files}
     fragments = [

@@ -308,12 +308,18 @@ class Layout:
             for old, new in zip(column.stored.numbers, column.column.numbers, strict=True)
         }
 
-    def refuse_new_blobs(self, entry: TableEntry) -> None:
-        """Refuse a new column of blobs for a version that also has new rows.
+    def refuse_new_blobs(self, entry: TableEntry, base: LanceDataset) -> None:
+        """Refuse a new column of blobs with new rows, if columns were dropped or get new files.
 
-        Lance numbers the fields of blobs in new rows otherwise than in a schema that it is given,
-        so other columns of these rows would be read as null.
+        Lance numbers the fields of blobs in new rows as if the table had no other numbers, so other
+        columns of these rows would be read as null.
         """
+        in_place = (ColumnPlacement.AS_STORED, ColumnPlacement.NOWHERE)
+        has_new_files = any(column.place not in in_place for column in self.columns)
+        stored = columns_of(base.lance_schema).values()
+        numbers = sorted(number for column in stored for number in column.numbers)
+        if not has_new_files and numbers == list(range(base.max_field_id + 1)):
+            return
         for column in self.columns:
             if column.stored is None and column.column.holds_blobs:
                 raise InvalidInputError(
