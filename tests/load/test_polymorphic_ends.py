@@ -606,3 +606,29 @@ def test_the_type_that_an_end_had_alone_stays(tmp_path: Path) -> None:
 
     with pytest.raises(SchemaRefusedError, match="OG-ED-101"):
         graph.schema.apply(nodes + "edge E: A -> B | C")
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize("main_edge", ["edge E: A -> T | A", "edge Other: A -> A"])
+def test_edges_to_a_type_that_both_sides_added_are_a_conflict_of_types(
+    tmp_path: Path, main_edge: str
+) -> None:
+    nodes = "node A { k: String @key } "
+    graph = omnigraph.init(str(tmp_path / "graph"), schema=nodes)
+    graph.write({"A": [{"k": "a"}]})
+    dev = graph.branches.create("dev")
+    dev.schema.apply(nodes + "node X {}", allow_diverged=True)
+    target = "node T { k: String @key } "
+    dev.schema.apply(f"{nodes} node X {{}} {target} edge E: A -> T | A", allow_diverged=True)
+    graph.schema.apply(nodes + target + main_edge, allow_diverged=True)
+    edge = {"id": "e", "src": "a", "dst": "t", "dst_type": "T"}
+    dev.write({"T": [{"k": "t"}], "E": [edge]})
+
+    with pytest.raises(MergeConflictError, match="both sides added the node type T") as refused:
+        graph.merge("dev")
+    assert "endpoint_type" in str(refused.value)
+    dev.delete({"E": ["e"]})
+    graph.merge("dev")
+    graph.write({"E": [edge]})
+    assert graph.scan("E").read_all().to_pylist() == [edge]
+    assert graph.maintenance.check().ok

@@ -18,7 +18,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final
@@ -53,7 +53,14 @@ from omnigraph.storage.staging.row_changes import Sought
 from omnigraph.validation.constraints import EndpointExists, TypeRules, UniqueTuple, WriteMode
 from omnigraph.validation.keyed_checks import check_keyed
 from omnigraph.validation.row_checks import check_rows
-from omnigraph.validation.violations import KEPT_MAX, BadRows, Reason, Violation, report_of
+from omnigraph.validation.violations import (
+    KEPT_MAX,
+    BadRows,
+    Reason,
+    Violation,
+    report_of,
+    shown_scalar,
+)
 from omnigraph.validation.write_effects import ProposedWrite
 
 if TYPE_CHECKING:
@@ -374,8 +381,14 @@ def check_decided(
     tables: Sequence[DecidedTable],
     rules: Mapping[str, TypeRules],
     pinned: PinnedTables,
+    *,
+    added_twice: Mapping[int, str] | None = None,
 ) -> BrokenByMerge:
-    """Rules that the target would break with what was decided in place of its rows."""
+    """Rules that the target would break with what was decided in place of its rows.
+
+    `added_twice` names the node types that both sides added, by the numbers that are not used any
+    more; edges may still store them.
+    """
     findings = [
         finding for table in tables for finding in _row_findings(table, rules[table.table_key])
     ]
@@ -388,7 +401,10 @@ def check_decided(
     )
     findings += check_keyed(write, rules, pinned).findings
     report = report_of(findings)
-    rows = [_conflict(violation) for violation in report.kept]
+    rows = [
+        _conflict(_name_end_type(violation, write.tables, added_twice or {}))
+        for violation in report.kept
+    ]
     return BrokenByMerge(
         conflicts=pa.Table.from_pylist(rows, schema=CONFLICT_SCHEMA), total=report.total
     )
@@ -450,6 +466,26 @@ def _in_order(scratch: Scratch, table: DecidedTable, role: str, schema: pa.Schem
     paths = [path for bucket_paths in buckets.values() for path in bucket_paths]
     rows = pa.Table.from_batches(read_files(scratch, paths), schema)
     return rows.sort_by(names.ID_COLUMN) if len(buckets) > 1 else rows
+
+
+def _name_end_type(
+    violation: Violation, tables: Mapping[str, pa.Table], added_twice: Mapping[int, str]
+) -> Violation:
+    """A missing end is another conflict if its node is there, under another number of its type."""
+    column = names.END_TYPE_COLUMNS.get(violation.columns[0]) if violation.columns else None
+    rows = tables.get(violation.table_key)
+    if column is None or rows is None or violation.row is None or column not in rows.column_names:
+        return violation
+    type_name = added_twice.get(rows.column(column)[violation.row].as_py())
+    if violation.reason is not Reason.MISSING_ENDPOINT or type_name is None:
+        return violation
+    end = shown_scalar(rows.column(violation.columns[0])[violation.row])
+    return replace(
+        violation,
+        reason=Reason.ENDPOINT_TYPE,
+        message=f"{type_name} {end}: both sides added the node type {type_name}, and edges to it "
+        "cannot be merged; delete them in the source, merge, and add them again",
+    )
 
 
 def _conflict(violation: Violation) -> Mapping[str, str | None]:

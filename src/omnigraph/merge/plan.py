@@ -65,6 +65,19 @@ class MergePlan:
         """Whether the target gets another schema."""
         return self.schemas is not None and self.schemas.moves_ours
 
+    @property
+    def node_types_added_twice(self) -> dict[int, str]:
+        """The node types that both sides added, by the numbers that are not used any more."""
+        if self.schemas is None:
+            return {}
+        schemas = self.schemas
+        return {
+            node.number: node.name
+            for side in (schemas.base, schemas.ours, schemas.theirs)
+            for node in side.catalog.nodes.values()
+            if node.number in schemas.same
+        }
+
 
 def plan_merge(
     objects: Objects,

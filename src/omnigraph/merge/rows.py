@@ -252,7 +252,9 @@ class RowMerge:
                 plan,
                 sum((table.counts for table in decided), MergeCounts()).open,
                 first_conflicts(scratch, decided, OPEN),
-                check_decided(scratch, decided, rules, pinned),
+                check_decided(
+                    scratch, decided, rules, pinned, added_twice=plan.node_types_added_twice
+                ),
                 check_converted(runner, self._objects.root, plan),
             )
         return decided
@@ -377,6 +379,8 @@ def _edge_ends(conflicts: pa.Table, sides: Iterable[_StoredSide]) -> dict[tuple[
     columns = [names.ID_COLUMN, names.SOURCE_COLUMN, names.TARGET_COLUMN]
     keys = {key for key in conflicts.column("type").to_pylist() if key.startswith(_EDGE)}
     for key, side in itertools.product(sorted(keys), sides):
+        if key not in side.snapshot.tables:
+            continue  # the other side added the type
         entry = side.entries.get(key)
         if entry is None:
             continue
