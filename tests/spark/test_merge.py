@@ -19,7 +19,7 @@ from omnigraph import failpoints
 from omnigraph.errors import MergeConflictError, StorageUnavailableError, ValidationFailedError
 from omnigraph.failpoints import Action, Armed, arm
 from omnigraph.graph import Graph
-from omnigraph.merge import merge
+from omnigraph.merge import row_merge
 from omnigraph.merge.conflicts import ConflictKind
 from omnigraph.merge.plan import MergeOutcome
 from omnigraph.runner import spark as spark_runner
@@ -451,16 +451,16 @@ def test_a_rival_that_wins_is_merged_with(graph: Graph, spark: SparkSession) -> 
     put(graph, Person=[person("eve", age=5)])
     rival = omnigraph.open(graph.root)
     wrote: list[str] = []
-    decide = merge.RowMerge.merge
+    decide = row_merge.RowMerge.merge
 
-    def and_lose(self: merge.RowMerge, *given: Any) -> merge.MergedRows:
+    def and_lose(self: row_merge.RowMerge, *given: Any) -> row_merge.MergedRows:
         rows = decide(self, *given)
         if not wrote:
             wrote.append(put(rival, Person=[person("ann", age=1, city="Ulm")]))
         return rows
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merge.RowMerge, "merge", and_lose)
+        patch.setattr(row_merge.RowMerge, "merge", and_lose)
         graph.merge("dev", spark=spark)
 
     assert content(graph)["Person"]["ann"]["city"] == "Ulm"

@@ -49,7 +49,9 @@ def on(spark: SparkSession) -> Executor:
                 parameters=asked.parameters,
             )
             assert frame.columns == schema.names
-            return pa.Table.from_batches(list(FrameRows(frame, schema)), schema=schema)
+            return pa.Table.from_batches(
+                list(FrameRows(frame, schema, errors=query_errors)), schema=schema
+            )
 
     return ask
 

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 import omnigraph
 from omnigraph.cli.main import app
+from omnigraph.errors import QueryFailedError
 from omnigraph.graph import Graph
 from omnigraph.query.columns import arrow_schema
 from omnigraph.query.compile import compile_queries
@@ -91,6 +92,21 @@ def test_the_command_line_prints_what_spark_finds(graph: Graph, spark: SparkSess
 
     assert len(here.stdout.splitlines()) == 2
     assert there.stdout == here.stdout
+
+
+def test_the_command_line_reports_a_value_that_the_query_refuses_as_this_process_does(
+    graph: Graph, spark: SparkSession
+) -> None:
+    text = "match { $i: Item } return { cast($i.id as I64) as number }"
+    asked = ["query", graph.root, "-e", text, "--format", "jsonl"]
+
+    here, there = (
+        CliRunner().invoke(app, [*asked, "--engine", engine]) for engine in ("local", "spark")
+    )
+
+    assert isinstance(here.exception, QueryFailedError)
+    assert isinstance(there.exception, QueryFailedError)
+    assert there.exception.next_step == here.exception.next_step
 
 
 def test_rows_come_in_the_order_of_the_frame(spark: SparkSession) -> None:

@@ -445,11 +445,13 @@ def _rows(result: QueryResult | DataFrame, typed: TypedQuery, readable: Graph | 
 
     if isinstance(result, QueryResult):
         return result
-    # The query compiler: only what Spark answered needs it here.
+    # The query compiler and PySpark: only what Spark answered needs them here.
+    from omnigraph.engine.spark.rows import query_errors
     from omnigraph.query.columns import arrow_schema
     from omnigraph.runner.scan import FrameRows
 
-    return FrameRows(result, arrow_schema(typed.columns, readable.schema.catalog))
+    schema = arrow_schema(typed.columns, readable.schema.catalog)
+    return FrameRows(result, schema, errors=query_errors)
 
 
 def _show_mutation(name: str, result: MutationResult, *, as_json: bool) -> None:

@@ -210,16 +210,14 @@ class BranchLine:
         after = changes[0].before if changes else self.state.head.schema_hash
         change = None if commit is None else commit.schema_change
         before = after if change is None else change.before
-        return self._declared_type(before, move.before), self._declared_type(after, move.after)
+        return self._find_type(before, move.before), self._find_type(after, move.after)
 
     def _later_than(self, commit: GraphCommit) -> tuple[GraphCommit, ...]:
         later = self._back_to(commit.commit_id)
         assert later is not None, "a commit of the line"
         return later
 
-    def _declared_type(
-        self, schema_hash: str, entry: TableEntry | None
-    ) -> NodeType | EdgeType | None:
+    def _find_type(self, schema_hash: str, entry: TableEntry | None) -> NodeType | EdgeType | None:
         if entry is None:
             return None
         catalog = self._catalogs.get(schema_hash)

@@ -354,7 +354,7 @@ class InProcessAnswer:
         if looked_up is not None:
             yield from looked_up
             return
-        scan = None if self._keeps_tables else self._streamed_scan()
+        scan = None if self._keeps_tables else self._find_streamed_scan()
         if scan is None:
             yield from self._results(tables).batches()
             return
@@ -362,7 +362,7 @@ class InProcessAnswer:
         for portion in portions(self._root, self._snapshot, scan):
             yield from self._results(portion).batches()
 
-    def _streamed_scan(self) -> RowScan | None:
+    def _find_streamed_scan(self) -> RowScan | None:
         """How the plan reads one large table without keeping it, if it can."""
         scan = row_scan(self.plan)
         if scan is None or self._snapshot.tables[scan.table].row_count < STREAMED_LEAST:

@@ -36,7 +36,7 @@ from omnigraph.failpoints import reach
 from omnigraph.load.write import TableCounts
 from omnigraph.merge.conflicts import CONFLICT_SCHEMA, MergePolicy
 from omnigraph.merge.plan import MergeOutcome, MergePlan, plan_merge
-from omnigraph.merge.rows import Routes, RowMerge, any_rows, at_once, row_counts
+from omnigraph.merge.row_merge import Routes, RowMerge, any_rows, at_once, row_counts
 from omnigraph.merge.schema_conflicts import require_nothing_lost
 from omnigraph.merge.schema_moves import SchemaMoves, create_tables
 from omnigraph.schema.model import model_hash

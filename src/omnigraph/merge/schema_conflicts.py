@@ -120,7 +120,7 @@ def find_dropped_values(root: Root, plan: MergePlan) -> list[Loss]:
     ours = schemas.with_common_numbers(schemas.ours)
     return [
         loss
-        for place in _dropped(plan, Side.OURS, ours)
+        for place in _find_dropped(plan, Side.OURS, ours)
         for loss in _find_changes(root, None, plan.ours.tables.get(place.table_key), place)
     ]
 
@@ -135,7 +135,7 @@ class _Place:
     column: str | None = None
     narrowed: PropertyType | None = None
 
-    def lost(self, changes: pa.RecordBatch) -> pa.RecordBatch:
+    def choose_lost(self, changes: pa.RecordBatch) -> pa.RecordBatch:
         """The changed rows that have something to lose; a row without a value has not."""
         if self.column is None:
             return changes
@@ -155,14 +155,14 @@ def _losses(
     assert plan.schemas is not None
     base_types = plan.schemas.with_common_numbers(plan.schemas.base).tables()
     base_keys = {declared.number: key for key, declared in base_types.items()}
-    for place in (*_dropped(plan, side, catalog), *_narrowed(plan, side, catalog)):
+    for place in (*_find_dropped(plan, side, catalog), *_find_narrowed(plan, side, catalog)):
         before = plan.before.tables.get(base_keys.get(place.type_number, ""))
         after = snapshot.tables.get(place.table_key)
         if before != after:
             yield from _find_changes(root, before, after, place)
 
 
-def _dropped(plan: MergePlan, side: Side, catalog: Catalog) -> Iterator[_Place]:
+def _find_dropped(plan: MergePlan, side: Side, catalog: Catalog) -> Iterator[_Place]:
     """The tables of a side that the merge drops, and the columns that it drops of others."""
     assert plan.schemas is not None
     merged_catalog = plan.schemas.with_common_numbers(plan.schemas.merged)
@@ -176,7 +176,7 @@ def _dropped(plan: MergePlan, side: Side, catalog: Catalog) -> Iterator[_Place]:
             yield replace(table, column=column)
 
 
-def _narrowed(plan: MergePlan, side: Side, catalog: Catalog) -> Iterator[_Place]:
+def _find_narrowed(plan: MergePlan, side: Side, catalog: Catalog) -> Iterator[_Place]:
     """The columns of a side whose type in the merged schema may not hold their values."""
     assert plan.schemas is not None
     merged_catalog = plan.schemas.with_common_numbers(plan.schemas.merged)
@@ -193,7 +193,7 @@ def _find_changes(
     columns = None if place.column is None else [place.column]
     count, ids = 0, list[str]()
     for batch in diff_table(root, before, after, columns=columns).reader():
-        rows = place.lost(batch)
+        rows = place.choose_lost(batch)
         count += rows.num_rows
         ids += rows.column("id")[: _SHOWN - len(ids)].to_pylist()
     if count:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from omnigraph.clock import Clock
     from omnigraph.merge.decide import DecidedTable
     from omnigraph.merge.plan import MergePlan
-    from omnigraph.merge.rows import RowMerge
+    from omnigraph.merge.row_merge import RowMerge
     from omnigraph.merge.schemas import TableSides
     from omnigraph.storage.objects.store import Objects
 

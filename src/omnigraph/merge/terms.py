@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from omnigraph.commit.phases import Author
 from omnigraph.merge.conflicts import MergePolicy
-from omnigraph.merge.rows import MergeWay
+from omnigraph.merge.row_merge import MergeWay
 from omnigraph.notes import NO_NOTE, CommitNote
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ from omnigraph.failpoints import reach
 from omnigraph.load.write import TableCounts
 from omnigraph.merge.conflicts import CONFLICT_SCHEMA, Side
 from omnigraph.merge.plan import MergeOutcome, MergePlan, needs_work, tables_by_key
-from omnigraph.merge.rows import Routes, RowMerge, any_rows, row_counts
+from omnigraph.merge.row_merge import Routes, RowMerge, any_rows, row_counts
 from omnigraph.merge.schema_conflicts import (
     Loss,
     conflict_of_losses,

@@ -252,7 +252,7 @@ def map_expressions(  # noqa: PLR0911 - one per kind
 ) -> lp.Plan:
     """The plan with functions applied to all its conditions and to all values of its results."""
 
-    def projected(projections: tuple[TypedProjection, ...]) -> tuple[TypedProjection, ...]:
+    def map_projections(projections: tuple[TypedProjection, ...]) -> tuple[TypedProjection, ...]:
         return tuple(replace(one, expression=value(one.expression)) for one in projections)
 
     def optional(predicate: ex.Expression | None) -> ex.Expression | None:
@@ -271,10 +271,10 @@ def map_expressions(  # noqa: PLR0911 - one per kind
                 edge_predicate=optional(plan.edge_predicate),
             )
         case lp.Project():
-            return replace(plan, projections=projected(plan.projections))
+            return replace(plan, projections=map_projections(plan.projections))
         case lp.Aggregate():
             return replace(
-                plan, projections=projected(plan.projections), having=optional(plan.having)
+                plan, projections=map_projections(plan.projections), having=optional(plan.having)
             )
         case lp.Order():
             keys = tuple(replace(key, expression=value(key.expression)) for key in plan.keys)

@@ -26,7 +26,7 @@ import re
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import redirect_stdout
+from contextlib import AbstractContextManager, redirect_stdout
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -525,14 +525,21 @@ _PACKED_DDL: Final = f"{_PACKED} binary"
 
 
 class FrameRows:
-    """A DataFrame as Arrow batches of a given schema."""
+    """A DataFrame as Arrow batches of a given schema; `errors` translates those of its jobs."""
 
-    def __init__(self, frame: DataFrame, schema: pa.Schema) -> None:
+    def __init__(
+        self,
+        frame: DataFrame,
+        schema: pa.Schema,
+        *,
+        errors: Callable[[], AbstractContextManager[None]] = job_errors,
+    ) -> None:
         self.schema = schema
         self._frame = frame
+        self._errors = errors
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        with without_noise(), job_errors():
+        with without_noise(), self._errors():
             # A name with a dot in it, such as `p.age`, would be looked for inside of a column.
             plain = self._frame.toDF(*(f"c{at}" for at in range(len(self.schema))))
             packed = plain.mapInArrow(tidy(pack), _PACKED_DDL)

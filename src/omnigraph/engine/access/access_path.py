@@ -25,8 +25,8 @@ from omnigraph.engine.access.conditions import (
     WholeKey,
     asks_for_lists,
     by_id,
+    find_stored_property,
     find_whole_key,
-    stored_property,
 )
 from omnigraph.engine.access.in_memory import InMemoryAccess
 from omnigraph.ids import key_properties
@@ -414,7 +414,7 @@ def _is_named(scan: lp.Scan) -> bool:
         match conjunct:
             case ex.Comparison(operator=BinaryOperator.EQUAL):
                 sides = (conjunct.left, conjunct.right)
-                if any(stored_property(side) is not None for side in sides) and any(
+                if any(find_stored_property(side) is not None for side in sides) and any(
                     isinstance(side, ex.Constant | ex.Parameter) for side in sides
                 ):
                     return True

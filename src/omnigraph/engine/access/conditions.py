@@ -89,9 +89,9 @@ class _Filter:
         if comparison.operator not in _TURNED:
             return None
         left, right, operator = comparison.left, comparison.right, comparison.operator
-        if stored_property(right) is not None:
+        if find_stored_property(right) is not None:
             left, right, operator = right, left, _TURNED[operator]
-        column = stored_property(left)
+        column = find_stored_property(left)
         if column is None or not is_known(right):
             return None
         literal = _spelt(column, known_value(right, self._parameters))
@@ -111,7 +111,7 @@ class _Filter:
         return f"{_column(item)} IN ({', '.join(known_literals)})"
 
 
-def stored_property(expression: ex.Expression) -> ex.PropertyOf | None:
+def find_stored_property(expression: ex.Expression) -> ex.PropertyOf | None:
     """The property that an expression has the values of; a wider decimal has the same values."""
     match expression:
         case ex.PropertyOf():
@@ -227,7 +227,7 @@ def find_value(condition: ex.Expression, parameters: BoundParameters) -> NamedVa
         if not isinstance(conjunct, ex.Comparison) or conjunct.operator is not BinaryOperator.EQUAL:
             continue
         for side, other in ((conjunct.left, conjunct.right), (conjunct.right, conjunct.left)):
-            column = stored_property(side)
+            column = find_stored_property(side)
             if column is not None and is_known(other):
                 value = known_value(other, parameters)
                 return NamedValue(property=column.name, value=value, alone=conjunct is condition)
@@ -416,7 +416,7 @@ def _comparison(condition: ex.Comparison, leaf: Leaf, parameters: BoundParameter
         (condition.left, condition.right, condition.operator),
         (condition.right, condition.left, _MIRRORED[condition.operator]),
     ):
-        stored = side if isinstance(side, ex.TypeName) else stored_property(side)
+        stored = side if isinstance(side, ex.TypeName) else find_stored_property(side)
         if is_known(other) and stored is not None:
             column = leaf(stored)
             scalar = as_scalar(known_value(other, parameters), column.type)

@@ -45,6 +45,19 @@ Compute: TypeAlias = Callable[..., pa.Array]
 
 CANNOT_CAST: Final = "a value cannot be converted"
 OUTSIDE_OF_YEARS: Final = "a time is outside of the years 1 to 9999"
+USE_SMALLER_NUMBERS: Final = "Use smaller numbers, or floats."
+_NEXT_STEPS: Final = {
+    CANNOT_CAST: "Use `try_cast`, which gives null for such values.",
+    OUTSIDE_OF_YEARS: "Add less, or choose with `case` which times to change.",
+}
+
+
+def next_step_after(refusal: str) -> str:
+    """What to do about a value that an expression refuses; its text may end with the value."""
+    for why, next_step in _NEXT_STEPS.items():
+        if refusal.startswith(why):
+            return next_step
+    return USE_SMALLER_NUMBERS
 
 
 class Kernel(enum.StrEnum):

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine import frames
+from omnigraph.engine.expressions.kernels import USE_SMALLER_NUMBERS
 from omnigraph.errors import QueryFailedError
 
 WEIGHT_MAX: Final = 2**63 - 1
@@ -29,7 +30,7 @@ def negative_weight(edge: str, name: str, edge_id: object, weight: object) -> Qu
 def weight_too_large() -> QueryFailedError:
     return QueryFailedError(
         "the weight of a path does not fit into 64 bits",
-        next_step="Use smaller numbers, or floats.",
+        next_step=USE_SMALLER_NUMBERS,
     )
 
 

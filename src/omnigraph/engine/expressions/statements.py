@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import pyarrow as pa
 
 from omnigraph.engine.expressions.function_sql import add_kernels
-from omnigraph.engine.expressions.kernels import OUTSIDE_OF_YEARS
+from omnigraph.engine.expressions.kernels import next_step_after
 from omnigraph.engine.expressions.sql import refusal
 from omnigraph.engine.frames import Column
 from omnigraph.engine.run import Run, out_of_memory, out_of_time
@@ -188,12 +188,7 @@ class Statements:
             return out_of_memory(self._run.limits, str(error).splitlines()[0])
         refused = refusal(error)
         if refused is not None:
-            return QueryFailedError(
-                refused,
-                next_step="Add less, or choose with `case` which times to change."
-                if refused == OUTSIDE_OF_YEARS
-                else "Use smaller numbers, or floats.",
-            )
+            return QueryFailedError(refused, next_step=next_step_after(refused))
         return error
 
 

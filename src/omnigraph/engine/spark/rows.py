@@ -28,7 +28,11 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as sql
 
-from omnigraph.engine.expressions.kernels import CANNOT_CAST, OUTSIDE_OF_YEARS
+from omnigraph.engine.expressions.kernels import (
+    CANNOT_CAST,
+    OUTSIDE_OF_YEARS,
+    next_step_after,
+)
 from omnigraph.engine.expressions.path_weights import CORRECT_WEIGHT
 from omnigraph.errors import QueryFailedError
 from omnigraph.names import ID_COLUMN
@@ -297,13 +301,7 @@ def merge_equal(rows: Rows, variable: str, names: Names, *, weighed: bool) -> Ro
 
 
 OUT_OF_RANGE: Final = "an integer or a sum does not fit into 64 bits"
-_NEXT_STEP: Final = "Use smaller numbers, or floats."
-_USE_TRY_CAST: Final = "Use `try_cast`, which gives null for such values."
-_REFUSALS: Final = {
-    OUT_OF_RANGE: _NEXT_STEP,
-    CANNOT_CAST: _USE_TRY_CAST,
-    OUTSIDE_OF_YEARS: "Add less, or choose with `case` which times to change.",
-}
+_REFUSALS: Final = (OUT_OF_RANGE, CANNOT_CAST, OUTSIDE_OF_YEARS)
 
 
 def out_of_range() -> Column:
@@ -320,7 +318,7 @@ def refuse(why: str) -> Column:
     """As above, for one of the reasons that a query has."""
     # On separate lines, like an `OmnigraphError` of a task.
     name = f"omnigraph.errors.{QueryFailedError.__name__}"
-    return sql.raise_error(sql.lit(f"\n{name}: {why}.\n{_REFUSALS[why]}\n"))
+    return sql.raise_error(sql.lit(f"\n{name}: {why}.\n{next_step_after(why)}\n"))
 
 
 EXACT_WEIGHT: Final = "decimal(38,0)"
@@ -349,9 +347,9 @@ def refusal_of(error: BaseException) -> QueryFailedError | None:
     if not isinstance(error, PySparkException | Py4JError):
         return None
     text = str(error)
-    for why, next_step in _REFUSALS.items():
+    for why in _REFUSALS:
         if why in text:
-            return QueryFailedError(why, next_step=next_step)
+            return QueryFailedError(why, next_step=next_step_after(why))
     refused = _WEIGHT_REFUSED.search(text)
     if refused is None:
         return None

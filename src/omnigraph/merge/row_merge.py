@@ -379,11 +379,9 @@ def _edge_ends(conflicts: pa.Table, sides: Iterable[_StoredSide]) -> dict[tuple[
     columns = [names.ID_COLUMN, names.SOURCE_COLUMN, names.TARGET_COLUMN]
     keys = {key for key in conflicts.column("type").to_pylist() if key.startswith(_EDGE)}
     for key, side in itertools.product(sorted(keys), sides):
-        if key not in side.snapshot.tables:
-            continue  # the other side added the type
         entry = side.entries.get(key)
         if entry is None:
-            continue
+            continue  # the other side added the type
         ids = conflicts.filter(pc.equal(conflicts.column("type"), key)).column("id")
         within = OneOf(column=names.ID_COLUMN, values=ids.combine_chunks())
         edges = PinnedReads(side.tables).rows(entry.table_key, columns, within=within)
