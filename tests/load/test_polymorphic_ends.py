@@ -356,6 +356,7 @@ def test_a_load_names_the_type_of_ends_without_one(graph: Graph, tmp_path: Path)
     [
         ({"to": "Document"}, None),
         ({"to": "Compny"}, "no edge has a choice of types with 'Compny' at its end 'to'"),
+        ({"to": {}}, "no edge has a choice of types with {} at its end 'to'"),
         ({"into": "Company"}, "end_type has 'into', expected from or to"),
         ("Company", "expected a mapping of ends to node types"),
     ],

@@ -474,7 +474,7 @@ def _end_types(given: object, catalog: Catalog) -> dict[str, str]:
             if names.END_TYPE_COLUMNS[id_column] == column
             for name in polymorphic.names
         }
-        if type_name not in known:
+        if not isinstance(type_name, str) or type_name not in known:
             hint = did_you_mean(str(type_name), known)
             raise InvalidInputError(
                 f"no edge has a choice of types with {shown(type_name)} at its end {end!r}"
