@@ -125,7 +125,7 @@ def test_duckdb_is_opened_in_one_place() -> None:
     places = [
         str(path.relative_to(source))
         for path in source.rglob("*.py")
-        if re.search(r"duckdb\.connect\(|duckdb\.sql\(|import connect", path.read_text())
+        if re.search(r"duckdb\.connect\(|duckdb\.sql\(|import connect\b", path.read_text())
     ]
 
     assert places == ["runner/databases.py"]

@@ -140,7 +140,7 @@ def _compute_all(
         answer: pa.Table = connection.sql(f"SELECT {selected}").to_arrow_table()
         return tuple(_constants(parts, answer))
     except (duckdb.Error, pa.ArrowInvalid, OSError, ValueError, OverflowError):
-        # The run tells it, if a row needs the value.
+        # The run raises the error if a row needs the value.
         return None
     finally:
         connection.close()
