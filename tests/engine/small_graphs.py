@@ -11,9 +11,9 @@ import omnigraph
 from omnigraph.engine.query import InProcessAnswer, run_query
 from omnigraph.engine.run import Limits
 from omnigraph.graph import Graph
-from omnigraph.query.binding import bind
+from omnigraph.query.binding import BoundParameters, bind
 from omnigraph.query.compile import compile_queries
-from omnigraph.query.plan import Mutation
+from omnigraph.query.plan import Mutation, Plan
 from omnigraph.query.planning import plan_query
 from omnigraph.storage.objects.location import parse_root
 from omnigraph.storage.snapshot import Snapshot
@@ -82,6 +82,30 @@ def asked(
         access=access,
         keeps_tables=keeps_tables,
     )
+
+
+def values_by_every_access(graph: Graph, plan: Plan, parameters: BoundParameters) -> list[Any]:
+    """All values of a result in order, which every way to read must agree about."""
+    values_by_scan, values_by_lookup = (
+        sorted(
+            value
+            for row in rows_of(
+                run_query(
+                    plan,
+                    root=parse_root(graph.root),
+                    snapshot=graph.snapshot().pinned,
+                    catalog=graph.schema.catalog,
+                    parameters=parameters,
+                    limits=LIMITS,
+                    access=access,
+                )
+            )
+            for value in row
+        )
+        for access in ("resident", "probe")
+    )
+    assert values_by_scan == values_by_lookup
+    return values_by_scan
 
 
 def rows(graph: Graph, text: str, **how: Any) -> list[tuple[Any, ...]]:

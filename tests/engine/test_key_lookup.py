@@ -15,16 +15,14 @@ import pytest
 import omnigraph
 from omnigraph.engine.access.access_path import keys_as_ids
 from omnigraph.engine.access.column_cache import ColumnCache, places_of, sort_places
-from omnigraph.engine.query import run_query
 from omnigraph.graph import Graph
 from omnigraph.query.binding import bind
 from omnigraph.query.compile import compile_queries
 from omnigraph.query.plan import Mutation
 from omnigraph.query.plan_text import explain
 from omnigraph.query.planning import plan_query
-from omnigraph.storage.objects.location import parse_root
 from tests.drawing import seeds
-from tests.query.differential import LIMITS
+from tests.engine.small_graphs import values_by_every_access
 from tests.query.evaluator import EPOCH
 from tests.stores import root_at
 
@@ -89,25 +87,12 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
 
 
 def answers(graph: Graph, match: str, declared: str, given: dict[str, Any]) -> set[Any]:
-    """The ids found, which every way to read must agree about."""
+    """The ids of the nodes that match."""
     text = f"query q({declared}) {{ match {{ {match} }} return {{ $n.id as id }} }}"
     (typed,) = compile_queries(text, catalog=graph.schema.catalog, filename="keys.gq").values()
     plan = plan_query(typed, graph.schema.catalog)
     assert not isinstance(plan, Mutation)
-    found = []
-    for access in ("resident", "probe"):
-        answer = run_query(
-            plan,
-            root=parse_root(graph.root),
-            snapshot=graph.snapshot().pinned,
-            catalog=graph.schema.catalog,
-            parameters=bind(typed, given, now=EPOCH),
-            limits=LIMITS,
-            access=access,
-        )
-        found.append(sorted(each["id"] for batch in answer.batches() for each in batch.to_pylist()))
-    assert found[0] == found[1]
-    return set(found[0])
+    return set(values_by_every_access(graph, plan, bind(typed, given, now=EPOCH)))
 
 
 def rewritten(graph: Graph, match: str, declared: str, given: dict[str, Any]) -> str:

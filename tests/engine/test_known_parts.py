@@ -10,7 +10,6 @@ import pytest
 import omnigraph
 from omnigraph.engine.access.access_path import keys_as_ids
 from omnigraph.engine.expressions.known_parts import prepare_parts, with_known_parts
-from omnigraph.engine.query import run_query
 from omnigraph.errors import QueryFailedError
 from omnigraph.graph import Graph
 from omnigraph.query.binding import bind
@@ -19,8 +18,7 @@ from omnigraph.query.plan import Mutation, Plan
 from omnigraph.query.plan_text import explain
 from omnigraph.query.planning import plan_query
 from omnigraph.query.typed import TypedQuery
-from omnigraph.storage.objects.location import parse_root
-from tests.query.differential import LIMITS
+from tests.engine.small_graphs import values_by_every_access
 from tests.stores import root_at
 
 pytestmark = pytest.mark.unit
@@ -70,23 +68,8 @@ def compiled(graph: Graph, match: str, result: str = "$p.name as name") -> tuple
 
 
 def answers(graph: Graph, match: str, result: str = "$p.name as name") -> list[Any]:
-    """The values found, which every way to read must agree about."""
     typed, plan = compiled(graph, match, result)
-    found = []
-    for access in ("resident", "probe"):
-        answer = run_query(
-            plan,
-            root=parse_root(graph.root),
-            snapshot=graph.snapshot().pinned,
-            catalog=graph.schema.catalog,
-            parameters=bind(typed, GIVEN, now=NOW),
-            limits=LIMITS,
-            access=access,
-        )
-        rows = [row for batch in answer.batches() for row in batch.to_pylist()]
-        found.append(sorted(value for row in rows for value in row.values()))
-    assert found[0] == found[1]
-    return found[0]
+    return values_by_every_access(graph, plan, bind(typed, GIVEN, now=NOW))
 
 
 LOOKED_UP: Final = [

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar, assert_never
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,7 +26,7 @@ from omnigraph.commit.protocol import is_surely_unpublished
 from omnigraph.diff.table_diff import Conversion, diff_table
 from omnigraph.display.cells import counted
 from omnigraph.load.write import TableCounts
-from omnigraph.merge.conflicts import CONFLICT_SCHEMA, MergeCounts, MergePolicy
+from omnigraph.merge.conflicts import CONFLICT_SCHEMA, MergeCounts, MergePolicy, Side
 from omnigraph.merge.converted_rows import check_converted
 from omnigraph.merge.decide import (
     OPEN,
@@ -225,8 +225,8 @@ class RowMerge:
             root, sides = self._objects.root, plan.tables[key]
             return TableToDecide.plan(
                 number,
-                theirs=_diff_of_theirs(root, sides),
-                ours=None if sides.unmoved else _diff_of_ours(root, sides),
+                theirs=_diff_since_base(root, sides, Side.THEIRS),
+                ours=None if sides.unmoved else _diff_since_base(root, sides, Side.OURS),
                 merge=TableToMerge(
                     table_key=key,
                     schema=self.schema(plan, key),
@@ -305,22 +305,16 @@ class _StoredSide:
     entries: Mapping[str, TableEntry | None] = field(repr=False)
 
 
-def _diff_of_theirs(root: Root, sides: TableSides) -> TableDiff:
-    return diff_table(
-        root,
-        sides.before,
-        sides.theirs,
-        conversion=_conversion(sides.before_lift, sides.theirs_lift, sides.theirs_lacks),
-    )
-
-
-def _diff_of_ours(root: Root, sides: TableSides) -> TableDiff:
-    return diff_table(
-        root,
-        sides.before,
-        sides.ours,
-        conversion=_conversion(sides.before_lift, sides.ours_lift, sides.ours_lacks),
-    )
+def _diff_since_base(root: Root, sides: TableSides, side: Side) -> TableDiff:
+    match side:
+        case Side.OURS:
+            after, lift, lacking = sides.ours, sides.ours_lift, sides.ours_lacks
+        case Side.THEIRS:
+            after, lift, lacking = sides.theirs, sides.theirs_lift, sides.theirs_lacks
+        case _:
+            assert_never(side)
+    conversion = _conversion(sides.before_lift, lift, lacking)
+    return diff_table(root, sides.before, after, conversion=conversion)
 
 
 def _conversion(

@@ -236,6 +236,8 @@ class Limit:
 
 BlockJoin: TypeAlias = Anti | Semi | Apply | Optional
 """The plans that join a block to the rows around it."""
+WithoutExpressions: TypeAlias = Outer | Empty | Cross | BlockJoin | Distinct | Limit
+"""The plans that compute nothing of a row; the counts of a limit are known before the run."""
 Plan: TypeAlias = (
     Scan
     | Outer

@@ -244,7 +244,7 @@ def inputs_of(plan: lp.Plan) -> tuple[lp.Plan, ...]:
             assert_never(plan)
 
 
-def map_expressions(  # noqa: PLR0911 - one per kind
+def map_expressions(  # noqa: C901, PLR0911 - one per kind
     plan: lp.Plan,
     *,
     condition: Callable[[ex.Expression], ex.Expression],
@@ -259,6 +259,8 @@ def map_expressions(  # noqa: PLR0911 - one per kind
         return None if predicate is None else condition(predicate)
 
     plan = map_inputs(plan, lambda below: map_expressions(below, condition=condition, value=value))
+    if isinstance(plan, lp.WithoutExpressions):
+        return plan
     match plan:
         case lp.Scan():
             return replace(plan, predicate=optional(plan.predicate))
@@ -279,25 +281,16 @@ def map_expressions(  # noqa: PLR0911 - one per kind
         case lp.Order():
             keys = tuple(replace(key, expression=value(key.expression)) for key in plan.keys)
             return replace(plan, keys=keys)
-        case (
-            lp.Outer()
-            | lp.Empty()
-            | lp.Cross()
-            | lp.Anti()
-            | lp.Semi()
-            | lp.Apply()
-            | lp.Optional()
-            | lp.Rank()
-            | lp.Distinct()
-            | lp.Limit()
-        ):
-            return plan
+        case lp.Rank():
+            return plan  # what a search asks for is known before the run
         case _:
             assert_never(plan)
 
 
 def expressions_of(plan: lp.Plan) -> tuple[ex.Expression, ...]:
     """The expressions that a node itself holds."""
+    if isinstance(plan, lp.WithoutExpressions):
+        return ()
     expressions: list[ex.Expression | None] = []
     match plan:
         case lp.Scan() | lp.Filter():
@@ -313,18 +306,6 @@ def expressions_of(plan: lp.Plan) -> tuple[ex.Expression, ...]:
             expressions.append(plan.having)
         case lp.Order():
             expressions += [plan.ranking, *(key.expression for key in plan.keys)]
-        case (
-            lp.Outer()
-            | lp.Empty()
-            | lp.Cross()
-            | lp.Anti()
-            | lp.Semi()
-            | lp.Apply()
-            | lp.Optional()
-            | lp.Distinct()
-            | lp.Limit()
-        ):
-            pass
         case _:
             assert_never(plan)
     return tuple(expression for expression in expressions if expression is not None)

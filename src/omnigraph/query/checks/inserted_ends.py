@@ -91,7 +91,7 @@ def _id_and_type(
                     value.span,
                     f"`${value.name.text}` is {bound.shown}, expected {' or '.join(end.names)}",
                 )
-            return _id_of(value), _type_of(value)
+            return _id_of(value), type_of(value)
         case _:
             return value, None
 
@@ -131,7 +131,8 @@ def _id_of(variable: ast.VariableUse) -> ast.PropertyUse:
     )
 
 
-def _type_of(variable: ast.VariableUse) -> ast.Call:
+def type_of(variable: ast.VariableUse) -> ast.Call:
+    """The expression `type($variable)`."""
     return ast.Call(
         function=replace(variable.name, text="type"),
         arguments=(variable,),

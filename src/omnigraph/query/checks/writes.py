@@ -20,7 +20,7 @@ from omnigraph.names import (
 from omnigraph.query import ast
 from omnigraph.query import typed as tq
 from omnigraph.query.checks.infer import infer_condition, infer_value, look_up, unknown_property
-from omnigraph.query.checks.inserted_ends import END_WORDS, with_end_types
+from omnigraph.query.checks.inserted_ends import END_WORDS, type_of, with_end_types
 from omnigraph.query.checks.literals import fit
 from omnigraph.query.checks.pattern import CheckedBlock, SubPatternChecks, check_block
 from omnigraph.query.checks.scope import ExpressionContext, Scope
@@ -366,13 +366,7 @@ def _narrow(checked: CheckedBlock, variable: ast.Name, own: NodeType | EdgeType)
     """The matches in which a variable of several types has this one."""
     condition = ast.Binary(
         operator=ast.BinaryOperator.EQUAL,
-        left=ast.Call(
-            function=replace(variable, text="type"),
-            arguments=(ast.VariableUse(name=variable, span=variable.span),),
-            distinct=False,
-            star=False,
-            span=variable.span,
-        ),
+        left=type_of(ast.VariableUse(name=variable, span=variable.span)),
         right=ast.StringLiteral(raw=f'"{own.name}"', span=variable.span),
         span=variable.span,
     )
