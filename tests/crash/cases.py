@@ -15,8 +15,9 @@ from enum import StrEnum
 from typing import Final
 
 from omnigraph import names
+from omnigraph.failpoints import POINTS
 from tests.crash.gate_rule import Matrix, matrix
-from tests.crash.small_world import KINDS, TOUCHED, Kind
+from tests.crash.small_world import KINDS, LARGE_KINDS, TOUCHED, Kind
 from tests.crash.worlds import Stage, World
 
 
@@ -117,6 +118,9 @@ _HEALING = (
     "mutation.pre_table_commit",
     "mutation.post_table_commit",
 )
+_BEFORE_STAGING = ("mutation.begin", "mutation.post_sidecar")
+"""Reached twice by a mutation in parts: it has tried first to hold all rows."""
+_LOADING = ("load.split_staged", "load.staged", "load.settled", "load.gathered")
 _DRIFTING = ("mutation.drift", "mutation.give_up", "publish.pre_abort", "publish.post_abort")
 _FOLDING = (
     "fold.post_read",
@@ -188,6 +192,24 @@ def writer_deaths() -> Iterator[Death]:
             yield Death(kind=kind, point=point, world=World.ORPHANS)
 
 
+def large_deaths() -> Iterator[Death]:
+    """Mutations in parts, at every visit of every point, and above versions of others."""
+    for kind in LARGE_KINDS:
+        for point in (*_STRAIGHT, *_READING_BACK):
+            is_repeated = point in (*_BEFORE_STAGING, "mutation.post_sidecar_delete")
+            for visit in (1, 2) if is_repeated else (1,):
+                yield Death(kind=kind, point=point, visit=visit)
+        for point in _LOADING if kind is Kind.LARGE_UPDATE else ():
+            yield Death(kind=kind, point=point)
+        for world, points in ((World.PLAIN, _PER_TABLE), (World.ORPHANS, _HEALING)):
+            for point in points:
+                for visit in range(1, len(TOUCHED[kind]) + 1):
+                    yield Death(kind=kind, point=point, visit=visit, world=world)
+        yield Death(kind=kind, point="publish.pre_manifest", world=World.ORPHANS)
+        for point in _DRIFTING:
+            yield Death(kind=kind, point=point, world=World.DRIFTED)
+
+
 def drift_deaths() -> Iterator[Death]:
     for kind in KINDS:
         for point in _DRIFTING:
@@ -219,6 +241,21 @@ def rivalled_deaths() -> Iterator[RivalledDeath]:
             yield RivalledDeath(
                 kind=Kind.APPEND, stop=stop, rival=Rival.TAKES_THE_ROWS, point=point
             )
+
+
+def large_rivalled_deaths() -> Iterator[RivalledDeath]:
+    """What a mutation in parts has read is not what the rival leaves: it reads again."""
+    rival = Rival.WRITES_THE_SAME_TABLES
+    staged, moved = "mutation.post_stage", "publish.pre_manifest"
+    for kind in LARGE_KINDS:
+        for stop, point, visit in (
+            (staged, "mutation.retry", 1),
+            (staged, "mutation.validate", 2),
+            (moved, "mutation.retry", 1),
+            (moved, "mutation.validate", 2),
+            (moved, staged, 2),
+        ):
+            yield RivalledDeath(kind=kind, stop=stop, rival=rival, point=point, visit=visit)
 
 
 def sweep_deaths() -> Iterator[SweepDeath]:
@@ -282,6 +319,15 @@ WRITERS: Final[Matrix[Death]] = matrix(
     },
     covered=LOOKS_OF_WRITERS,
 )
+LARGE: Final[Matrix[Death]] = matrix(
+    large_deaths(),
+    {
+        # Rows are written and no table has moved; some tables have lost rows.
+        (World.PLAIN, Kind.LARGE_UPDATE): ("load.gathered",),
+        (World.PLAIN, Kind.LARGE_DELETE): ("mutation.validate", "mutation.post_direct_commit@2"),
+    },
+    covered=POINTS,
+)
 DRIFTS: Final[Matrix[Death]] = matrix(
     drift_deaths(),
     {
@@ -302,6 +348,11 @@ RIVALLED: Final[Matrix[RivalledDeath]] = matrix(
         (Kind.APPEND, Rival.TAKES_THE_ROWS, _STAGED): ("publish.post_abort",),
     },
     covered=WRITERS.gate_points | DRIFTS.gate_points | {*LOOKS_OF_WRITERS},
+)
+LARGE_RIVALLED: Final[Matrix[RivalledDeath]] = matrix(
+    large_rivalled_deaths(),
+    {(Kind.LARGE_UPDATE, Rival.WRITES_THE_SAME_TABLES, _MOVED): ("mutation.post_stage@2",)},
+    covered=POINTS,
 )
 SWEEPS: Final[Matrix[SweepDeath]] = matrix(
     sweep_deaths(),

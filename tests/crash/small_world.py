@@ -12,8 +12,10 @@ import omnigraph
 from omnigraph import Rows
 from omnigraph.graph import Graph
 from omnigraph.load.write import WriteResult
+from omnigraph.mutate.mutate import MutationResult
 from omnigraph.storage.lance.tables import scan
 from omnigraph.storage.snapshot import Snapshot
+from tests.mutate.in_parts import forced_in_parts
 
 SCHEMA = """
 node Person { name: String @key  age: I32? }
@@ -36,9 +38,13 @@ class Kind(StrEnum):
     DELETE = "delete"
     APPEND_EVERYWHERE = "append_everywhere"
     LINK = "link"
+    LARGE_UPDATE = "large_update"
+    LARGE_DELETE = "large_delete"
 
 
 KINDS = (Kind.APPEND, Kind.MERGE, Kind.OVERWRITE, Kind.DELETE)
+LARGE_KINDS = (Kind.LARGE_UPDATE, Kind.LARGE_DELETE)
+"""Mutations of what a match finds, in parts: as a load, and as a removal of rows."""
 TOUCHED = {
     Kind.APPEND: (PERSON, CITY),
     Kind.MERGE: (PERSON, CITY),
@@ -46,6 +52,8 @@ TOUCHED = {
     Kind.DELETE: (CITY, LIVES_IN, VISITED),
     Kind.APPEND_EVERYWHERE: (PERSON, CITY, LIVES_IN, VISITED),
     Kind.LINK: (LIVES_IN,),
+    Kind.LARGE_UPDATE: (PERSON,),
+    Kind.LARGE_DELETE: (CITY, LIVES_IN, VISITED),
 }
 
 
@@ -85,7 +93,7 @@ def small_world(root: str) -> Graph:
     return graph
 
 
-def carry_out(graph: Graph, job: Job) -> WriteResult:
+def carry_out(graph: Graph, job: Job) -> WriteResult | MutationResult:  # noqa: PLR0911 - one per kind
     new = f"{job.mark}-new"
     rows: dict[str, Rows]
     people: list[dict[str, object]]
@@ -124,8 +132,22 @@ def carry_out(graph: Graph, job: Job) -> WriteResult:
             return graph.write(
                 {"LivesIn": link}, operation_id=job.operation_id, message=job.message
             )
+        case Kind.LARGE_UPDATE:
+            # The age of a person becomes the size of a city: the match reads tables of others.
+            return _mutate_in_parts(
+                graph, job, "match { $p: Person  $p livesIn $c } update $p set { age: $c.size }"
+            )
+        case Kind.LARGE_DELETE:
+            return _mutate_in_parts(
+                graph, job, f'match {{ $c: City {{name: "{job.city}"}} }} delete $c'
+            )
         case _:
             assert_never(job.kind)
+
+
+def _mutate_in_parts(graph: Graph, job: Job, body: str) -> MutationResult:
+    with forced_in_parts():
+        return graph.mutate(body, operation_id=job.operation_id, message=job.message)
 
 
 def after(before: Content, job: Job) -> Content:
@@ -143,7 +165,7 @@ def after(before: Content, job: Job) -> Content:
         case Kind.OVERWRITE:
             content[PERSON] = {f"p{n}": _node(f"p{n}", age=len(job.mark)) for n in range(4)}
             content[VISITED] = {f"{job.mark}-visit": _edge(f"{job.mark}-visit")}
-        case Kind.DELETE:
+        case Kind.DELETE | Kind.LARGE_DELETE:
             content[CITY].pop(job.city, None)
             for key in (LIVES_IN, VISITED):
                 content[key] = {n: row for n, row in content[key].items() if row["dst"] != job.city}
@@ -153,6 +175,9 @@ def after(before: Content, job: Job) -> Content:
             content[LIVES_IN][new] = content[VISITED][new] = _edge(new)
         case Kind.LINK:
             content[LIVES_IN][new] = {"id": new, "src": "p0", "dst": job.city}
+        case Kind.LARGE_UPDATE:
+            for home in content[LIVES_IN].values():
+                content[PERSON][home["src"]]["age"] = content[CITY][home["dst"]]["size"]
         case _:
             assert_never(job.kind)
     return content

@@ -3,34 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
 
 import pytest
 
 import omnigraph
-from omnigraph.engine import query
 from omnigraph.errors import ConflictError, InvalidInputError
-from omnigraph.load import completion
-from omnigraph.mutate import matched, removal, statements
 from tests.drawing import seeds
-from tests.mutate.random_mutations import content_of, draw_body, make_graph, outcome_of
+from tests.mutate.in_parts import forced_in_parts
+from tests.mutate.random_mutations import SCHEMA, content_of, draw_body, make_graph, outcome_of
 
 pytestmark = pytest.mark.behaviour
-
-
-@contextmanager
-def forced_in_parts() -> Iterator[None]:
-    """Let a mutation hold no row of a match, and no table that it can stream."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(query, "STREAMED_LEAST", 0)
-        patch.setattr(completion, "ROWS_PER_BUCKET", 3)
-        patch.setattr(removal, "ROWS_PER_BUCKET", 3)
-        limits = replace(matched.MATCHED_LIMITS, rows=0)
-        patch.setattr(matched, "MATCHED_LIMITS", limits)
-        patch.setattr(statements, "MATCHED_LIMITS", limits)
-        yield
 
 
 def compare(root: str, seed: str, mutations: int) -> None:
@@ -96,3 +78,37 @@ def test_edges_that_nodes_must_have_are_not_deleted_in_parts(graph_root: str) ->
 
     assert (result.statements[0].nodes, result.statements[0].edges) == (1, 1)
     assert (graph.count("P"), graph.count("Q"), graph.count("E")) == (1, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (
+            "match { $p: Person  $q: Person } update $p set { age: $q.age }",
+            "update Person: the match gives different values for 'p0', 'p1', 'p2', 'p3', 'p4' and "
+            "others",
+        ),
+        (
+            "match { $p: Person  $q: Person } upsert Tag { word: $p.name, note: $q.name }",
+            "Tag.id, id 'p0': several rows of the match make it, and also 'p1', 'p2', 'p3', 'p4', "
+            "'p5'",
+        ),
+        (
+            'match { $p: Person } insert Tag { word: "one" }',
+            "Tag.id, id 'one': several rows of the match make it",
+        ),
+    ],
+)
+def test_rows_that_give_one_entity_are_refused_with_the_same_words(
+    graph_root: str, body: str, expected: str
+) -> None:
+    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph.write({"Person": [{"name": f"p{number}", "age": number} for number in range(6)]})
+    with pytest.raises(InvalidInputError) as in_memory:
+        graph.mutate(body)
+    with forced_in_parts(), pytest.raises(InvalidInputError) as in_parts:
+        graph.mutate(body)
+
+    assert expected in str(in_memory.value)
+    assert str(in_parts.value) == str(in_memory.value)
+    assert type(in_parts.value) is type(in_memory.value)

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeGuard
 
 import pyarrow as pa
@@ -176,6 +177,8 @@ def load_graph(
         progress=request.progress,
         computed=request.computed,
     )
+    if request.computed is not None:
+        job = replace(job, recompute=partial(_recompute, job, request))
     report = _earlier(job, engine)
     staged = load_input.staged
     if staged is not None:
@@ -184,6 +187,21 @@ def load_graph(
         with request.progress:
             report = _carry_out(job, engine, request.spark, staged)
     return replace(report, seconds=round((clock.now() - began).total_seconds(), 3))
+
+
+def _recompute(job: LoadJob, request: LoadRequest, state: ManifestState) -> LoadJob:
+    """The job with the input of a later state."""
+    assert request.computed is not None
+    source, computed = request.computed.read(state)
+    load_input = _Input(frames={}, named=job.named)
+    if source != []:
+        load_input = _Input.of(replace(request, source=source), job.catalog, job.objects.root)
+    return replace(
+        job,
+        splits=plan_splits(load_input.files, split_bytes=job.split_bytes),
+        frames=load_input.frames,
+        computed=computed,
+    )
 
 
 def _widening(

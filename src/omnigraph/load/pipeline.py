@@ -13,7 +13,8 @@ as fragments of their tables at once, so that they are written once.
 Invariants:
 - A load is one operation, with one commit for all types. The driver holds descriptions, counts and
   a few findings; refused rows are in files.
-- The input is parsed once. After a lost race its staged rows are checked again on the new pins.
+- The input is parsed once. After a lost race its staged rows are checked again on the new pins; an
+  input that was computed from the graph is computed again if that has changed.
 - Files that a load staged and did not publish are removed, as far as the driver knows of them.
   Files of failed tasks are referenced by no version.
 - Pieces are numbered in the order of the input, frames in the order given.
@@ -57,7 +58,7 @@ from omnigraph.load.formats.splits import (
     cut_records,
     scan_range,
 )
-from omnigraph.load.rejected import StagedLoad, account_of, set_aside
+from omnigraph.load.rejected import StagedLoad, account_of, require_distinct, set_aside
 from omnigraph.load.staging import (
     PieceReport,
     PieceStager,
@@ -189,7 +190,7 @@ class _Load:
             self._stage({})
         if job.dry_run and self._spool is not None:
             state = read_manifest(job.objects.root, branch=job.branch)
-            self._require_current(state)
+            self._read_outdated_input(state)
             self._judge(state.snapshot())
             if job.widening is not None:
                 self._refuse_conflicting(job.widening, state)
@@ -232,7 +233,7 @@ class _Load:
                 published = ()
                 for table_key, appended in self._appended.items():
                     bulk.discard(job.objects, self._entries[table_key], appended.fragments)
-            if published is not self._reports:
+            if published is not self._reports or self._restaged:
                 for table_key, entry in self._entries.items():
                     bulk.discard(job.objects, entry, self._fragments_except(table_key, published))
             self._drop_unused_forks()
@@ -262,12 +263,26 @@ class _Load:
             if key not in self._written and entry.fork and names.fork_owner(entry.fork) == own:
                 drop_fork(job.objects.root, entry.location, entry.fork)
 
-    def _require_current(self, state: ManifestState) -> None:
-        if self._job.computed is not None:
-            self._job.computed.require_current(state)
+    def _read_outdated_input(self, state: ManifestState) -> None:
+        """Compute the input again if the graph that it was computed from has changed."""
+        computed, recompute = self._job.computed, self._job.recompute
+        if computed is None or computed.is_current(state):
+            return
+        assert recompute is not None
+        for report in self._reports:
+            if self._spool is None:
+                # Versions that were moved before the race was lost may name these files.
+                self._restaged.append(report)
+            for table in report.tables.values():
+                if table.spooled:
+                    self._scratch.remove(table.spooled)
+        self._job = replace(recompute(state), recompute=recompute)
+        self._plan, self._reports = None, ()
+        self._completed = Completed(reports=())
+        self._appended.clear()
 
     def _prepare(self, state: ManifestState) -> Prepared:
-        self._require_current(state)
+        self._read_outdated_input(state)
         published = state.snapshot()
         resolution, write = self._judge(published)
         self._set_aside(resolution)
@@ -349,7 +364,7 @@ class _Load:
             engine=self._engine,
         )
         if self._job.computed is not None:
-            self._job.computed.require_distinct(self._account)
+            require_distinct(self._staged_load, self._completed.reports, resolution)
         load_report.require_acceptable(
             replace(self._account, stages=self._runner.stages),
             on_error=self._job.on_error,

@@ -237,6 +237,38 @@ def account_of(
     return account
 
 
+def require_distinct(load: StagedLoad, reports: Iterable[PieceReport], state: PassState) -> None:
+    """Refuse a load whose records share ids.
+
+    Raises:
+        RepeatedRecordsError: with the first ids, by their order as texts.
+    """
+    repeats = frozenset(
+        number
+        for number, verdict in enumerate(state.verdicts)
+        if verdict.reason in {Reason.SUPERSEDED, Reason.DUPLICATE_ID}
+    )
+    first_ids: list[str] = []
+    for report in reports:
+        refused = state.refused.in_piece(report.number)
+        if not any(number in repeats for _, number in refused.counts):
+            continue
+        for table_key, rows in refused.read().items():
+            repeated = rows.rows[np.isin(rows.verdicts, list(repeats))]
+            _, positions = split_and_position(repeated)
+            for start in range(0, len(positions), _ROWS_TOGETHER):
+                staged = report.tables[table_key].take(
+                    load.plan.root,
+                    load.plan.entries[table_key],
+                    [ID_COLUMN],
+                    positions[start : start + _ROWS_TOGETHER],
+                )
+                ids = {*first_ids, *staged.column(ID_COLUMN).to_pylist()}
+                first_ids = sorted(ids)[: load_report.REPEATED_IDS_MAX + 1]
+    if first_ids:
+        raise load_report.RepeatedRecordsError(first_ids)
+
+
 def _broken(load: StagedLoad, state: PassState, pinned: PinnedTables) -> Iterator[Violation]:
     """The first violations of published rows."""
     report = report_of(broken_rows(state, load.rules, pinned), kept_max=load_report.OFFENDERS_MAX)

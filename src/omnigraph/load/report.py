@@ -17,7 +17,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from enum import StrEnum
@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 
 
 OFFENDERS_MAX: Final = 20
+REPEATED_IDS_MAX: Final = 5
+"""So many ids of several records are named."""
 NO_FAULTS: Final = frozenset({Reason.SUPERSEDED})
 _COUNT: Final = re.compile(r"\d{1,18}")
 _PERCENT: Final = re.compile(r"(\d{1,3}(?:\.\d{1,9})?)\s*%")
@@ -273,18 +275,17 @@ class LoadJob:
     clock: Clock
     progress: Progress
     computed: ComputedInput | None = None
+    recompute: Callable[[ManifestState], LoadJob] | None = None
+    """The job with the input that a later state gives, if it was computed."""
 
 
-class InputOutdated(Exception):  # noqa: N818 - the caller computes the input again
-    """What an input was computed from has changed since."""
+class RepeatedRecordsError(InvalidInputError):
+    """Several records of a computed input have one id; the caller knows what the records are."""
 
-
-class RepeatedRecords(Exception):  # noqa: N818 - the caller knows what the records are
-    """Several records of a computed input have one id."""
-
-    def __init__(self, count: int) -> None:
-        super().__init__(count)
-        self.count = count
+    def __init__(self, ids: Sequence[str]) -> None:
+        super().__init__(f"several records have the id {shown(ids[0])}")
+        self.ids = tuple(ids)
+        """The first ids, in order: one more than a message names, if there are so many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,19 +293,15 @@ class ComputedInput:
     """What an input was computed from: it is published on these pins alone, one record per id."""
 
     pins: Mapping[str, Pin]
+    read: Callable[[ManifestState], tuple[object, ComputedInput]]
+    """Computes the source from a later state; an empty list has no records."""
     commit_id: str | None = None
     """The commit that the branch must be at; None allows any with these pins."""
 
-    def require_current(self, state: ManifestState) -> None:
+    def is_current(self, state: ManifestState) -> bool:
         tables = state.snapshot().tables
         moved = any(key not in tables or tables[key].pin != pin for key, pin in self.pins.items())
-        if moved or self.commit_id not in (None, state.head.commit_id):
-            raise InputOutdated
-
-    def require_distinct(self, report: LoadReport) -> None:
-        repeated = report.quarantined.get(Reason.SUPERSEDED.value, 0)
-        if repeated:
-            raise RepeatedRecords(repeated)
+        return not moved and self.commit_id in (None, state.head.commit_id)
 
 
 def frame_name(type_name: str) -> str:

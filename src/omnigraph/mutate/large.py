@@ -17,7 +17,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +33,7 @@ from omnigraph.commit.fork_on_write import writable_entry
 from omnigraph.engine.query import run_query
 from omnigraph.engine.run import Limits
 from omnigraph.errors import (
-    ConflictError,
+    HeadMovedError,
     InvalidInputError,
     LoadRefusedError,
     ValidationFailedError,
@@ -44,21 +44,21 @@ from omnigraph.load.report import (
     ComputedInput,
     Engine,
     FaultPolicy,
-    InputOutdated,
     LoadReport,
-    RepeatedRecords,
+    RepeatedRecordsError,
     type_labels,
 )
 from omnigraph.load.write import merged_counts
-from omnigraph.mutate.matched import MatchedRows, different_values, rows_of
+from omnigraph.mutate.matched import MatchedRows, rows_of
 from omnigraph.mutate.removal import Removal, Removed, TableToShrink
 from omnigraph.mutate.statements import (
     ReadyMutation,
     StatementCounts,
     insert_matched,
+    refuse_repeats,
     slot_type,
 )
-from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, edge_table_key
+from omnigraph.names import ID_COLUMN, MAIN, SOURCE_COLUMN, edge_table_key
 from omnigraph.query import typed as tq
 from omnigraph.runner.memory import half_of_this_machine
 from omnigraph.runner.progress import Progress
@@ -87,7 +87,6 @@ if TYPE_CHECKING:
     from omnigraph.storage.objects.store import Objects
     from omnigraph.storage.snapshot import Snapshot, TableEntry
 
-_ATTEMPTS: Final = 5
 _ROWS_PER_FILE: Final = 1 << 20
 _MODES: Final = {
     tq.MatchedVerb.INSERT: WriteMode.APPEND,
@@ -138,14 +137,6 @@ class LargeMutation:
         incident = map(edge_table_key, self.statement.incident)
         return frozenset({self.statement.table_key, *incident})
 
-    def pins(self, snapshot: Snapshot) -> ComputedInput:
-        """What the match reads of a snapshot, and the head if the caller expects one."""
-        keys = {*self.mutation.read_tables, self.statement.table_key}
-        return ComputedInput(
-            pins={key: snapshot.tables[key].pin for key in sorted(keys)},
-            commit_id=self.expect_head,
-        )
-
     def counts(self, nodes_or_edges: int, cascaded: int = 0) -> StatementCounts:
         statement = self.statement
         is_edge = statement.table_key == edge_table_key(statement.type)
@@ -154,6 +145,12 @@ class LargeMutation:
             nodes=0 if is_edge else nodes_or_edges,
             edges=nodes_or_edges if is_edge else cascaded,
         )
+
+
+def require_head(expected: str | None, state: ManifestState) -> None:
+    """Refuse a mutation of a branch that is at another commit than the caller expects."""
+    if expected is not None and expected != state.head.commit_id:
+        raise HeadMovedError(state.branch or MAIN, expected=expected, found=state.head.commit_id)
 
 
 def require_single(mutation: ReadyMutation) -> None:
@@ -265,36 +262,36 @@ def match_frame(large: LargeMutation, session: SparkSession, snapshot: Snapshot)
     return frame.filter(sf.col(ID_COLUMN).isNotNull()) if large.names[0] == ID_COLUMN else frame
 
 
-def load_matched(
-    large: LargeMutation, read_state: Callable[[], ManifestState], *, dry_run: bool
-) -> LoadReport:
+def load_matched(large: LargeMutation, state: ManifestState, *, dry_run: bool) -> LoadReport:
     """Insert, upsert or update the rows of a match, as a load of them.
 
     Raises:
+        HeadMovedError: the branch is at another commit than the caller expects.
+        InvalidInputError: several rows give one entity.
         ValidationFailedError: the graph would violate a rule; nothing was written.
     """
-    for _ in range(_ATTEMPTS):
-        snapshot = read_state().snapshot()
+    with ExitStack() as stack:
+
+        def read(state: ManifestState) -> tuple[object, ComputedInput]:
+            require_head(large.expect_head, state)
+            snapshot = state.snapshot()
+            stack.close()  # of what an earlier state gave
+            source = stack.enter_context(_source(large, snapshot))
+            keys = {*large.mutation.read_tables, large.statement.table_key}
+            pins = {key: snapshot.tables[key].pin for key in sorted(keys)}
+            return source, ComputedInput(pins=pins, read=read, commit_id=large.expect_head)
+
+        source, computed = read(state)
+        if source == []:
+            return _nothing(large)
+        request = _request(large, source, computed, dry_run=dry_run)
         try:
-            with _source(large, snapshot) as source:
-                if source == []:
-                    return _nothing(large)
-                return load_graph(
-                    large.objects,
-                    large.mutation.catalog,
-                    _request(large, source, large.pins(snapshot), dry_run=dry_run),
-                    large.clock,
-                )
-        except InputOutdated:
-            continue
-        except RepeatedRecords as repeated:
-            raise _refuse_repeats(large.statement, repeated.count) from repeated
+            return load_graph(large.objects, large.mutation.catalog, request, large.clock)
+        except RepeatedRecordsError as repeated:
+            refuse_repeats(large.statement, repeated.ids)
+            raise
         except LoadRefusedError as error:
             raise _refusal_of(large.statement, error) from error
-    raise ConflictError(
-        f"{large.statement.type} or what the match reads was changed {_ATTEMPTS} times meanwhile",
-        next_step="Run the mutation again when fewer others write.",
-    )
 
 
 def _nothing(large: LargeMutation) -> LoadReport:
@@ -409,16 +406,6 @@ def _request(
         progress=Progress(),
         note=large.note,
         computed=computed,
-    )
-
-
-def _refuse_repeats(statement: tq.MatchedStatement, count: int) -> InvalidInputError:
-    if statement.verb is tq.MatchedVerb.UPDATE:
-        return different_values(statement, count)
-    return InvalidInputError(
-        f"{statement.verb.value} {statement.type}: several rows of the match make one entity, "
-        f"{count:,} times",
-        next_step="Give every row a key of its own, or aggregate the rows of one key.",
     )
 
 

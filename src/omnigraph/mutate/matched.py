@@ -8,9 +8,9 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from omnigraph.engine.query import run_query
 from omnigraph.engine.run import Limits
 from omnigraph.errors import InvalidInputError
+from omnigraph.load.report import REPEATED_IDS_MAX
 from omnigraph.mutate.overlay import MutationTooLarge, OverlayLimits
 from omnigraph.query import typed as tq
 from omnigraph.runner.memory import half_of_this_machine
@@ -41,7 +42,6 @@ _ONE_TYPE_EACH: Final = (
     "Bind the variable to one type, and run the mutation for each type: a single statement for one "
     "type may change any number of rows."
 )
-_NAMED_MAX: Final = 5
 
 
 def next_step_of(statements: Iterable[tq.TypedStatement]) -> str:
@@ -118,7 +118,8 @@ def rows_of(statement: tq.MatchedStatement, rows: pa.Table) -> MatchedRows:
     if statement.verb in (tq.MatchedVerb.UPDATE, tq.MatchedVerb.DELETE):
         rows = rows.filter(pc.is_valid(rows.column(0)))
         ids = rows.column(0).combine_chunks()
-        _require_one_row_each(statement, ids)
+        if repeated := first_repeated(ids):
+            raise different_values(statement, repeated)
         values = dict(zip(statement.columns, rows.columns[1:], strict=True))
         return MatchedRows(ids=ids, values=values, count=len(ids))
     given = rows.columns if statement.columns else []
@@ -127,20 +128,23 @@ def rows_of(statement: tq.MatchedStatement, rows: pa.Table) -> MatchedRows:
     return MatchedRows(ids=None, values=values, count=rows.num_rows)
 
 
-def _require_one_row_each(statement: tq.MatchedStatement, ids: pa.StringArray) -> None:
+def first_repeated(ids: pa.Array | pa.ChunkedArray) -> Sequence[str]:
+    """The first ids, by their order as texts, that occur several times."""
     counts = pc.value_counts(ids)
     repeated = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
-    if len(repeated):
-        listed = ", ".join(repr(entity_id) for entity_id in repeated[:_NAMED_MAX].to_pylist())
-        raise different_values(statement, len(repeated), f": {listed}")
+    in_order = pc.sort_indices(repeated)[: REPEATED_IDS_MAX + 1]
+    return cast("list[str]", repeated.take(in_order).to_pylist())
 
 
-def different_values(
-    statement: tq.MatchedStatement, count: int, listed: str = ""
-) -> InvalidInputError:
+def list_ids(ids: Sequence[str]) -> str:
+    """Ids as a message names them."""
+    named = ", ".join(map(repr, ids[:REPEATED_IDS_MAX]))
+    return f"{named} and others" if len(ids) > REPEATED_IDS_MAX else named
+
+
+def different_values(statement: tq.MatchedStatement, ids: Sequence[str]) -> InvalidInputError:
     """The error about entities that a match gives several rows."""
     return InvalidInputError(
-        f"update {statement.type}: the match gives different values for {count:,} "
-        f"of its entities{listed}",
+        f"update {statement.type}: the match gives different values for {list_ids(ids)}",
         next_step="Give one value for all rows of an entity, for example with `max(...)`.",
     )

@@ -26,7 +26,7 @@ from omnigraph.display.cells import element
 from omnigraph.display.pages import Displayed, Page, change_page
 from omnigraph.display.tables import TableView
 from omnigraph.engine.expressions.known_parts import with_known_condition
-from omnigraph.errors import HeadMovedError, InvalidInputError
+from omnigraph.errors import InvalidInputError
 from omnigraph.load.formats.values import blob_bytes
 from omnigraph.load.write import TableCounts, counts_of, merged_counts
 from omnigraph.mutate.large import (
@@ -35,6 +35,7 @@ from omnigraph.mutate.large import (
     delete_matched,
     first_rows,
     load_matched,
+    require_head,
     require_single,
 )
 from omnigraph.mutate.matched import read_matches
@@ -354,13 +355,8 @@ def _in_parts(
 def _mutate_in_parts(large: LargeMutation) -> MutationResult:
     if large.statement.verb is tq.MatchedVerb.DELETE:
         return _delete_in_parts(large)
-
-    def read_state() -> ManifestState:
-        state = read_manifest(large.root, branch=large.branch)
-        require_head(large.expect_head, state)
-        return state
-
-    report = load_matched(large, read_state, dry_run=False)
+    state = read_manifest(large.root, branch=large.branch)
+    report = load_matched(large, state, dry_run=False)
     if report.repeated:
         tables: dict[str, TableCounts] = {}
     else:
@@ -425,7 +421,7 @@ def _preview_in_parts(large: LargeMutation, state: ManifestState) -> MutationRes
             for table in removed
         }
     else:
-        report = load_matched(large, lambda: state, dry_run=True)
+        report = load_matched(large, state, dry_run=True)
         written = sum(report.written.values())
         counts = large.counts(written)
         updated = count_updated(large, snapshot, written)
@@ -493,14 +489,6 @@ def _ready(request: MutationRequest, catalog: Catalog, clock: Clock) -> Iterator
         )
     finally:
         values.close()
-
-
-def require_head(expected: str | None, state: ManifestState) -> None:
-    """Refuse a mutation of a branch that is at another commit than the caller expects."""
-    if expected is not None and expected != state.head.commit_id:
-        raise HeadMovedError(
-            state.branch or names.MAIN, expected=expected, found=state.head.commit_id
-        )
 
 
 class _Preparation:

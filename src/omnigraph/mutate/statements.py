@@ -24,7 +24,14 @@ import pyarrow.compute as pc
 from omnigraph.engine.access.conditions import lance_filter
 from omnigraph.errors import InvalidInputError, ValidationFailedError
 from omnigraph.mutate import overlay
-from omnigraph.mutate.matched import MATCHED_LIMITS, MatchedRows, next_step_of
+from omnigraph.mutate.matched import (
+    MATCHED_LIMITS,
+    MatchedRows,
+    different_values,
+    first_repeated,
+    list_ids,
+    next_step_of,
+)
 from omnigraph.mutate.overlay import (
     NO_IDS,
     Overlay,
@@ -231,11 +238,24 @@ def insert_matched(
     taken = take_in(declared, pa.table(columns), new_ids=id_source(new_id))
     require_none(taken.findings)
     require_storable(taken.table, constraints.rules_of(declared), taken.table.column_names)
-    repeated = pc.value_counts(taken.table.column(ID_COLUMN))
-    repeated_ids = repeated.field("values").filter(pc.greater(repeated.field("counts"), 1))
-    for row_id in repeated_ids[:1].to_pylist():
-        _refuse_ids(statement, row_id, Reason.DUPLICATE_ID, "several rows of the match make it")
+    if repeated := first_repeated(taken.table.column(ID_COLUMN)):
+        refuse_repeats(statement, repeated)
     return taken.table
+
+
+def refuse_repeats(statement: tq.MatchedStatement, ids: Sequence[str]) -> None:
+    """Refuse a statement for which several rows of the match give one entity.
+
+    Raises:
+        InvalidInputError: always; it names the first of these ids.
+    """
+    if statement.verb is tq.MatchedVerb.UPDATE:
+        raise different_values(statement, ids)
+    first_id, *others = ids
+    message = "several rows of the match make it"
+    if others:
+        message += f", and also {list_ids(others)}"
+    _refuse_ids(statement, first_id, Reason.DUPLICATE_ID, message)
 
 
 def _refuse_ids(

@@ -1,0 +1,28 @@
+"""Runs mutations of a few rows the way of those that memory cannot hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from unittest.mock import patch
+
+from omnigraph.engine import query
+from omnigraph.load import completion
+from omnigraph.mutate import matched, removal, statements
+
+
+@contextmanager
+def forced_in_parts() -> Iterator[None]:
+    """Let a mutation hold no row of a match, and no table that it can stream."""
+    limits = replace(matched.MATCHED_LIMITS, rows=0)
+    with ExitStack() as stack:
+        for module, name, value in (
+            (query, "STREAMED_LEAST", 0),
+            (completion, "ROWS_PER_BUCKET", 3),
+            (removal, "ROWS_PER_BUCKET", 3),
+            (matched, "MATCHED_LIMITS", limits),
+            (statements, "MATCHED_LIMITS", limits),
+        ):
+            stack.enter_context(patch.object(module, name, value))
+        yield
