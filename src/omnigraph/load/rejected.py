@@ -241,7 +241,7 @@ def require_distinct(load: StagedLoad, reports: Iterable[PieceReport], state: Pa
     """Refuse a load whose records share ids.
 
     Raises:
-        RepeatedRecordsError: with the first ids, by their order as texts.
+        RepeatedRecords: with the first ids, by their order as texts.
     """
     repeats = frozenset(
         number
@@ -266,7 +266,7 @@ def require_distinct(load: StagedLoad, reports: Iterable[PieceReport], state: Pa
                 ids = {*first_ids, *staged.column(ID_COLUMN).to_pylist()}
                 first_ids = sorted(ids)[: load_report.REPEATED_IDS_MAX + 1]
     if first_ids:
-        raise load_report.RepeatedRecordsError(first_ids)
+        raise load_report.RepeatedRecords(first_ids)
 
 
 def _broken(load: StagedLoad, state: PassState, pinned: PinnedTables) -> Iterator[Violation]:

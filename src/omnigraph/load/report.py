@@ -279,8 +279,8 @@ class LoadJob:
     """The job with the input that a later state gives, if it was computed."""
 
 
-class RepeatedRecordsError(InvalidInputError):
-    """Several records of a computed input have one id; the caller knows what the records are."""
+class RepeatedRecords(InvalidInputError):  # noqa: N818 - the caller knows what the records are
+    """Several records of a computed input have one id."""
 
     def __init__(self, ids: Sequence[str]) -> None:
         super().__init__(f"several records have the id {shown(ids[0])}")

@@ -45,7 +45,7 @@ from omnigraph.load.report import (
     Engine,
     FaultPolicy,
     LoadReport,
-    RepeatedRecordsError,
+    RepeatedRecords,
     type_labels,
 )
 from omnigraph.load.write import merged_counts
@@ -287,7 +287,7 @@ def load_matched(large: LargeMutation, state: ManifestState, *, dry_run: bool) -
         request = _request(large, source, computed, dry_run=dry_run)
         try:
             return load_graph(large.objects, large.mutation.catalog, request, large.clock)
-        except RepeatedRecordsError as repeated:
+        except RepeatedRecords as repeated:
             refuse_repeats(large.statement, repeated.ids)
             raise
         except LoadRefusedError as error:
