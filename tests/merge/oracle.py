@@ -11,6 +11,7 @@ import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 Row = dict[str, Any]
@@ -123,6 +124,8 @@ def _plain(value: object) -> object:
             return [_plain(each) for each in value]
         case bytes():
             return {"bytes": len(value), "sha256": hashlib.sha256(value).hexdigest()}
+        case Decimal():
+            return str(value)
         case float() if not math.isfinite(value):
             return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
         case _:

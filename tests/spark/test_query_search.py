@@ -105,6 +105,13 @@ def test_a_ranking_orders_the_rows_that_have_a_rank(
     assert people.ask(match, result, tail)
 
 
+@pytest.mark.nightly("the gate has other rankings of optional matches")
+def test_a_fusion_of_a_variable_that_nothing_is_bound_to_ranks_no_row(people: World) -> None:
+    fusion = 'rrf(nearest($n.vector, [3, 4]), bm25($n.body, "graphs"))'
+    match = "$x: Named $c contains $x optional { $x wrote $n }"
+    assert not people.ask(match, "$x.id", f"order {{ {fusion} }} limit 3")
+
+
 @pytest.mark.nightly("the gate has rankings, and distinct rows in test_query_results.py")
 def test_a_ranking_of_distinct_rows_is_one_of_their_columns(people: World) -> None:
     typed = people.query(

@@ -169,7 +169,9 @@ class _Merger:
         ours, theirs = self._sides[Side.OURS], self._sides[Side.THEIRS]
         for number in ours.keys() & theirs.keys() - self._base.keys():
             one, other = ours[number], theirs[number]
-            if number < ct.FIRST_UNIQUE_NUMBER and number not in self.same_numbers.values():
+            # An older number is of an element that was dropped before the base, and came back.
+            is_new = self._first_number <= number < ct.FIRST_UNIQUE_NUMBER
+            if is_new and number not in self.same_numbers.values():
                 self._refuse(
                     SchemaConflictKind.NUMBERS_TAKEN,
                     one.path,
@@ -467,7 +469,9 @@ class _Merger:
             for source in self._members(number, "`@embed`", embed[:1]):
                 new_embed = ct.Embed(source=source, model=embed[1])
         others = {
-            str(name): value for (facet, name), value in facets.items() if facet is Facet.OTHER
+            str(key[1]): facets.get(key)  # a side may have removed it
+            for key in self._any(number).facets
+            if key[0] is Facet.OTHER
         }
         return replace(
             item,
