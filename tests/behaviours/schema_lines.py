@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import json
 import random
 import re
 from collections import Counter
@@ -281,6 +282,8 @@ def offences(schema: Schema, rows: Content) -> set[str]:
                 broken.add(f"{element['name']} missing_required")
             if isinstance(prop["type"], tuple) and {*values} - {*prop["type"], None}:
                 broken.add(f"{element['name']} not_in_enum")
+            if prop["type"] == "Json" and not all(map(is_json, values)):
+                broken.add(f"{element['name']} bad_json")
         broken |= {f"{element['name']} {word}" for word in _broken(element, table)}
         for row in table.values() if "ends" in element else ():
             for side, end in zip(("src", "dst"), element["ends"], strict=True):
@@ -301,6 +304,14 @@ def _broken(element: Element, table: Mapping[str, Row]) -> Iterator[str]:
                 yield "out_of_range"
             case "check" if not all(re.search(rest, value) for (value,) in tuples):
                 yield "pattern_mismatch"
+
+
+def is_json(text: str | None) -> bool:
+    try:
+        json.loads(text or "null")
+    except ValueError:
+        return False
+    return True
 
 
 def in_range(value: float, bounds: tuple[int, int | None]) -> bool:

@@ -110,6 +110,8 @@ def test_a_fusion_of_a_variable_that_nothing_is_bound_to_ranks_no_row(people: Wo
     fusion = 'rrf(nearest($n.vector, [3, 4]), bm25($n.body, "graphs"))'
     match = "$x: Named $c contains $x optional { $x wrote $n }"
     assert not people.ask(match, "$x.id", f"order {{ {fusion} }} limit 3")
+    match = '$n: Note { title: "a" } $n.title = "b"'
+    assert not people.ask(match, f"{fusion} as s", "order { s } limit 3")
 
 
 @pytest.mark.nightly("the gate has rankings, and distinct rows in test_query_results.py")

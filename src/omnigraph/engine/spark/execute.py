@@ -91,11 +91,8 @@ def _fuse(
     expressions: Expressions,
 ) -> spark_rows.Rows:
     variable = by.first.field.variable
-    fused = run.names.fresh()
     if isinstance(rows.held[variable], spark_rows.Absent):
-        none = spark_rows.nothing(run, rows.held)
-        frame = none.frame.select("*", sql.lit(None).cast("double").alias(fused))
-        return replace(none, frame=frame, scores={by: fused})
+        return spark_rows.nothing(run, rows.held)
     row_limit = (count_of(plan.limit, run) or 0) + (count_of(plan.offset, run) or 0)
     k = known_value(by.k, run.parameters)
     entities = spark_rows.copied(rows, (variable,), run.names)
@@ -107,6 +104,7 @@ def _fuse(
     for arm, share in zip((by.first, by.second), shares, strict=True):
         depth = lp.vector_arm_depth(row_limit) if isinstance(arm, ex.Distance) else None
         arms.append(_arm(arm, entities, depth, expressions, k=k, share=share))
+    fused = run.names.fresh()
     both = arms[0].unionByName(arms[1], allowMissingColumns=True)
     parts = [sql.coalesce(sql.max(share), sql.lit(0.0)) for share in shares]
     scores = both.groupBy(*keys).agg((parts[0] + parts[1]).alias(fused))

@@ -450,7 +450,10 @@ class Expressions:
         """The distance or the score; rows that are ranked by it carry it already."""
         if ranking in rows.scores:
             return sql.col(rows.scores[ranking])
-        assert not isinstance(ranking, ex.Fusion), "a fusion is known for ranked rows only"
+        if isinstance(ranking, ex.Fusion):
+            unranked = rows.held[ranking.first.field.variable]
+            assert isinstance(unranked, spark_rows.Absent), "a fusion is known for ranked rows only"
+            return sql.lit(None).cast("double")
         return self._searches.score(ranking, rows)
 
     def _of_row(
