@@ -119,6 +119,8 @@ def expect_merge(
     base, ours, theirs = (renamed(state, aliases) for state in (base, ours, theirs))
     same = added_alike(base.schema, ours.schema, theirs.schema)
     theirs = renamed(theirs, same)
+    changes = (*ours.changes, *(one for one in theirs.changes if one not in ours.changes))
+    ours, theirs = (_without_detours(base, side) for side in (ours, theirs))
     schema, reasons = merge_schemas(base.schema, ours.schema, theirs.schema)
     reasons |= different_fills(base, ours, theirs, schema)
     renamings = {
@@ -141,7 +143,7 @@ def expect_merge(
     state = State(
         schema=schema,
         rows=rows,
-        changes=(*ours.changes, *(one for one in theirs.changes if one not in ours.changes)),
+        changes=changes,
         ever=ours.ever + max(theirs.ever - base.ever, 0),
     )
     return Expected(
@@ -150,6 +152,13 @@ def expect_merge(
         aliases={**aliases, **same},
         may_be_refused=bool(offences(schema, lift.rows(ours, _missing(ours, theirs)))),
     )
+
+
+def _without_detours(base: State, side: State) -> State:
+    """A side that came back to the schema of the base has changed nothing of it."""
+    if (side.schema, side.ever) != (base.schema, base.ever):
+        return side
+    return replace(side, changes=base.changes)
 
 
 def renamed(thing: Any, aliases: Aliases) -> Any:
@@ -409,7 +418,8 @@ def narrowed_values(base: State, side: State, schema: Schema) -> set[str]:
     for owner, table in side.rows.items():
         for token in properties_of(side.schema, owner):
             kind = schema.get(token, {}).get("type")
-            if not is_number(kind) or kind == side.schema[token]["type"]:
+            own_kind = side.schema[token]["type"]
+            if not is_number(kind) or not is_number(own_kind) or kind == own_kind:
                 continue
             for name, row in table.items():
                 old = base.rows.get(owner, {}).get(name, {}).get(token)

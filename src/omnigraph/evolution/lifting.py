@@ -41,11 +41,13 @@ Declared: TypeAlias = ct.NodeType | ct.EdgeType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaStep:
-    """One change of a schema; `values` are None if it is not known what it wrote into rows."""
+    """One change of a schema, and what is known of the values that it wrote into rows."""
 
     before: ct.Catalog
     after: ct.Catalog
-    values: WrittenValues | None
+    values: WrittenValues
+    is_known: bool = True
+    """Whether it wrote no other values."""
 
 
 def encode_values(values: WrittenValues, before: ct.Catalog) -> list[dict[str, Any]]:
@@ -210,13 +212,16 @@ class TableLift:
 
     def lift(self, rows: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
         """Some columns of rows that have at least what these are made from."""
+        if not columns:
+            return rows.select([])
         stages = self._stages(columns)
         for step, needed in zip(self.steps, stages[1:], strict=True):
             properties = {column.name for column in step}
             kept = [name for name in rows.schema.names if name in needed - properties]
             values = future_values(rows, [column for column in step if column.name in needed])
             if not kept and not values.columns:
-                kept = rows.schema.names[:1]  # the number of rows is needed by what follows
+                rows = rows.select([])  # what follows needs their number
+                continue
             rows = pa.RecordBatch.from_arrays(
                 [*(rows.column(name) for name in kept), *values.columns],
                 names=[*kept, *values.schema.names],
@@ -279,7 +284,7 @@ def table_lift(steps: Sequence[SchemaStep], number: int) -> TableLift | None:
         before, after = (_of_number(catalog, number) for catalog in (step.before, step.after))
         if before is None or after is None:
             return None
-        lifted.append(tuple(future_columns(before, after, step.values or WrittenValues())))
+        lifted.append(tuple(future_columns(before, after, step.values)))
     first, last = _of_number(steps[0].before, number), _of_number(steps[-1].after, number)
     assert first is not None
     assert last is not None
@@ -287,7 +292,7 @@ def table_lift(steps: Sequence[SchemaStep], number: int) -> TableLift | None:
         steps=tuple(lifted),
         stored=table_schema(first),
         schema=table_schema(last),
-        is_known=all(step.values is not None or _is_same(step, number) for step in steps),
+        is_known=all(step.is_known or _is_same(step, number) for step in steps),
     )
 
 

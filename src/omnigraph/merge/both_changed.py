@@ -71,10 +71,9 @@ def collect_values(steps: Sequence[SchemaStep]) -> SideValues:
     fills: dict[int, NumberedFill] = {}
     null_fills: dict[int, NumberedFill] = {}
     mappings: dict[int, dict[str, str]] = {}
-    is_known = all(step.values is not None for step in steps)
+    is_known = all(step.is_known for step in steps)
     for step in steps:
-        values = step.values or WrittenValues()
-        for (_, number), pairs in values.mappings.items():
+        for (_, number), pairs in step.values.mappings.items():
             pairs_by_old = {pair.old: pair.new for pair in pairs}
             chained = mappings.setdefault(number, {})
             mappings[number] = {
@@ -83,7 +82,7 @@ def collect_values(steps: Sequence[SchemaStep]) -> SideValues:
             }
             is_known &= _map_fill(fills, number, pairs_by_old)
             is_known &= _map_fill(null_fills, number, pairs_by_old)
-        for (type_number, number), fill in values.fills.items():
+        for (type_number, number), fill in step.values.fills.items():
             is_new = number not in _numbers_of(step.before, type_number)
             numbered = _number_fill(fill, step.before, type_number, fills)
             (fills if is_new else null_fills).setdefault(number, numbered)
@@ -150,7 +149,7 @@ def step_to(
             if known is not None and values.mappings.get(prop.number):
                 mappings[place] = values.mappings[prop.number]
     written = WrittenValues(fills=fills, mappings=mappings)
-    return SchemaStep(before=side, after=merged, values=written if is_known else None)
+    return SchemaStep(before=side, after=merged, values=written, is_known=is_known)
 
 
 def _fill_of(fill: NumberedFill | None, own: Mapping[int, ct.Property]) -> ec.Fill | None:

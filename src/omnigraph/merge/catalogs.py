@@ -468,7 +468,7 @@ class _Merger:
         if embed is not None:
             for source in self._members(number, "`@embed`", embed[:1]):
                 new_embed = ct.Embed(source=source, model=embed[1])
-        others = {
+        others: dict[str, Any] = {
             str(key[1]): facets.get(key)  # a side may have removed it
             for key in self._any(number).facets
             if key[0] is Facet.OTHER

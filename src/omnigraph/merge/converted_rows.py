@@ -80,7 +80,7 @@ def _future(step: SchemaStep, number: int) -> _Columns:
         for catalog in (step.before, step.after)
     ]
     before, after = types
-    if before is None or after is None or step.values is None:
+    if before is None or after is None:
         return {}
     return {column.name: column for column in future_columns(before, after, step.values)}
 

@@ -1,4 +1,4 @@
-"""What rows would lose by a change of the schema: values of dropped or narrowed properties.
+"""What rows would lose by a change of the schema: values of properties, and types of ends.
 
 Invariant: what one side dropped, or has no value for, and the other side changed since the base is
 never lost silently.
@@ -6,8 +6,8 @@ never lost silently.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -19,11 +19,14 @@ from omnigraph.errors import MergeConflictError
 from omnigraph.evolution.lifting import properties_to_drop, properties_to_narrow
 from omnigraph.evolution.table_changes import exact_or_null
 from omnigraph.merge.conflicts import CONFLICT_SCHEMA, Side
+from omnigraph.names import END_TYPE_COLUMNS, SOURCE_COLUMN
 from omnigraph.schema.arrow import arrow_type
+from omnigraph.schema.ends import polymorphic_ends
 from omnigraph.schema.show import show_type
 
 if TYPE_CHECKING:
     from omnigraph.merge.plan import MergePlan
+    from omnigraph.merge.schemas import MergedSchemas
     from omnigraph.schema.catalog import Catalog, PropertyType
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.snapshot import Snapshot, TableEntry
@@ -36,7 +39,8 @@ _SHOWN: Final = 5
 class Loss:
     """A type or property that one side dropped or narrowed, and rows of the other that have it.
 
-    `narrowed` is the type that does not hold the values of these rows; None if they are dropped.
+    `narrowed` is the type that does not hold the values of these rows. `removed_ends` are the node
+    types that edges store at an end where only one other type is left.
     """
 
     table_key: str
@@ -45,17 +49,31 @@ class Loss:
     rows: int
     ids: tuple[str, ...]
     narrowed: PropertyType | None = None
+    removed_ends: tuple[str, ...] = ()
+
+    @property
+    def is_dropped(self) -> bool:
+        """Whether rows are valid without what they lose."""
+        return self.narrowed is None and not self.removed_ends
 
     @property
     def element(self) -> str:
         """The type or property, as `Person` or `Person.age`."""
-        type_name = self.table_key.partition(":")[2]
-        return type_name if self.column is None else f"{type_name}.{self.column}"
+        return self.type_name if self.column is None else f"{self.type_name}.{self.column}"
+
+    @property
+    def type_name(self) -> str:
+        return self.table_key.partition(":")[2]
 
     @property
     def words(self) -> str:
         more = ", ..." if self.rows > len(self.ids) else ""
         rows = f"{counted(self.rows, 'row')} since the base: {', '.join(self.ids)}{more}"
+        if self.removed_ends:
+            return (
+                f"{self.side.other} allows no {' or '.join(self.removed_ends)} at an end of "
+                f"{self.type_name}; {self.side} has such edges in {rows}"
+            )
         if self.narrowed is None:
             return f"{self.side.other} drops {self.element}; {self.side} changed it in {rows}"
         kind = show_type(self.narrowed)
@@ -134,12 +152,21 @@ class _Place:
     type_number: int
     column: str | None = None
     narrowed: PropertyType | None = None
+    removed_ends: Mapping[str, int] = field(default_factory=dict)
+    implicit: int | None = None
+    """The node type that edges mean which store none."""
 
     def choose_lost(self, changes: pa.RecordBatch) -> pa.RecordBatch:
         """The changed rows that have something to lose; a row without a value has not."""
         if self.column is None:
             return changes
         values = pc.struct_field(changes.column("after"), self.column)
+        if self.removed_ends:
+            if self.implicit is not None:
+                values = pc.coalesce(values, pa.scalar(self.implicit, values.type))
+            removed = pa.array(self.removed_ends.values(), values.type)
+            is_deleted = pc.equal(changes.column("op"), "delete")
+            return changes.filter(pc.and_not(pc.is_in(values, removed), is_deleted))
         is_lost = pc.is_valid(values)
         if self.narrowed is None:
             is_lost = pc.or_(pc.equal(changes.column("op"), "update"), is_lost)
@@ -155,7 +182,11 @@ def _losses(
     assert plan.schemas is not None
     base_types = plan.schemas.with_common_numbers(plan.schemas.base).tables()
     base_keys = {declared.number: key for key, declared in base_types.items()}
-    for place in (*_find_dropped(plan, side, catalog), *_find_narrowed(plan, side, catalog)):
+    for place in (
+        *_find_dropped(plan, side, catalog),
+        *_find_narrowed(plan, side, catalog),
+        *_find_removed_ends(plan.schemas, side),
+    ):
         before = plan.before.tables.get(base_keys.get(place.type_number, ""))
         after = snapshot.tables.get(place.table_key)
         if before != after:
@@ -186,6 +217,34 @@ def _find_narrowed(plan: MergePlan, side: Side, catalog: Catalog) -> Iterator[_P
             yield _Place(side=side, table_key=key, type_number=number, column=column, narrowed=kind)
 
 
+def _find_removed_ends(schemas: MergedSchemas, side: Side) -> Iterator[_Place]:
+    """The ends where edges of a side store types, and edges of the merged schema store none."""
+    same = schemas.same
+    contract = schemas.ours if side is Side.OURS else schemas.theirs
+    merged_edges = schemas.with_common_numbers(schemas.merged).edges.values()
+    merged = {declared.number: declared for declared in merged_edges}
+    for key, declared in contract.catalog.tables().items():
+        type_number = same.get(declared.number, declared.number)
+        for column, end in polymorphic_ends(declared).items():
+            after = merged.get(type_number)
+            if after is None or column in polymorphic_ends(after):
+                continue
+            (kept,) = (after.source if column == SOURCE_COLUMN else after.target).types
+            removed = {
+                name: number
+                for name, number in end.numbers().items()
+                if same.get(number, number) != kept.number
+            }
+            yield _Place(
+                side=side,
+                table_key=key,
+                type_number=type_number,
+                column=END_TYPE_COLUMNS[column],
+                removed_ends=removed,
+                implicit=end.implicit_number,
+            )
+
+
 def _find_changes(
     root: Root, before: TableEntry | None, after: TableEntry | None, place: _Place
 ) -> Iterator[Loss]:
@@ -204,4 +263,5 @@ def _find_changes(
             rows=count,
             ids=tuple(ids),
             narrowed=place.narrowed,
+            removed_ends=tuple(place.removed_ends),
         )

@@ -269,7 +269,7 @@ def _merge_both(
         RecordedStep(
             before=side.schema_hash,
             after=merged.model_hash,
-            values=None if step.values is None else tuple(encode_values(step.values, step.before)),
+            values=tuple(encode_values(step.values, step.before)) if step.is_known else None,
             same=tuple(sorted(same.items())),
             is_of_source=side is theirs,
         )
@@ -411,18 +411,21 @@ class _Paths:
     def _step(self, step: RecordedStep) -> SchemaStep:
         hashes = (step.before, step.after)
         before, after = (self._contracts.of(schema_hash).catalog for schema_hash in hashes)
+        values, is_known = WrittenValues(), step.values is not None
         try:
-            values = None if step.values is None else decode_values(step.values, before)
+            values = decode_values(step.values or (), before)
         except KeyError:  # by a number that a merge has replaced since
-            values = None
-        return _renumber_step(SchemaStep(before=before, after=after, values=values), self.same)
+            is_known = False
+        known_step = SchemaStep(before=before, after=after, values=values, is_known=is_known)
+        return _renumber_step(known_step, self.same)
 
 
 def _renumber_step(step: SchemaStep, same: SameNumbers) -> SchemaStep:
-    return SchemaStep(
+    return replace(
+        step,
         before=renumber(step.before, same),
         after=renumber(step.after, same),
-        values=None if step.values is None else _renumber_values(step.values, same),
+        values=_renumber_values(step.values, same),
     )
 
 

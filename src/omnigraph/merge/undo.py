@@ -236,7 +236,7 @@ class _Undoing:
             dropped = find_dropped_values(self._objects.root, plan)
         else:
             losses = find_losses(self._objects.root, plan)
-            dropped = [loss for loss in losses if loss.side is Side.OURS and not loss.narrowed]
+            dropped = [loss for loss in losses if loss.side is Side.OURS and loss.is_dropped]
             conflicts = [loss for loss in losses if loss not in dropped]
             if conflicts:
                 raise conflict_of_losses(conflicts)
