@@ -346,7 +346,19 @@ def different_fills(base: State, ours: State, theirs: State, schema: Schema) -> 
             return {"SM-108"}
         if both and (token in one) != (token in other) and schema[token]["nullable"]:
             return {"SM-108"}
+        for fills, other_fills, side in ((one, other, theirs), (other, one, ours)):
+            match fills.get(token):
+                case ("copy", source) if token not in other_fills:
+                    if _maps_values(base, side, source):
+                        return {"SM-108"}
     return set()
+
+
+def _maps_values(base: State, side: State, token: str) -> bool:
+    """Whether a side renamed values that rows of the base may have."""
+    values = base.schema[token]["type"]
+    renamings = _renamings(token, base, side, side)[0]
+    return isinstance(values, tuple) and any(_through(one, renamings) != one for one in values)
 
 
 def _renamings(

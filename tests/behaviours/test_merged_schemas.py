@@ -544,3 +544,37 @@ def test_an_edge_that_gets_another_end_may_lose_its_node(graph_root: str, name: 
         {"id": "e", "src": "a1", "dst": "b1", "w": None}
     ]
     assert graph.maintenance.check().ok
+
+
+@pytest.mark.parametrize("maps_in_main", [False, True])
+def test_a_copy_of_values_that_the_other_side_mapped_is_a_conflict(
+    graph_root: str, maps_in_main: bool
+) -> None:
+    graph = omnigraph.init(graph_root, schema="node N { k: String @key  e: enum(a, b) }")
+    graph.write({"N": [{"k": "k0", "e": "b"}]})
+    dev = graph.branches.create("dev")
+    mapping, copying = (graph, dev) if maps_in_main else (dev, graph)
+    mapped = 'node N { k: String @key  e: enum(a, c) @rename_value(b="c") }'
+    mapping.schema.apply(mapped, allow_diverged=True)
+    copied = "node N { k: String @key  e: enum(a, b)  q: enum(a, b) @backfill(from=e) }"
+    copying.schema.apply(copied, allow_diverged=True)
+
+    with pytest.raises(omnigraph.errors.MergeConflictError) as caught:
+        graph.merge("dev")
+
+    assert "fills N.q from N.e" in str(caught.value)
+    assert "maps values of N.e: b to c [SM-108]" in str(caught.value)
+
+
+def test_a_default_that_the_other_side_removed_is_gone(graph_root: str) -> None:
+    graph = omnigraph.init(graph_root, schema="node N { k: String @key  v: I32? = 7 }")
+    dev = graph.branches.create("dev")
+    dev.schema.apply("node N { k: String @key  v: I32? }")
+    graph.schema.apply("node N { k: String @key  v: I32? = 7  w: I32? }", allow_diverged=True)
+
+    graph.merge("dev")
+
+    graph.write({"N": [{"k": "k0"}]})
+    assert graph.scan("N").read_all().select(["k", "v", "w"]).to_pylist() == [
+        {"k": "k0", "v": None, "w": None}
+    ]

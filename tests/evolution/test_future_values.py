@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from omnigraph.evolution.lifting import TableLift
 from omnigraph.evolution.plan.columns import (
     CopyFill,
     Fill,
@@ -304,3 +305,11 @@ def test_values_that_are_no_numbers_stay_so_in_wider_columns() -> None:
     found = future_values(batch, (column,)).column(0).to_pylist()
 
     assert list(map(repr, found)) == ["nan", "inf", "-0.0", "0.0"]
+
+
+def test_rows_of_which_no_column_is_computed_keep_their_number() -> None:
+    """A table that only gets columns of nulls asks for none."""
+    rows = pa.record_batch({"id": ["a", "b"], "n": [1, None]})
+    lift = TableLift(steps=((),), stored=rows.schema, schema=rows.schema, is_known=True)
+
+    assert lift.lift(rows, ()).num_rows == 2

@@ -320,3 +320,51 @@ def test_rows_are_not_brought_together_with_a_column_of_blobs(graph_root: str) -
         graph.restore("good")
     assert graph.scan("D").read_all().column("n").to_pylist() == [1, None]
     assert graph.maintenance.check().ok
+
+
+def test_a_drop_that_was_taken_back_is_taken_back_again_without_effect(graph: Graph) -> None:
+    dropped = graph.schema.apply(SCHEMA.replace("city: String?", "")).commit_id
+    assert dropped is not None
+    graph.revert(dropped)
+    graph.schema.apply(graph.schema.text.replace("age: I32?", "age: I64?"))
+
+    again = graph.revert(dropped)
+
+    assert again.commit_id is None
+    assert "city" in graph.schema.text
+    assert ages(graph) == {"a": 1, "b": 1, "c": 1}
+
+
+def test_edges_to_a_type_that_a_revert_removes_from_an_end_are_conflicts(graph_root: str) -> None:
+    first = "node P { k: String @key }\nnode C { k: String @key }\nedge E: P -> P\n"
+    graph = omnigraph.init(graph_root, schema=first)
+    graph.write({"P": [{"k": "x"}], "C": [{"k": "x"}], "E": [{"src": "x", "dst": "x"}]})
+    added = graph.schema.apply(first.replace("P -> P", "P -> P | C")).commit_id
+    assert added is not None
+    edge = {"id": "to C", "src": "x", "dst": "x", "dst_type": "C"}
+    graph.write({"E": [edge]})
+
+    with pytest.raises(MergeConflictError, match="allows no C at an end of E; ours has such edges"):
+        graph.revert(added, allow_data_loss=True)
+    graph.delete({"E": ["to C"]})
+    graph.revert(added)
+
+    assert graph.count("E") == 1
+    assert "P | C" not in graph.schema.text
+    assert graph.maintenance.check().ok
+
+
+def test_fills_count_in_a_revert_although_the_way_back_is_not_recorded(graph: Graph) -> None:
+    wider = SCHEMA.replace("age: I32?", "age: I64?")
+    dev = graph.branches.create("dev")
+    dev.write({"Person": [{"name": "d", "age": 4}]})
+    dev.schema.apply(wider)
+    merged = graph.merge("dev").commit_id
+    assert merged is not None
+    graph.schema.apply(wider.replace("city: String?", "city: String?  rank: I32 = 3"))
+
+    graph.revert(merged)
+
+    rows = graph.scan("Person", columns=["name", "rank"]).read_all().to_pylist()
+    assert {row["name"]: row["rank"] for row in rows} == {"a": 3, "b": 3, "c": 3}
+    assert "age: I32?" in graph.schema.text

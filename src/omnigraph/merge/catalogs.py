@@ -23,6 +23,7 @@ from typing import Any
 
 from omnigraph.errors import SchemaInvalidError
 from omnigraph.evolution.plan.columns import (
+    CopyFill,
     Declared,
     Fill,
     TypeKind,
@@ -314,6 +315,8 @@ class _Merger:
                     if len(fills) == 2
                     else f"both add {path}, and only one of them fills it",
                 )
+            elif decided is None and len(fills) == 1:
+                self._refuse_copy_of_mapped(number)
             self.fills[number] = fills[-1] if decided is Side.THEIRS else fills[0]
         ours, theirs = (
             {pair.old: pair.new for pair in side.mappings.get(own, ())}
@@ -321,6 +324,33 @@ class _Merger:
         )
         if ours or theirs:
             self._merge_mappings(number, ours, theirs)
+
+    def _refuse_copy_of_mapped(self, number: int) -> None:
+        """Refuse a copy of values that the other side mapped: its rows have no such values now."""
+        for side, (given, own) in zip(Side, self._own_numbers(number), strict=True):
+            fill = given.fills.get(own)
+            if not isinstance(fill, CopyFill):
+                continue
+            source = next(
+                element
+                for element in self._base.values()
+                if element.owner == self._any(number).owner
+                and element.facets[Facet.NAME, None] == fill.source.name
+            )
+            before = source.facets[Facet.TYPE, None]
+            mapped = [
+                f"{pair.old} to {pair.new}"
+                for pair in self._given[side.other].mappings.get(source.number, ())
+                if pair.old != pair.new
+                and (not isinstance(before, ct.EnumType) or pair.old in before.values)
+            ]
+            if mapped:
+                self._refuse(
+                    SchemaConflictKind.FILLED_DIFFERENTLY,
+                    self._path(number),
+                    f"{side} fills {self._path(number)} from {source.path}, {side.other} maps "
+                    f"values of {source.path}: {', '.join(mapped)}",
+                )
 
     def _is_filled_alike(self, number: int, fills: Sequence[Fill]) -> bool:
         """Whether rows of the base have one value on both sides, as far as each has a column."""

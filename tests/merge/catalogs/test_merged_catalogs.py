@@ -103,6 +103,29 @@ def test_a_merge_with_an_unchanged_side_or_with_itself_is_the_changed_side(edit:
         assert model_hash(result.catalog) == model_hash(changed.catalog)
 
 
+@pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.name)
+def test_what_a_side_takes_back_is_taken_back(edit: Edit) -> None:
+    changed, earlier = side(edit).catalog, base()
+
+    result = merge_catalogs(changed, SchemaSide(catalog=changed), SchemaSide(catalog=earlier))
+
+    assert result.conflicts == ()
+    assert result.catalog is not None
+    assert shape_hash(result.catalog) == shape_hash(earlier)
+
+
+def test_what_both_sides_bring_back_is_one_thing() -> None:
+    dropped = side(BY_NAME["drop_property"]).catalog
+    brought_back = SchemaSide(catalog=base())
+
+    renamed = SchemaSide(catalog=side(BY_NAME["rename_type"]).catalog)
+    result = merge_catalogs(dropped, renamed, brought_back)
+
+    assert result.conflicts == ()
+    assert result.catalog is not None
+    assert shape_hash(result.catalog) == shape_hash(renamed.catalog)
+
+
 def test_what_both_add_under_one_name_is_one_thing_with_our_number() -> None:
     edit = BY_NAME["add_property"]
     result = merged(edit, edit)
