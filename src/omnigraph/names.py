@@ -81,6 +81,7 @@ JSON_KEY: Final = "omnigraph:json"
 OPERATION_PROPERTY: Final = "omnigraph:operation"
 ROLE_PROPERTY: Final = "omnigraph:role"
 PIN_PROPERTY: Final = "omnigraph:pin"
+ATTEMPT_PROPERTY: Final = "omnigraph:attempt"
 CHECKSUMS_PROPERTY: Final = "omnigraph:checksums"
 
 LANCE_AUTO_CLEANUP: Final = "lance.auto_cleanup."

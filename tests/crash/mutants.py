@@ -137,6 +137,7 @@ GUARDS: Final[Mapping[str, tuple[Edit, ...]]] = {
         Edit(_exact_version, "base = record.version - 1", "return record.version"),
         Edit(_is_own, "and record.made_for_pin == pin", ""),
     ),
+    "fwd_any_attempt": (Edit(_is_own, "and record.attempt in {None, sidecar.nonce}", ""),),
     "fwd_columns": (
         Edit(
             _is_own,

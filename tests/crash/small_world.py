@@ -38,11 +38,13 @@ class Kind(StrEnum):
     DELETE = "delete"
     APPEND_EVERYWHERE = "append_everywhere"
     LINK = "link"
+    DELETE_SMALL = "delete_small"
     LARGE_UPDATE = "large_update"
     LARGE_DELETE = "large_delete"
 
 
 KINDS = (Kind.APPEND, Kind.MERGE, Kind.OVERWRITE, Kind.DELETE)
+SMALL_SIZE = 2
 LARGE_KINDS = (Kind.LARGE_UPDATE, Kind.LARGE_DELETE)
 """Mutations of what a match finds, in parts: as a load, and as a removal of rows."""
 TOUCHED = {
@@ -52,6 +54,7 @@ TOUCHED = {
     Kind.DELETE: (CITY, LIVES_IN, VISITED),
     Kind.APPEND_EVERYWHERE: (PERSON, CITY, LIVES_IN, VISITED),
     Kind.LINK: (LIVES_IN,),
+    Kind.DELETE_SMALL: (CITY, LIVES_IN, VISITED),
     Kind.LARGE_UPDATE: (PERSON,),
     Kind.LARGE_DELETE: (CITY, LIVES_IN, VISITED),
 }
@@ -132,6 +135,13 @@ def carry_out(graph: Graph, job: Job) -> WriteResult | MutationResult:  # noqa: 
             return graph.write(
                 {"LivesIn": link}, operation_id=job.operation_id, message=job.message
             )
+        case Kind.DELETE_SMALL:
+            # Which cities these are depends on what others have written.
+            return graph.mutate(
+                f"delete City where size < {SMALL_SIZE}",
+                operation_id=job.operation_id,
+                message=job.message,
+            )
         case Kind.LARGE_UPDATE:
             # The age of a person becomes the size of a city: the match reads tables of others.
             return _mutate_in_parts(
@@ -166,9 +176,13 @@ def after(before: Content, job: Job) -> Content:
             content[PERSON] = {f"p{n}": _node(f"p{n}", age=len(job.mark)) for n in range(4)}
             content[VISITED] = {f"{job.mark}-visit": _edge(f"{job.mark}-visit")}
         case Kind.DELETE | Kind.LARGE_DELETE:
-            content[CITY].pop(job.city, None)
-            for key in (LIVES_IN, VISITED):
-                content[key] = {n: row for n, row in content[key].items() if row["dst"] != job.city}
+            _delete_cities(content, {job.city})
+        case Kind.DELETE_SMALL:
+            cities = content[CITY].values()
+            small = {
+                row["id"] for row in cities if row["size"] is not None and row["size"] < SMALL_SIZE
+            }
+            _delete_cities(content, small)
         case Kind.APPEND_EVERYWHERE:
             content[PERSON][new] = _node(new, age=None)
             content[CITY][new] = _node(new, size=None)
@@ -181,6 +195,13 @@ def after(before: Content, job: Job) -> Content:
         case _:
             assert_never(job.kind)
     return content
+
+
+def _delete_cities(content: Content, ids: set[str]) -> None:
+    for city in ids:
+        content[CITY].pop(city, None)
+    for key in (LIVES_IN, VISITED):
+        content[key] = {n: row for n, row in content[key].items() if row["dst"] not in ids}
 
 
 def content_of(graph: Graph, snapshot: Snapshot | None = None) -> Content:

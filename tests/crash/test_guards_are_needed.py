@@ -206,6 +206,33 @@ def test_a_roll_forward_publishes_exact_versions_only(worlds: Worlds, tmp_path: 
     assert set(rows_too_many("fwd_inexact")) & {"node:City +orphan-new", "node:Person +orphan-new"}
 
 
+def test_a_roll_forward_publishes_versions_of_one_attempt_only(
+    worlds: Worlds, tmp_path: Path
+) -> None:
+    """The first attempt deletes two cities with their edges; the rival makes one of them large."""
+    last_moves = "mutation.post_direct_commit=kill@4"
+    # The second attempt moves the cities only: its edges are still those of the first.
+    armed = f"publish.pre_manifest=stop,mutation.open_head=pause:60,{last_moves}"
+
+    def differences(guard: str) -> list[str]:
+        root = root_at(tmp_path / f"graph-{guard}")
+        before = worlds.copy(World.PLAIN, root)
+        job = _job(Kind.DELETE_SMALL)
+        victim = start("write", root, job.encoded(), failpoints=armed)
+        victim.wait_until_stopped()
+        carry_out(omnigraph.open(root), RIVAL)
+        victim.wake()
+        assert victim.end().was_killed
+        with without_guards(guard):
+            omnigraph.open(root)
+        done = omnigraph.open(root).outcome(job.operation_id) is OperationStatus.PUBLISHED
+        written = after(before, RIVAL)
+        return _differences(root, after(written, job) if done else written)
+
+    assert differences(ON) == []
+    assert differences("fwd_any_attempt") == ["edge:LivesIn -l1", "edge:Visited -v1"]
+
+
 def test_a_roll_back_is_written_down_where_the_writer_will_find_it(
     worlds: Worlds, tmp_path: Path
 ) -> None:

@@ -86,6 +86,17 @@ QUICK: Final[tuple[Bound, ...]] = (
         Counts(states=30_196, transitions=128_566, depth=37),
     ),
     Bound(
+        "{01}{0} whose retries compute other rows, 1 sweep, direct commit",
+        Scope(
+            write_sets=OVERLAPPING,
+            recomputes=True,
+            direct_commit=True,
+            in_flight=False,
+            staggered=True,
+        ),
+        Counts(states=14_413, transitions=34_189, depth=40),
+    ),
+    Bound(
         "1 writer, 1 sweep, 1 cleanup, in flight",
         Scope(write_sets=ONE_OF_BOTH, cleanup_runs=1),
         Counts(states=3_183, transitions=9_707, depth=27),

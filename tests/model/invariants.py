@@ -4,6 +4,8 @@
 - FOREIGN: no version from outside the protocol lies silently buried below a pin.
 - EXACTNESS: a pinned version shows exactly the committed operations, replayed in order. So nothing
   is lost or there twice, and nothing half done is visible.
+- ONE ATTEMPT: all tables show the same attempt of an operation, if a retry computes other
+  rows from what it read.
 - INDEXED: rows that an index knows stay where they are when a write merges files.
 - TWO DECISIONS: there is at most one per operation.
 - DURABILITY: an acknowledged operation is committed.
@@ -40,6 +42,8 @@ class Invariants:
         for table in TABLES:
             if sentence := _table_violation(state, table, content):
                 return sentence
+        if sentence := _attempt_violation(self._scope, state):
+            return sentence
         for op in range(self._scope.writers):
             if sentence := self._writer_violation(state, op, decisions):
                 return sentence
@@ -84,6 +88,19 @@ def _table_violation(state: State, table: int, content: Content) -> str | None:
             f"{sorted(expected)} (decisions {state.manifest.decisions})"
         )
     return _merge_violation(table, pinned)
+
+
+def _attempt_violation(scope: Scope, state: State) -> str | None:
+    if not scope.recomputes:
+        return None
+    shown: dict[int, int] = {}
+    for table, pin in enumerate(state.manifest.pins):
+        pinned = version_at(state.tables[table], pin)
+        assert pinned is not None, "it was looked for before"
+        for writer, attempt in pinned.files:
+            if writer < scope.writers and shown.setdefault(writer, attempt) != attempt:
+                return f"ONE ATTEMPT: rows of two attempts of W{writer} are published together"
+    return None
 
 
 def _merge_violation(table: int, pinned: Version) -> str | None:

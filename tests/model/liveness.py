@@ -53,7 +53,7 @@ class Liveness:
 
     def _sweep(self, state: State) -> State:
         for sidecar in sorted(state.sidecars):
-            sweeper = Sweeper("classify", 0, sidecar.op, sidecar.pins)
+            sweeper = Sweeper("classify", 0, sidecar.op, sidecar.pins, attempt=sidecar.attempt)
             state = state._replace(sweepers=(sweeper,))
             for _ in range(SWEEP_STEPS_MAX):
                 steps = sweeper_steps(self._scope, state, 0)

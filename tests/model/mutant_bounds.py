@@ -103,6 +103,9 @@ MUTANT_BOUNDS: Final[dict[Mutant, Caught]] = {
         Scope(write_sets=SAME_TABLE, manifest_cleanups=1, freed_slots=True, sweepers=0), steps=10
     ),
     "fwd_inexact": Caught(Scope(in_flight=False), steps=15),
+    "fwd_any_attempt": Caught(
+        Scope(write_sets=OVERLAPPING, recomputes=True, in_flight=False), steps=23
+    ),
     "fwd_no_pins": Caught(Scope(in_flight=False), steps=16),
     "fwd_no_read_set": Caught(
         Scope(write_sets=DISJOINT, read_sets=READ_BOTH, forbidden_pairs=((0, 1),)), steps=15

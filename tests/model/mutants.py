@@ -19,6 +19,7 @@ Mutant = Literal[
     "early_fail",
     "ack_on_answer",
     "fwd_inexact",
+    "fwd_any_attempt",
     "fwd_no_pins",
     "fwd_no_read_set",
     "no_fence",
@@ -91,6 +92,7 @@ MUTANTS: Final[dict[Mutant, str]] = {
     "ignore_foreign": "the writer heals over versions that nobody in the protocol wrote",
     # the sweep
     "fwd_inexact": "the sweep takes any own version for the effect, without testing its chain",
+    "fwd_any_attempt": "the sweep takes versions of an earlier attempt for those of the last",
     "fwd_no_pins": "the sweep rolls forward without comparing the pins with the sidecar",
     "fwd_no_read_set": "the sweep rolls forward comparing the pins of the written tables only",
     "no_fence": "the sweep rolls back without writing the operation row first",

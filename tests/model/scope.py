@@ -26,6 +26,7 @@ class Scope:
     forbidden_pairs: tuple[tuple[int, int], ...] = ()  # writers that must not both commit
     attempts: int = 2
     reuse_files: bool = False  # a retry commits the data files of the first attempt again
+    recomputes: bool = False  # a retry commits other rows: its sidecar tells which attempt it is of
     staggered: bool = False  # writer i starts after writer i-1: a symmetry cut for equal writers
     caller_deadline: bool = False  # the caller may give up while the writer works
     combine: bool = False  # a writer may publish others that wait for the same table
@@ -66,6 +67,7 @@ class Scope:
 
     def __post_init__(self) -> None:
         assert self.in_flight or not self.overwrite_publish
+        assert not (self.recomputes and self.reuse_files)
         assert not self.combine or self.reuse_files
         assert not (self.combine or self.report) or not self.torn_reads
         assert self.overwrite_publish or not self.torn_reads

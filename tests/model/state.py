@@ -82,6 +82,7 @@ class Sidecar(NamedTuple):
     pins: Pins  # of the current attempt
     floor: Pins  # of the first attempt: what cleanup must leave alone
     versions: tuple[int, ...] = ()  # that its tables were moved to, once it says so
+    attempt: int = 0  # the current one, if attempts are told apart
 
 
 class Swap(NamedTuple):
@@ -195,6 +196,7 @@ class Sweeper(NamedTuple):
     position: int = 0  # in the write set, while healing
     pin: int = 0  # the pin it restores
     restored: int = 0  # the version it restored it as
+    attempt: int = 0  # that the sidecar names
 
 
 CleanerPhase = Literal["idle", "list", "sides", "pins", "scan", "delete"]

@@ -57,7 +57,9 @@ class _SweepTurn(NamedTuple):
     def entering(self, phase: SweeperPhase, *, position: int = 0) -> Sweeper:
         """This sweep in its next phase; what it found out so far is forgotten."""
         now = self.sweeper
-        return Sweeper(phase, now.runs_left, now.op, now.pins, position=position)
+        return Sweeper(
+            phase, now.runs_left, now.op, now.pins, position=position, attempt=now.attempt
+        )
 
     def next_table(self) -> Sweeper:
         return self.entering("heal", position=self.sweeper.position + 1)
@@ -82,7 +84,7 @@ def _pick_sidecar(turn: _SweepTurn) -> list[Step]:
         turn.step(
             "recovery.post_list",
             f"sidecar of W{sidecar.op}",
-            Sweeper("classify", runs_left - 1, sidecar.op, sidecar.pins),
+            Sweeper("classify", runs_left - 1, sidecar.op, sidecar.pins, attempt=sidecar.attempt),
         )
         for sidecar in sorted(turn.state.sidecars)
     ]
@@ -96,7 +98,10 @@ def _classify(turn: _SweepTurn) -> list[Step]:
         return [turn.step("recovery.post_classify", "no effects, drop", turn.entering("delete"))]
     effects: tuple[int, ...] = ()
     if not scope.is_maintenance(op):
-        effects = tuple(exact_effect(scope, state.tables[t], op, pins[t]) for t in turn.write_set)
+        effects = tuple(
+            exact_effect(scope, state.tables[t], op, pins[t], attempt=sweeper.attempt)
+            for t in turn.write_set
+        )
     elif scope.optimize_forward:
         effects = tuple(
             optimize_effect(scope, state.tables[t], op, pins[t]) for t in turn.write_set

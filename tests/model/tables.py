@@ -179,10 +179,16 @@ def _replaces_content(scope: Scope, version: Version) -> bool:
     return version.origin == "restore"
 
 
-def exact_effect(scope: Scope, versions: Versions, op: int, pin: int) -> int:
-    """The newest version that is the pin's content plus the effect of `op` alone, or 0."""
+def exact_effect(scope: Scope, versions: Versions, op: int, pin: int, *, attempt: int) -> int:
+    """The newest version that is the pin's content plus the effect of `op` alone, or 0.
+
+    If attempts have different rows, those of another attempt are not the effect.
+    """
+    is_told_apart = scope.recomputes and scope.mutant != "fwd_any_attempt"
     for version in reversed(above(versions, pin)):
         if version.origin != "own" or version.op != op:
+            continue
+        if is_told_apart and own_file(scope, op, attempt) not in version.files:
             continue
         if scope.mutant == "fwd_inexact" or _is_exact(versions, version, pin):
             return version.number

@@ -67,7 +67,7 @@ def _assert_caught(result: SearchResult, steps: int) -> None:
 
 
 def test_every_guard_has_a_mutant_and_every_mutant_a_search() -> None:
-    assert len(MUTANTS) == 62
+    assert len(MUTANTS) == 63
     assert set(MUTANT_BOUNDS) == set(MUTANTS)
     assert set(get_args(Mutant)) == {*MUTANTS, NOT_A_GUARD}
 

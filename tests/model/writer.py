@@ -66,7 +66,8 @@ def _put_sidecar(turn: WriterTurn) -> list[Step]:
     floor = writer.pins
     if scope.mutant != "floor_moves":
         floor = next((s.floor for s in state.sidecars if s.op == op), floor)
-    sidecar = Sidecar(op, writer.pins, floor)
+    attempt = writer.attempt if scope.recomputes else 0
+    sidecar = Sidecar(op, writer.pins, floor, attempt=attempt)
     if scope.mutant == "combine_kept_report":
         earlier = next((s.versions for s in state.sidecars if s.op == op), ())
         sidecar = sidecar._replace(versions=earlier)

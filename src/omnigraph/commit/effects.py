@@ -1,7 +1,8 @@
 """What an operation did to its tables, by its sidecar and their versions, and its commit.
 
 Invariant: a version counts as the operation's only if it is exactly the pinned content plus its
-change. The commit that publishes an operation does not depend on which process publishes it.
+change, as its last attempt computed it. The commit that publishes an operation does not depend on
+which process publishes it.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ def own_versions(root: Root, sidecar: Sidecar) -> dict[str, int] | None:
         } or None
     versions: dict[str, int] = {}
     for table in sidecar.tables:
-        exact = _exact_version(root, table, sidecar.operation_id)
+        exact = _exact_version(root, table, sidecar)
         if exact is None:
             return None
         versions[table.table_key] = exact
@@ -156,15 +157,15 @@ def maintenance_version(root: Root, table: PlannedTable) -> int | None:
     return newest
 
 
-def _exact_version(root: Root, table: PlannedTable, operation_id: names.OperationId) -> int | None:
+def _exact_version(root: Root, table: PlannedTable, sidecar: Sidecar) -> int | None:
     records = table_versions.version_records(root, _entry(table), above=table.pin)
     by_version = {record.version: record for record in records}
     for record in reversed(records):
-        if not _is_own(record, operation_id, table.pin):
+        if not _is_own(record, sidecar, table.pin):
             continue
         base = record.version - 1
         below = by_version.get(base)
-        if below is not None and _is_widened_by(below, operation_id, table.pin):
+        if below is not None and _is_widened_by(below, sidecar.operation_id, table.pin):
             base -= 1
             below = by_version.get(base)
         stands_on_pin = base == table.pin or (below is not None and below.restores == table.pin)
@@ -177,13 +178,16 @@ def _exact_version(root: Root, table: PlannedTable, operation_id: names.Operatio
     return None
 
 
-def _is_own(
-    record: table_versions.VersionRecord, operation_id: names.OperationId, pin: int
-) -> bool:
+def _is_own(record: table_versions.VersionRecord, sidecar: Sidecar, pin: int) -> bool:
+    """Whether it is a version of the attempt that the sidecar is armed for.
+
+    An earlier attempt may have computed other rows from tables that have moved since.
+    """
     return (
-        record.operation_id == operation_id
+        record.operation_id == sidecar.operation_id
         and record.role is table_versions.Role.OWN
         and record.made_for_pin == pin
+        and record.attempt in {None, sidecar.nonce}
     )
 
 

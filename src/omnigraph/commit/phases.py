@@ -333,6 +333,7 @@ def plan_moves(
     written |= {table.table_key for table in prepared.pointed}
     return replace(
         visible,
+        nonce=write.clock.new_id(),
         state=SidecarState.ARMED,
         read_set={key: pins[key] for key in sorted(prepared.read_set - written)},
         tables=tuple(
@@ -381,8 +382,7 @@ def move(write: WriteRequest, armed: Armed) -> Moved | Lost:
         write.objects.root,
         changes,
         branch=write.branch,
-        expected=armed.sidecar.pins,
-        operation_id=armed.sidecar.operation_id,
+        sidecar=armed.sidecar,
         heads=armed.heads,
     )
     if isinstance(versions, Contended):

@@ -161,6 +161,7 @@ class Sidecar:
 
     operation_id: names.OperationId
     nonce: str
+    """Tells who put it; drawn again when it is armed, it tells the versions of that attempt."""
     kind: WriterKind
     actor: str
     branch: str | None

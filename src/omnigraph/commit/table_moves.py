@@ -52,15 +52,15 @@ def move_tables(
     staged: Sequence[StagedChange],
     *,
     branch: BranchRef | None,
-    expected: Mapping[str, Pin],
-    operation_id: OperationId,
+    sidecar: Sidecar,
     heads: Mapping[str, int],
 ) -> tuple[TableVersion, ...] | Contended:
     """Move every table, several at a time; all threads have ended when this returns.
 
-    `expected` tells what was published of each table when the changes were staged, `heads` where
+    The sidecar tells what was published of each table when the changes were staged, `heads` where
     its HEAD was seen since.
     """
+    expected = sidecar.pins
 
     def move(change: StagedChange) -> TableVersion | Contended:
         new_version = _Move(
@@ -68,7 +68,8 @@ def move_tables(
             change=change,
             branch=branch,
             expected=expected[change.table_key],
-            operation_id=operation_id,
+            operation_id=sidecar.operation_id,
+            attempt=sidecar.nonce,
         ).run(head=heads[change.table_key])
         if isinstance(new_version, Contended):
             return new_version
@@ -113,7 +114,11 @@ def _move_companion(root: Root, entry: TableEntry, companion: Sidecar) -> TableV
     assert offer is not None
     change = adopt_append(root, entry, fragments=offer.fragments, rows=offer.rows)
     new_version = table_versions.commit_staged(
-        root, change, on_version=entry.version, operation_id=companion.operation_id
+        root,
+        change,
+        on_version=entry.version,
+        operation_id=companion.operation_id,
+        attempt=companion.nonce,
     )
     if new_version is None:
         return None
@@ -179,6 +184,7 @@ class _Move:
     branch: BranchRef | None
     expected: Pin
     operation_id: OperationId
+    attempt: str
 
     def run(self, *, head: int) -> NewVersion | Contended:
         pin = self.change.entry.version
@@ -209,7 +215,11 @@ class _Move:
 
     def _commit(self, *, on_version: int) -> NewVersion | None:
         return table_versions.commit_staged(
-            self.root, self.change, on_version=on_version, operation_id=self.operation_id
+            self.root,
+            self.change,
+            on_version=on_version,
+            operation_id=self.operation_id,
+            attempt=self.attempt,
         )
 
 

@@ -71,6 +71,8 @@ class VersionRecord:
     made_for_pin: int | None
     restores: int | None
     preserves_content: bool
+    attempt: str | None = None
+    """Which attempt of the operation made it; older programs do not tell."""
     adds_columns: bool = False
     """It has the pinned rows, and columns for the rows that the same operation puts on top."""
 
@@ -127,7 +129,12 @@ def switch_off_cleanup(
 
 
 def commit_staged(
-    root: Root, staged: StagedChange, *, on_version: int, operation_id: str
+    root: Root,
+    staged: StagedChange,
+    *,
+    on_version: int,
+    operation_id: str,
+    attempt: str | None = None,
 ) -> datasets.NewVersion | None:
     """Commit on top of a version; returns the last version made, None if refused or not known.
 
@@ -165,7 +172,7 @@ def commit_staged(
             Transaction(
                 read_version=on_version,
                 operation=staged.operation,
-                transaction_properties=_properties(operation_id, Role.OWN, pin),
+                transaction_properties=_properties(operation_id, Role.OWN, pin, attempt),
             ),
         )
     if dataset is not None and handle is staged.base and dataset.version == pin + 1:
@@ -302,8 +309,12 @@ def _answer(commit: Callable[[], LanceDataset | None]) -> LanceDataset | None:
         raise
 
 
-def _properties(operation_id: str, role: Role, pin: int) -> dict[str, str]:
+def _properties(
+    operation_id: str, role: Role, pin: int, attempt: str | None = None
+) -> dict[str, str]:
+    of_attempt = {} if attempt is None else {names.ATTEMPT_PROPERTY: attempt}
     return {
+        **of_attempt,
         names.OPERATION_PROPERTY: operation_id,
         names.ROLE_PROPERTY: role.value,
         names.PIN_PROPERTY: str(pin),
@@ -334,6 +345,7 @@ def _record(
     return VersionRecord(
         version=version,
         operation_id=properties.get(names.OPERATION_PROPERTY),
+        attempt=properties.get(names.ATTEMPT_PROPERTY),
         role=role,
         made_for_pin=pin,
         restores=_restored_by(root, entry, operation, version, pin if role is Role.HEAL else None),
