@@ -368,3 +368,26 @@ def test_fills_count_in_a_revert_although_the_way_back_is_not_recorded(graph: Gr
     rows = graph.scan("Person", columns=["name", "rank"]).read_all().to_pylist()
     assert {row["name"]: row["rank"] for row in rows} == {"a": 3, "b": 3, "c": 3}
     assert "age: I32?" in graph.schema.text
+
+
+def test_a_type_that_was_dropped_and_came_back_is_merged_with_its_columns(graph: Graph) -> None:
+    first = f"{SCHEMA}node Firm {{ name: String @key }}\n"
+    graph.schema.apply(first)
+    graph.write({"Firm": [{"name": "f"}], "Knows": [{"id": "k", "src": "a", "dst": "b"}]})
+    dev = graph.branches.create("dev")
+    dev.schema.apply(first.replace("Person -> Person", "Person -> Person | Firm"))
+    dev.write({"Knows": [{"id": "n", "src": "a", "dst": "f", "dst_type": "Firm"}]})
+    dev.tags.create("good")
+    dev.schema.apply(first.replace("edge Knows: Person -> Person", "").replace("city: String?", ""))
+    dev.restore("good")
+    graph.write({"Person": [{"name": "a", "city": "Oslo"}]}, mode="merge")
+
+    graph.merge("dev")
+
+    edges = graph.scan("Knows").read_all().sort_by("id").to_pylist()
+    assert [(edge["id"], edge["dst"], edge["dst_type"]) for edge in edges] == [
+        ("k", "b", "Person"),
+        ("n", "f", "Firm"),
+    ]
+    assert graph.get("Person", "a") == {"id": "a", "name": "a", "age": 1, "city": "Oslo"}
+    assert graph.maintenance.check().ok

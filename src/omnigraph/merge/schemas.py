@@ -40,6 +40,7 @@ from omnigraph.language.diagnostics import did_you_mean, shown
 from omnigraph.merge.both_changed import (
     SameNumbers,
     SideValues,
+    ValuesToLift,
     collect_values,
     conflict_of_schemas,
     conflict_rows,
@@ -179,7 +180,7 @@ def merge_schemas(
         merged = ours
     else:
         return _merge_both(contracts, paths, (base, ours, theirs), resolution)
-    path = paths.to(merged)
+    path = _without_detours(paths.to(merged))
     return MergedSchemas(
         base=contracts.of(base.schema_hash),
         ours=contracts.of(ours.schema_hash),
@@ -189,6 +190,33 @@ def merge_schemas(
         from_ours=path if ours.schema_hash == base.schema_hash else SchemaPath(),
         from_theirs=path if theirs.schema_hash == base.schema_hash else SchemaPath(),
         same=same,
+    )
+
+
+def _without_detours(path: SchemaPath) -> SchemaPath:
+    """The path in one step if a type or property was dropped on it and came back.
+
+    Rows that never took the path keep what they have of it.
+    """
+    if not path.steps:
+        return path
+    before, after = path.steps[0].before, path.steps[-1].after
+    lasting = _numbers(before) & _numbers(after)
+    if all(lasting <= _numbers(step.after) for step in path.steps):
+        return path
+    values = collect_values(path.steps)
+    to_lift = ValuesToLift(
+        fills=values.fills, null_fills=values.null_fills, mappings=values.mappings
+    )
+    return replace(path, steps=(step_to(after, before, to_lift, is_known=values.is_known),))
+
+
+def _numbers(catalog: Catalog) -> frozenset[int]:
+    """The numbers of all types and properties."""
+    return frozenset(
+        number
+        for declared in catalog.tables().values()
+        for number in (declared.number, *(prop.number for prop in declared.properties.values()))
     )
 
 
