@@ -477,6 +477,7 @@ class Graph(Reads):
         resolve: Resolve | None = None,
         column_level: bool = True,
         allow_data_loss: bool = False,
+        allow_diverged: bool = False,
         spark: Spark | None = None,
         dry_run: bool = False,
         actor: str | None = None,
@@ -496,6 +497,7 @@ class Graph(Reads):
             column_level: Whether changes to different properties of one row are combined.
             allow_data_loss: Drop types and properties that the commit added although later commits
                 wrote values of them.
+            allow_diverged: Change main although the schemas of branches would conflict with it.
             spark: A Spark session or target, as in `merge`.
             dry_run: Only show the result or raise the conflicts.
             actor: Author of the commit; the user of this process by default.
@@ -506,7 +508,8 @@ class Graph(Reads):
         Raises:
             MergeConflictError: later commits changed the same rows, or the same parts of the
                 schema; nothing was written.
-            ConflictError: values would be lost; nothing was written.
+            ConflictError: values would be lost, or the schemas of branches would conflict; nothing
+                was written.
         """
         from omnigraph.api.merging import MergeCall, revert  # DuckDB
 
@@ -514,6 +517,7 @@ class Graph(Reads):
             resolve=resolve,
             column_level=column_level,
             allow_data_loss=allow_data_loss,
+            allow_diverged=allow_diverged,
             spark=spark,
             dry_run=dry_run,
             actor=actor,
@@ -528,6 +532,7 @@ class Graph(Reads):
         reference: Reference,
         *,
         allow_data_loss: bool = False,
+        allow_diverged: bool = False,
         spark: Spark | None = None,
         dry_run: bool = False,
         actor: str | None = None,
@@ -543,6 +548,7 @@ class Graph(Reads):
             reference: The state: a commit, a tag, a branch or a point in time.
             allow_data_loss: Drop types and properties that the schema of the state does not have
                 although rows have values of them.
+            allow_diverged: Change main although the schemas of branches would conflict with it.
             spark: A Spark session or target, as in `merge`.
             dry_run: Count what would change; nothing is written.
             actor: Author of the commit; the user of this process by default.
@@ -551,12 +557,14 @@ class Graph(Reads):
             operation_id: Any text that makes the call idempotent: the same one restores only once.
 
         Raises:
-            ConflictError: values would be lost; nothing was written.
+            ConflictError: values would be lost, or the schemas of branches would conflict; nothing
+                was written.
         """
         from omnigraph.api.merging import MergeCall, restore  # DuckDB
 
         call = MergeCall(
             allow_data_loss=allow_data_loss,
+            allow_diverged=allow_diverged,
             spark=spark,
             dry_run=dry_run,
             actor=actor,

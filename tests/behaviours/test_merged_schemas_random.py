@@ -257,7 +257,11 @@ class History:
             ever=max(head.ever, earlier.ever),
         )
         result = self.handle(branch).restore(
-            commit_id, allow_data_loss=True, message=self.message(), spark=self.spark
+            commit_id,
+            allow_data_loss=True,
+            allow_diverged=True,
+            message=self.message(),
+            spark=self.spark,
         )
         self.take(branch, result.commit_id, expected, "restore")
 
@@ -276,6 +280,7 @@ class History:
                 commit_id,
                 resolve=resolve,
                 allow_data_loss=True,
+                allow_diverged=True,
                 message=self.message(),
                 spark=self.spark,
             )

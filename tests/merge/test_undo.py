@@ -391,3 +391,24 @@ def test_a_type_that_was_dropped_and_came_back_is_merged_with_its_columns(graph:
     ]
     assert graph.get("Person", "a") == {"id": "a", "name": "a", "age": 1, "city": "Oslo"}
     assert graph.maintenance.check().ok
+
+
+def test_branches_whose_schemas_would_conflict_are_named_before_main_goes_back(
+    graph: Graph,
+) -> None:
+    graph.tags.create("good")
+    wider = SCHEMA.replace("city: String?", "city: String?  rank: I32?")
+    graph.schema.apply(wider)
+    dev = graph.branches.create("dev")
+    dev.schema.apply(wider.replace("rank: I32?", "rank: I64?"))
+    graph.branches.create("same")
+
+    previewed = graph.restore("good", dry_run=True)
+    with pytest.raises(ConflictError, match=r"dev \(conflict SM-103.*\)\; nothing was written"):
+        graph.restore("good")
+    restored = graph.restore("good", allow_diverged=True)
+
+    outlooks = {branch.branch: branch.outlook[:15] for branch in previewed.diverged}
+    assert outlooks == {"dev": "conflict SM-103", "same": "merges cleanly"}
+    assert restored.diverged == previewed.diverged
+    assert "rank" not in graph.schema.text

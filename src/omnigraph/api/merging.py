@@ -35,6 +35,7 @@ class MergeCall:
     resolve: Resolve | None = None
     column_level: bool = True
     allow_data_loss: bool = False
+    allow_diverged: bool = False
     spark: Spark | None
     dry_run: bool
     actor: str | None
@@ -120,6 +121,7 @@ def _undo(
             earlier=resolved_earlier,
             terms=checked_terms,
             allow_data_loss=flag(call.allow_data_loss, argument="allow_data_loss"),
+            allow_diverged=flag(call.allow_diverged, argument="allow_diverged"),
         )
 
     if call.dry_run:

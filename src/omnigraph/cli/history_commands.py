@@ -14,6 +14,7 @@ from omnigraph.cli.branch_commands import branch_app
 from omnigraph.cli.options import (
     ActorOption,
     BranchOption,
+    DivergedFlag,
     GraphArgument,
     JsonFlag,
     MessageOption,
@@ -232,6 +233,7 @@ def revert(  # noqa: PLR0913 - one parameter per option
     branch: BranchOption = MAIN,
     resolve: ResolveOption = None,
     allow_data_loss: DataLossFlag = False,
+    allow_diverged: DivergedFlag = False,
     dry_run: DryRunFlag = False,
     actor: ActorOption = None,
     message: MessageOption = None,
@@ -244,6 +246,7 @@ def revert(  # noqa: PLR0913 - one parameter per option
         commit,
         resolve=resolve,
         allow_data_loss=allow_data_loss,
+        allow_diverged=allow_diverged,
         dry_run=dry_run,
         actor=actor,
         message=message,
@@ -261,6 +264,7 @@ def branch_restore(  # noqa: PLR0913 - one parameter per option
     *,
     branch: BranchOption = MAIN,
     allow_data_loss: DataLossFlag = False,
+    allow_diverged: DivergedFlag = False,
     dry_run: DryRunFlag = False,
     actor: ActorOption = None,
     message: MessageOption = None,
@@ -272,6 +276,7 @@ def branch_restore(  # noqa: PLR0913 - one parameter per option
     result = opened.restore(
         reference,
         allow_data_loss=allow_data_loss,
+        allow_diverged=allow_diverged,
         dry_run=dry_run,
         actor=actor,
         message=message,
@@ -291,6 +296,7 @@ def _show_undo(result: UndoResult, *, as_json: bool) -> None:
                 "resolved": conflict_rows(result.resolved),
                 "schema_hash": result.schema_hash,
                 "lost": dict(result.lost),
+                "diverged": [asdict(branch) for branch in result.diverged],
             }
         )
         return

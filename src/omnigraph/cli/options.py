@@ -25,6 +25,12 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object to
 QuietFlag = Annotated[bool, typer.Option("--quiet", help="Do not show progress.")]
 BranchOption = Annotated[str, typer.Option("--branch", help="Branch to use.")]
 ActorOption = Annotated[str | None, typer.Option("--actor", help="Author of the commit.")]
+DivergedFlag = Annotated[
+    bool,
+    typer.Option(
+        "--allow-diverged", help="Change main although the schemas of branches would conflict."
+    ),
+]
 MessageOption = Annotated[
     str | None, typer.Option("-m", "--message", help="Message of the commit.")
 ]

@@ -69,12 +69,7 @@ def schema_apply(  # noqa: PLR0913 - one parameter per option
     file: options.SchemaFile,
     *,
     hard: HardFlag = False,
-    allow_diverged: Annotated[
-        bool,
-        typer.Option(
-            "--allow-diverged", help="Apply although the schemas of branches would conflict."
-        ),
-    ] = False,
+    allow_diverged: options.DivergedFlag = False,
     branch: options.BranchOption = "main",
     spark: options.SparkFlag = False,
     master: options.MasterOption = None,

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from omnigraph.evolution.plan.planning import Evolution
+    from omnigraph.merge.schemas import MergedSchemas
     from omnigraph.storage.manifest.state import ManifestState
     from omnigraph.storage.objects.store import Objects
     from omnigraph.validation.schema_contract import Contracts, Widening
@@ -48,6 +49,16 @@ def branches_after_widening(
     """Every other branch, with the conflicts of its schema with the widened one."""
     step = SchemaStep(
         before=widening.accepted.catalog, after=widening.target.catalog, values=WrittenValues()
+    )
+    return _branches_after(objects, contracts, state, step)
+
+
+def branches_after_undo(
+    objects: Objects, contracts: Contracts, state: ManifestState, schemas: MergedSchemas
+) -> tuple[DivergedBranch, ...]:
+    """Every other branch, with the conflicts of its schema with one that a branch goes back to."""
+    step = SchemaStep(
+        before=schemas.ours.catalog, after=schemas.merged.catalog, values=WrittenValues()
     )
     return _branches_after(objects, contracts, state, step)
 

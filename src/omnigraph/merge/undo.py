@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from omnigraph import errors, names
+from omnigraph.commit.diverged_branches import DivergedBranch, refuse_conflicting
 from omnigraph.commit.phases import Prepared, Unchanged, Verb, WriteRequest
 from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.sidecar import WriterKind
@@ -47,6 +48,7 @@ from omnigraph.merge.schema_conflicts import (
     find_losses,
 )
 from omnigraph.merge.schema_moves import SchemaMoves, create_tables
+from omnigraph.merge.schema_outlook import branches_after_undo
 from omnigraph.merge.schemas import (
     MergedSchemas,
     SchemaPath,
@@ -80,6 +82,8 @@ class UndoRequest:
     terms: MergeTerms
     allow_data_loss: bool = False
     """Whether values may be dropped that the earlier schema has no place for."""
+    allow_diverged: bool = False
+    """Whether main may go back although the schemas of branches would conflict with it."""
 
     @property
     def kind(self) -> WriterKind:
@@ -112,6 +116,8 @@ class UndoResult(Displayed):
     """The schema that the branch gets; None if its schema stays."""
     lost: Mapping[str, int] = field(default_factory=dict)
     """Types and properties that are dropped, with the number of rows that have values of them."""
+    diverged: tuple[DivergedBranch, ...] = ()
+    """The other branches, and how their schemas would conflict, if the schema changes."""
 
     def _page(self) -> Page:
         line = "nothing to change"
@@ -130,6 +136,7 @@ class UndoResult(Displayed):
                     f"drops {element} ({counted(rows, 'row')})"
                     for element, rows in self.lost.items()
                 ),
+                *map(str, self.diverged),
                 line,
             ],
         )
@@ -147,7 +154,8 @@ def undo(
     Raises:
         MergeConflictError: later commits changed the same rows, or rules would be violated; all
             conflicts, and nothing was written.
-        ConflictError: values would be dropped that the earlier schema has no place for.
+        ConflictError: values would be dropped that the earlier schema has no place for, or the
+            schemas of branches would conflict with it.
     """
     with (
         RowMerge(objects, catalog, request.terms.way(request.title)) as rows,
@@ -196,6 +204,7 @@ class _Undoing:
         self._moves = moves
         self._plan: MergePlan | None = None
         self._lost: dict[str, int] = {}
+        self._diverged: tuple[DivergedBranch, ...] = ()
         self._counts: dict[str, TableCounts] = {}
         self._resolved = CONFLICT_SCHEMA.empty_table()
 
@@ -204,6 +213,13 @@ class _Undoing:
         self._moves.take_lock(plan)
         if self._lost and not self._request.allow_data_loss:
             raise _refusal_of_loss(self._request, plan, self._lost)
+        if not self._request.allow_diverged:
+            refuse_conflicting(
+                state,
+                self._diverged,
+                next_step="Merge or delete them first, or repeat it with --allow-diverged "
+                "(allow_diverged=True).",
+            )
         routes = Routes(pointed=[], adopted=[], written=list(plan.keys))
         merged = self._rows.merge(plan, routes, self._request.terms.policy(source_is_newer=False))
         self._resolved = merged.resolved
@@ -241,6 +257,10 @@ class _Undoing:
             if conflicts:
                 raise conflict_of_losses(conflicts)
         self._lost = {loss.element: loss.rows for loss in dropped}
+        if plan.schemas is not None and plan.moves_schema:
+            self._diverged = branches_after_undo(
+                self._objects, self._contracts, state, plan.schemas
+            )
         return plan
 
     def result(self, commit_id: str | None) -> UndoResult:
@@ -256,6 +276,7 @@ class _Undoing:
             resolved=self._resolved,
             schema_hash=schema_hash,
             lost=self._lost,
+            diverged=self._diverged,
         )
 
 
