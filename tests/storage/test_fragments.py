@@ -9,7 +9,13 @@ import pytest
 
 import omnigraph
 from omnigraph.errors import InvalidInputError
-from omnigraph.storage.lance.tables import FragmentSize, grouped, plan_scan, scan_fragments
+from omnigraph.storage.lance.tables import (
+    FragmentSize,
+    grouped,
+    plan_scan,
+    row_parts,
+    scan_fragments,
+)
 from omnigraph.storage.objects.location import Root, parse_root
 from omnigraph.storage.snapshot import TableEntry
 
@@ -114,3 +120,24 @@ def test_a_column_asked_for_twice_is_refused_while_planning(docs: tuple[Root, Ta
 
     with pytest.raises(InvalidInputError, match="Duplicate column name: title"):
         plan_scan(root, entry, columns=["title", "title"], where=None)
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({}, [[1, 2, 3, 4, 5]]),
+        ({"rows_max": 3}, [[1, 2, 3], [4, 5]]),
+        ({"rows_max": 1}, [[1, 2], [3], [4, 5]]),
+        ({"bytes_max": 17}, [[1, 2, 3], [4, 5]]),
+        ({"rows_max": 4, "bytes_max": 16}, [[1, 2], [3, 4, 5]]),
+    ],
+)
+def test_rows_are_cut_where_a_limit_is_reached(
+    limits: dict[str, int], expected: list[list[int]]
+) -> None:
+    batches = [pa.record_batch({"n": pa.array(n, pa.int64())}) for n in ([], [1, 2], [3], [4, 5])]
+
+    parts = [part.column("n").to_pylist() for part in row_parts(batches, **limits)]
+
+    assert parts == expected
+    assert list(row_parts(batches[:1], **limits)) == []

@@ -29,7 +29,7 @@ from omnigraph.language.diagnostics import shown
 from omnigraph.load.report import type_labels
 from omnigraph.schema.arrow import table_schema, with_end_names
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, Scalar, ScalarType
-from omnigraph.storage.lance.tables import whole_rows
+from omnigraph.storage.lance.tables import row_parts, whole_rows
 from omnigraph.storage.objects.paths import cannot_write, checked_path
 from omnigraph.storage.refs.kept import streamed_unless_removed
 from omnigraph.validation.input.intake import declared_types, table_key_named
@@ -222,7 +222,7 @@ def _write_parts(table: _Table, folder: Path) -> None:
     """Files of many rows, in row groups that a reader can hold; at least one file, for its type."""
     schema = table.schema
     batches = (with_end_names(table.declared, batch) for batch in table.batches())
-    groups = _groups(batches, schema)
+    groups = (part.cast(schema) for part in row_parts(batches, bytes_max=_GROUP_BYTES))
     group = next(groups, None)
     number = 0
     while group is not None or not number:
@@ -235,17 +235,6 @@ def _write_parts(table: _Table, folder: Path) -> None:
                 rows += group.num_rows
                 group = next(groups, None)
         number += 1
-
-
-def _groups(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
-    group: list[pa.RecordBatch] = []
-    for batch in batches:
-        group.append(batch)
-        if sum(batch.nbytes for batch in group) >= _GROUP_BYTES:
-            yield pa.Table.from_batches(group).cast(schema)
-            group = []
-    if group:
-        yield pa.Table.from_batches(group).cast(schema)
 
 
 @contextmanager

@@ -51,9 +51,9 @@ from omnigraph.storage.staging.edits import (
     PROBE_IDS_MAX,
     Located,
     can_locate_changed,
+    fragment_parts,
     locate,
     locate_changed,
-    row_parts,
     shrink_all,
     write_edits,
 )
@@ -360,7 +360,7 @@ def _write(scratch: Scratch, bucket: _Bucket, task: Task) -> _Written:
     else:
         inserted = [
             fragment
-            for part in row_parts(rows)
+            for part in fragment_parts(rows)
             for fragment in bulk.write_rows(root, table.entry, part, columns=columns)
         ]
     shrunk: Iterable[bulk.Shrunk] = ()

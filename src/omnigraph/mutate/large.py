@@ -17,7 +17,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,6 +63,7 @@ from omnigraph.query import typed as tq
 from omnigraph.runner.memory import half_of_this_machine
 from omnigraph.runner.progress import Progress
 from omnigraph.runner.threads import ThreadRunner
+from omnigraph.storage.lance.tables import row_parts
 from omnigraph.storage.refs.kept import gone_if_removed
 from omnigraph.validation.constraints import (
     EdgeCount,
@@ -222,7 +223,7 @@ def count_updated(large: LargeMutation, snapshot: Snapshot, rows: int) -> int:
     declared = large.mutation.catalog.tables()[statement.table_key]
     pinned = SnapshotTables(root=large.root, snapshot=snapshot)
     updated = 0
-    for part in _parts(read_rows(large, snapshot)):
+    for part in row_parts(read_rows(large, snapshot), rows_max=_ROWS_PER_FILE):
         new = insert_matched(
             statement,
             declared,
@@ -232,17 +233,6 @@ def count_updated(large: LargeMutation, snapshot: Snapshot, rows: int) -> int:
         )
         updated += merged_counts(pinned, statement.table_key, new.column(ID_COLUMN)).updated
     return updated
-
-
-def _parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    part: list[pa.RecordBatch] = []
-    for batch in batches:
-        part.append(batch)
-        if sum(rows.num_rows for rows in part) >= _ROWS_PER_FILE:
-            yield pa.Table.from_batches(part)
-            part = []
-    if part:
-        yield pa.Table.from_batches(part)
 
 
 def match_frame(large: LargeMutation, session: SparkSession, snapshot: Snapshot) -> DataFrame:

@@ -49,7 +49,7 @@ from omnigraph.engine.access.stored_bases import (
 from omnigraph.engine.frames import ABSENT, Positions, different, ranges, whole
 from omnigraph.engine.run import too_large
 from omnigraph.query.typed import EdgeDirection
-from omnigraph.storage.lance.tables import rows_at
+from omnigraph.storage.lance.tables import row_parts, rows_at
 from omnigraph.storage.objects.background import WORKER
 from omnigraph.storage.objects.lru_cache import LruCache
 
@@ -634,17 +634,13 @@ def _slots_of_ends(
 
 def _portions(batches: Iterator[pa.RecordBatch], check: Check) -> Iterator[pa.Table]:
     """Many batches at once, but not so many that the texts of all edges are in memory."""
-    portion: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        check()
-        portion.append(batch)
-        rows += batch.num_rows
-        if rows >= _LOOKUP_ROWS:
-            yield pa.Table.from_batches(portion)
-            portion, rows = [], 0
-    if portion:
-        yield pa.Table.from_batches(portion)
+
+    def read() -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            check()
+            yield batch
+
+    return row_parts(read(), rows_max=_LOOKUP_ROWS)
 
 
 def _read_steps(tables: EdgeTables, places: Positions, check: Check) -> Steps:

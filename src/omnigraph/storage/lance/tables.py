@@ -371,6 +371,29 @@ def sample_column_bytes(
     return {name: sample.column(name).nbytes / max(1, len(sample)) for name in columns}
 
 
+def row_parts(
+    batches: Iterable[pa.RecordBatch],
+    *,
+    rows_max: int | None = None,
+    bytes_max: int | None = None,
+) -> Iterator[pa.Table]:
+    """The batches in tables that end at a limit of rows or bytes; empty batches are left out."""
+    part: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        part.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if (rows_max is not None and rows >= rows_max) or (
+            bytes_max is not None and size >= bytes_max
+        ):
+            yield pa.Table.from_batches(part)
+            part, rows, size = [], 0, 0
+    if part:
+        yield pa.Table.from_batches(part)
+
+
 def grouped(fragments: Iterable[FragmentSize], *, rows_max: int) -> tuple[tuple[int, ...], ...]:
     """Fragment ids in groups of about equal work.
 

@@ -28,6 +28,7 @@ from omnigraph.storage.lance.dataset_cache import cached_dataset
 from omnigraph.storage.lance.datasets import translated
 from omnigraph.storage.lance.forks import fork_origin
 from omnigraph.storage.lance.row_lineage import RowLineage
+from omnigraph.storage.lance.tables import row_parts
 from omnigraph.storage.lance.value_lookups import OneOf, look_up_values
 from omnigraph.storage.staging import bulk
 from omnigraph.storage.staging.row_changes import (
@@ -243,7 +244,7 @@ def write_edits(
     """New rows and new contents of known ones, each as few fragments."""
     inserted: list[bulk.StagedFragment] = []
     replacing: list[bulk.StagedFragment] = []
-    for part in row_parts(upserts):
+    for part in fragment_parts(upserts):
         where = pc.index_in(part.column(names.ID_COLUMN), known.ids)
         is_new = pc.is_null(where)
         new, old = part.filter(is_new), part.filter(pc.invert(is_new))
@@ -255,20 +256,9 @@ def write_edits(
     return inserted, replacing
 
 
-def row_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The batches in tables of a bounded size."""
-    part_batches: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        part_batches.append(batch)
-        rows, size = rows + batch.num_rows, size + batch.nbytes
-        if rows >= _FRAGMENT_ROWS or size >= _FRAGMENT_BYTES:
-            yield pa.Table.from_batches(part_batches)
-            part_batches, rows, size = [], 0, 0
-    if part_batches:
-        yield pa.Table.from_batches(part_batches)
+def fragment_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """The batches in tables that become a fragment each."""
+    return row_parts(batches, rows_max=_FRAGMENT_ROWS, bytes_max=_FRAGMENT_BYTES)
 
 
 FEW_ROWS: Final = 4_096
@@ -327,7 +317,7 @@ def _write_adopted(
     """Rows that versions up to the fork's origin created are known, whatever rewrote them."""
     inserted: list[bulk.StagedFragment] = []
     replacing: list[bulk.StagedFragment] = []
-    for part in row_parts(new_rows):
+    for part in fragment_parts(new_rows):
         lineage = RowLineage.of(part)
         known = lineage.created_at <= origin
         columns = [part.column(column.name).cast(column.type) for column in schema]
