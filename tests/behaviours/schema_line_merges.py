@@ -14,6 +14,7 @@ from tests.behaviours.schema_lines import (
     WIDER,
     Change,
     Content,
+    Effect,
     Element,
     Fill,
     Renaming,
@@ -96,6 +97,16 @@ class Expected:
     aliases: Aliases = field(default_factory=dict)
     may_be_refused: bool = False
     """Whether rows of the target, as they are before the merge, break a rule of the new schema."""
+    otherwise: Expected | None = None
+    """The same if rows do not get values of changes that were taken back since, which is open."""
+
+    @property
+    def alternatives(self) -> list[Expected]:
+        return [self] if self.otherwise is None else [self, self.otherwise]
+
+    @property
+    def allows_refusal(self) -> bool:
+        return any(one.reasons or one.may_be_refused for one in self.alternatives)
 
 
 def expect_revert(
@@ -116,10 +127,55 @@ def expect_merge(
     *,
     may_drop: bool = False,
 ) -> Expected:
-    base, ours, theirs = (renamed(state, aliases) for state in (base, ours, theirs))
+    base, ours, theirs = states = [renamed(state, aliases) for state in (base, ours, theirs)]
+    expected = _expect_merge(base, ours, theirs, resolve, aliases, may_drop=may_drop)
+    if not any(change.goes_back for state in states for change in state.changes):
+        return expected
+    base, changed, other = (_without_values_taken_back(state, states) for state in states)
+    otherwise = _expect_merge(base, changed, other, resolve, aliases, may_drop=may_drop)
+    if otherwise.state is not None:
+        state = replace(otherwise.state, changes=_changes(ours, theirs))
+        otherwise = replace(otherwise, state=state)
+    return replace(expected, otherwise=otherwise)
+
+
+def _changes(ours: State, theirs: State) -> tuple[Change, ...]:
+    return (*ours.changes, *(one for one in theirs.changes if one not in ours.changes))
+
+
+def _without_values_taken_back(state: State, states: Sequence[State]) -> State:
+    """Changes that a later one takes back give other rows no value for a null, and rename none."""
+    undone: set[Change] = set()
+    for one in states:
+        for place, change in enumerate(one.changes):
+            undone |= {*one.changes[:place]} if change.goes_back else set()
+    return replace(
+        state,
+        changes=tuple(
+            replace(change, effects=tuple(filter(_is_of_new_column, change.effects)))
+            if change in undone
+            else change
+            for change in state.changes
+        ),
+    )
+
+
+def _is_of_new_column(effect: Effect) -> bool:
+    return isinstance(effect, Fill) and not effect.is_for_null
+
+
+def _expect_merge(
+    base: State,
+    ours: State,
+    theirs: State,
+    resolve: str | None,
+    aliases: Aliases,
+    *,
+    may_drop: bool,
+) -> Expected:
     same = added_alike(base.schema, ours.schema, theirs.schema)
     theirs = renamed(theirs, same)
-    changes = (*ours.changes, *(one for one in theirs.changes if one not in ours.changes))
+    changes = _changes(ours, theirs)
     ours, theirs = (_without_detours(base, side) for side in (ours, theirs))
     schema, reasons = merge_schemas(base.schema, ours.schema, theirs.schema)
     reasons |= different_fills(base, ours, theirs, schema)
@@ -349,7 +405,7 @@ def different_fills(base: State, ours: State, theirs: State, schema: Schema) -> 
         for fills, other_fills, side in ((one, other, theirs), (other, one, ours)):
             match fills.get(token):
                 case ("copy", source) if token not in other_fills:
-                    if _maps_values(base, side, source):
+                    if source in other_fills or _maps_values(base, side, source):
                         return {"SM-108"}
     return set()
 

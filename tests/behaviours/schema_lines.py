@@ -92,7 +92,8 @@ class Change:
     """One accepted change; the same change of the same schema is one, on whatever branch."""
 
     identity: str
-    effects: tuple[Effect, ...]
+    effects: tuple[Effect, ...] = field(compare=False)
+    goes_back: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +221,7 @@ def going_back(head: State, earlier: State) -> Change:
         if token not in head.schema and element.get("owner") in head.schema
     )
     identity = _digest([*head.schema.items()], head.ever, "back", [*earlier.schema.items()])
-    return Change(identity=identity, effects=effects)
+    return Change(identity=identity, effects=effects, goes_back=True)
 
 
 # Texts

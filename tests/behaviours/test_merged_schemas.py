@@ -563,7 +563,18 @@ def test_a_copy_of_values_that_the_other_side_mapped_is_a_conflict(
         graph.merge("dev")
 
     assert "fills N.q from N.e" in str(caught.value)
-    assert "maps values of N.e: b to c [SM-108]" in str(caught.value)
+    assert "maps b of N.e to c [SM-108]" in str(caught.value)
+
+
+def test_a_copy_of_nulls_that_the_other_side_filled_is_a_conflict(graph_root: str) -> None:
+    graph, dev = _graph(graph_root)
+    dev.schema.apply("node N {\n  k: String @key\n  v: I32?\n  w: I32? @backfill(from=v)\n}\n")
+    graph.schema.apply(
+        "node N {\n  k: String @key\n  v: I32 @backfill(7)\n}\n", allow_diverged=True
+    )
+
+    with pytest.raises(omnigraph.errors.MergeConflictError, match=r"N\.v, ours fills N\.v"):
+        graph.merge("dev")
 
 
 def test_a_default_that_the_other_side_removed_is_gone(graph_root: str) -> None:

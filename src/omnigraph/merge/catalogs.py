@@ -316,7 +316,7 @@ class _Merger:
                     else f"both add {path}, and only one of them fills it",
                 )
             elif decided is None and len(fills) == 1:
-                self._refuse_copy_of_mapped(number)
+                self._refuse_copy_of_changed(number)
             self.fills[number] = fills[-1] if decided is Side.THEIRS else fills[0]
         ours, theirs = (
             {pair.old: pair.new for pair in side.mappings.get(own, ())}
@@ -325,8 +325,8 @@ class _Merger:
         if ours or theirs:
             self._merge_mappings(number, ours, theirs)
 
-    def _refuse_copy_of_mapped(self, number: int) -> None:
-        """Refuse a copy of values that the other side mapped: its rows have no such values now."""
+    def _refuse_copy_of_changed(self, number: int) -> None:
+        """Refuse a copy of values that the other side mapped or filled: its rows lack them now."""
         for side, (given, own) in zip(Side, self._own_numbers(number), strict=True):
             fill = given.fills.get(own)
             if not isinstance(fill, CopyFill):
@@ -338,18 +338,21 @@ class _Merger:
                 and element.facets[Facet.NAME, None] == fill.source.name
             )
             before = source.facets[Facet.TYPE, None]
-            mapped = [
-                f"{pair.old} to {pair.new}"
-                for pair in self._given[side.other].mappings.get(source.number, ())
+            other = self._given[side.other]
+            changes = [
+                f"maps {pair.old} of {source.path} to {pair.new}"
+                for pair in other.mappings.get(source.number, ())
                 if pair.old != pair.new
                 and (not isinstance(before, ct.EnumType) or pair.old in before.values)
             ]
-            if mapped:
+            if source.number in other.fills:
+                changes.append(f"fills {source.path}")
+            if changes:
                 self._refuse(
                     SchemaConflictKind.FILLED_DIFFERENTLY,
                     self._path(number),
-                    f"{side} fills {self._path(number)} from {source.path}, {side.other} maps "
-                    f"values of {source.path}: {', '.join(mapped)}",
+                    f"{side} fills {self._path(number)} from {source.path}, {side.other} "
+                    + ", ".join(changes),
                 )
 
     def _is_filled_alike(self, number: int, fills: Sequence[Fill]) -> bool:
