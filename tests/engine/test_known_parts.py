@@ -95,6 +95,12 @@ LOOKED_UP: Final = [
     ),
     ("$p.amount > 2 * $y", ".amount as Decimal(21, 2)) > Decimal('14.00')", ["bob", "cy"]),
     ("$p.amount = cast($y as Decimal(3, 1)) + 7.5", "$p.amount = Decimal('14.50')", ["bob"]),
+    ("$p.amount = cast(13 as Decimal(5, 2)) + 1.5", "$p.amount = Decimal('14.50')", ["bob"]),
+    (
+        "$p.amount in [7.5] or $p.amount = round(cast(14.4951 as Decimal(9, 4)), 2)",
+        "$p.amount = Decimal('14.50')",
+        ["ann", "bob"],
+    ),
     ("$p.age > 10 and $y > 3", "scan $p: Person where $p.age > 10", ["bob", "cy"]),
     ('$p.age > 10 and lower($x) = "no"', "filter false", []),
     (

@@ -217,6 +217,8 @@ def _argument(  # noqa: C901, PLR0911, PLR0912 - one per kind
             return value(draw, Scalar.I64, depth, given)
         case Accepts.FLOAT | Accepts.NUMBER:
             return value(draw, Scalar.F64, depth, given)
+        case Accepts.DECIMAL:
+            raise AssertionError("no expression here is a decimal")
         case Accepts.SEPARATOR:
             return Constant(value=draw(st.sampled_from(SEPARATORS)), type=text)
         case Accepts.LIKE_PATTERN:

@@ -55,7 +55,7 @@ from omnigraph.query.types import EdgeOf, is_float, is_integer, scalar_of
 from omnigraph.schema.catalog import Catalog, DecimalType
 from omnigraph.schema.json_text import JsonText
 from tests.query import text_search
-from tests.query.function_values import cast_value, function_value
+from tests.query.function_values import cast_value, decimal_value, function_value
 
 
 class EvaluationError(Exception):
@@ -159,6 +159,8 @@ def value_of(  # noqa: C901, PLR0911, PLR0912 - one case per kind
 
 
 def _call(each: FunctionCall, arguments: Sequence[Any]) -> Any:
+    if isinstance(each.type, DecimalType):
+        return _fitting_decimal(each.type, decimal_value(each.function, arguments))
     try:
         return function_value(each.function, arguments)
     except ValueError as error:
@@ -194,6 +196,14 @@ def _as_decimal(each: Cast, kind: DecimalType, value: Any) -> Decimal | None:
     if each.lenient:
         return None
     raise EvaluationError(f"no {kind}: {value!r}")
+
+
+def _fitting_decimal(kind: DecimalType, value: Fraction | None) -> Decimal | None:
+    if value is None:
+        return None
+    if not _holds(kind, value):
+        raise EvaluationError("a decimal overflows")
+    return EXACT.divide(Decimal(value.numerator), Decimal(value.denominator))
 
 
 def _holds(kind: DecimalType, value: Fraction) -> bool:
@@ -259,6 +269,10 @@ def _number(  # noqa: PLR0911 - one per kind
     match each.operator:
         case BinaryOperator.DIVIDE:
             return None if right == 0 else _float_division(float(left), float(right))
+        case BinaryOperator.REMAINDER if isinstance(each.type, DecimalType):
+            quotient = math.trunc(Fraction(left) / Fraction(right)) if right else None
+            remainder = None if quotient is None else Fraction(left) - quotient * Fraction(right)
+            return _fitting_decimal(each.type, remainder)
         case BinaryOperator.REMAINDER:
             return (
                 None

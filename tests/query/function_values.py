@@ -36,6 +36,27 @@ def function_value(function: ScalarFunction, arguments: Sequence[Any]) -> Any:
     return None if None in arguments else VALUES[function](*arguments)
 
 
+def decimal_value(function: ScalarFunction, arguments: Sequence[Any]) -> Fraction | None:
+    """The value of a function of decimals, as a fraction; null if an argument is."""
+    if None in arguments:
+        return None
+    number, *others = (Fraction(argument) for argument in arguments)
+    match function:
+        case ScalarFunction.ABS:
+            return abs(number)
+        case ScalarFunction.FLOOR:
+            return Fraction(math.floor(number))
+        case ScalarFunction.CEIL:
+            return Fraction(math.ceil(number))
+        case ScalarFunction.ROUND:
+            unit = Fraction(10) ** -max(min(int(others[0]), 100), -100)
+            units = math.floor(abs(number) / unit + Fraction(1, 2))
+            return units * unit * (-1 if number < 0 else 1)
+        case _:
+            assert function is ScalarFunction.DIV
+            return Fraction(math.trunc(number / others[0])) if others[0] else None
+
+
 def simple_lower(character: str) -> str:
     """The simple mapping of Unicode: one character for one."""
     lowered = character.lower()

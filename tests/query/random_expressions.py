@@ -40,6 +40,7 @@ from omnigraph.schema.catalog import (
     Scalar,
     ScalarType,
     VectorType,
+    exact_decimal,
     join_decimals,
 )
 from tests.query.random_graphs import from_pool, random_decimal
@@ -257,6 +258,8 @@ class Expressions:
                 return self._field_or_literal(INTEGERS, scope)
             case Accepts.FLOAT:
                 return self._field_or_literal(FLOATS, scope)
+            case Accepts.DECIMAL:
+                raise AssertionError("decimals are drawn by themselves")
             case Accepts.NUMBER:
                 return self.value(self.generator.choice(_NUMBERS), scope, depth=2)
             case Accepts.INDEX:
@@ -569,6 +572,9 @@ class Expressions:
         joins = join_decimals((left.type, other)) is not None
         if sign == "*":
             joins = left.type.scale + other.scale <= DECIMAL_DIGITS_MAX
+        if choice < 0.3:
+            made = f"({left.text} {sign} {right.text})" if joins else left.text
+            return self._decimal_call(one([made, left.text]), left, right, scope)
         if choice < 0.4 and joins:
             return f"({left.text} {sign} {right.text})"
         if choice < 0.5 and left.type.integer_digits and left.type.scale < 30:
@@ -583,6 +589,26 @@ class Expressions:
             return f"{word}({left.text} as {kind})"
         source = one([self._known_text((*CAST_TEXTS, "1.50", "-0.005")), self.literal(Scalar.F64)])
         return f"try_cast({source} as {one(['Decimal(12, 2)', 'Decimal(38, 10)'])})"
+
+    def _decimal_call(self, text: str, left: Field, right: Field, scope: Sequence[Seen]) -> str:
+        """A function of a decimal; of two operands if a type holds both."""
+        one = self.generator.choice
+        kind, other = left.type, exact_field(right)
+        assert isinstance(kind, DecimalType)
+        assert other is not None
+        divisors = [right.text] if join_decimals((kind, other)) is not None else [left.text]
+        if kind.integer_digits and kind.scale < 30:
+            divisors += ["3", "0.7", "(-2.5)"]
+        match one(["one", "one", "round", "div", "remainder"]):
+            case "one":
+                return f"{one(['abs', 'round', 'floor', 'ceil'])}({text})"
+            case "round":
+                digits = [each.text for each in self.scalars(scope, frozenset({Scalar.I32}))]
+                return f"round({text}, {one([0, 1, 2, 3, -1, -2, 17, *digits[:2]])})"
+            case "div":
+                return f"div({text}, {one(['3', '0.7', '(-0.01)', right.text])})"
+            case _:
+                return f"({left.text} % {one(divisors)})"
 
     def decimal_literal(self, kind: DecimalType) -> str:
         """A value of the type, or one between two of them, as a literal or as a parameter."""
@@ -616,12 +642,38 @@ class Expressions:
             item = self.value(held.type.item, scope, depth=1)
             text = held.text if self._likely() else f"slice({held.text}, 0, 1)"
             return f"{text} contains {item}" if self._likely() else f"({item}) in {text}"
+        decimals = [each for each in self.fields(scope) if isinstance(each.type, DecimalType)]
+        if decimals and self.generator.random() < 0.4:
+            return self._decimal_member(self.generator.choice(decimals), lists)
         scalars = self.scalars(scope, frozenset(Scalar) - WITHOUT_ORDER)
         one = self.generator.choice(scalars)
         assert isinstance(one.type, ScalarType)
         if one.type.scalar is Scalar.STRING and self.generator.random() < 0.2:
             return f"{one.text} in {self.texts_in_a_list(())}"
         return f"{one.text} in {self._list(one.type.scalar)}"
+
+    def _decimal_member(self, item: Field, lists: Sequence[Field]) -> str:
+        """A decimal in a list of literals, of decimals that are given, or of stored integers."""
+        kind = item.type
+        assert isinstance(kind, DecimalType)
+        whole = [
+            each.text
+            for each in lists
+            if isinstance(each.type, ListType)
+            and (held := exact_decimal(ScalarType(scalar=each.type.item))) is not None
+            and join_decimals((kind, held)) is not None
+        ]
+        if whole and self.generator.random() < 0.3:
+            return f"{item.text} in {self.generator.choice(whole)}"
+        drawn = [random_decimal(self.generator, kind) for _ in range(self.generator.randrange(4))]
+        if self.generator.random() < 0.4:
+            given = [None if self.generator.random() < 0.3 else each for each in drawn]
+            listed = self.parameter(f"[Decimal({kind.precision}, {kind.scale})]", given)
+            return (
+                f"{item.text} in {listed}" if self._likely() else f"{listed} contains {item.text}"
+            )
+        texts = [f"{each:f}" if "." in f"{each:f}" else f"{each:f}.0" for each in drawn]
+        return f"{item.text} in [{', '.join([*texts, '0.05'])}]"
 
     def _list(self, scalar: Scalar) -> str:
         drawn = [from_pool(self.generator, scalar) for _ in range(self.generator.randrange(4))]

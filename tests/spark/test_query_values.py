@@ -253,7 +253,10 @@ def require_failure(
 
     with pytest.raises((PySparkException, Py4JError)) as failed:
         frame.collect()
-    assert refusal_of(failed.value) is not None
+    refusal = refusal_of(failed.value)
+    assert refusal is not None
+    is_decimal = result.removesuffix(" as c") in function_rules.TOO_MANY_DIGITS
+    assert ("a decimal does not fit into 38 digits" in str(refusal)) == is_decimal
 
 
 def test_a_failure_of_the_query_is_known_by_its_words(things: World) -> None:

@@ -26,6 +26,7 @@ from omnigraph.cli import options, output
 from omnigraph.display.pages import page_of
 from omnigraph.errors import InvalidInputError, NotFoundError
 from omnigraph.names import MAIN
+from omnigraph.query.types import DecimalList, ParameterType
 from omnigraph.schema import catalog as ct
 from omnigraph.schema.json_text import JsonText
 from omnigraph.schema.values import SpeltFloat
@@ -479,7 +480,7 @@ def given_parameters(
     return parameter_values
 
 
-def _json_texts(params: str, declared: Mapping[str, ct.PropertyType]) -> dict[str, object]:
+def _json_texts(params: str, declared: Mapping[str, ParameterType]) -> dict[str, object]:
     """The JSON texts of the parameters of type Json, whose numbers keep their digits."""
     names = [name for name, kind in declared.items() if kind == _JSON]
     if not names:
@@ -550,9 +551,9 @@ def _file(path: str) -> str:
         ) from error
 
 
-def _value(declared: ct.PropertyType, name: str, text: str) -> object:
+def _value(declared: ParameterType, name: str, text: str) -> object:
     match declared:
-        case ct.ListType() | ct.VectorType():
+        case ct.ListType() | ct.VectorType() | DecimalList():
             return _list(name, text)
         case ct.ScalarType():
             return _scalar(declared.scalar, text)
@@ -564,7 +565,7 @@ def _value(declared: ct.PropertyType, name: str, text: str) -> object:
 
 def _list(name: str, text: str) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(text, parse_float=SpeltFloat)
     except ValueError:
         raise typer.BadParameter(
             f"${name} is a list: write it as JSON, {name}='[1, 2]'", param_hint="--param"

@@ -22,7 +22,14 @@ from omnigraph.query import expressions as ex
 from omnigraph.query import typed as tq
 from omnigraph.query.functions import KNOWN, Accepts, signature_of
 from omnigraph.query.text_patterns import refuse_known
-from omnigraph.query.types import INTEGER_LIMITS, as_f32, show, show_with_null
+from omnigraph.query.types import (
+    INTEGER_LIMITS,
+    DecimalList,
+    ParameterType,
+    as_f32,
+    show,
+    show_with_null,
+)
 from omnigraph.schema import catalog as ct
 from omnigraph.schema.json_text import InvalidJson, JsonText, canonical_value
 from omnigraph.schema.values import SpeltFloat, decimal_of_text
@@ -150,8 +157,13 @@ def _refuse(query: tq.TypedQuery, declared: tq.TypedParameter, why: str) -> NoRe
     )
 
 
-def _convert(target: ct.PropertyType, value: object) -> BoundValue:
+def _convert(target: ParameterType, value: object) -> BoundValue:
     match target:
+        case DecimalList():
+            numbers = map(plain_value, list_items(value))
+            return tuple(
+                None if number is None else _decimal(target.item, number) for number in numbers
+            )
         case ct.ScalarType():
             return _scalar(target.scalar, value)
         case ct.ListType():

@@ -21,6 +21,7 @@ from omnigraph.query.typed import Column
 from omnigraph.query.types import (
     BLOB,
     STRING,
+    DecimalList,
     EdgeOf,
     EntityType,
     NodeOf,
@@ -95,6 +96,8 @@ def arrow_type(column: Column, catalog: Catalog) -> pa.DataType:
             return BLOB_HANDLE
         case ScalarType() | DecimalType() | ListType() | EnumType() | VectorType():
             return arrow.arrow_type(column.type)
+        case DecimalList():
+            return pa.list_(arrow.arrow_type(column.type.item))
         case _:
             assert_never(column.type)
 

@@ -20,6 +20,7 @@ from omnigraph.language.diagnostics import Diagnostic, Severity, Suggestions
 from omnigraph.names import edge_table_key, node_table_key
 from omnigraph.query import ast
 from omnigraph.query import typed as tq
+from omnigraph.query import types as qt
 from omnigraph.query.checks.literals import read_sizes, string_constant
 from omnigraph.query.checks.pattern import SubPatternChecks, check_block
 from omnigraph.query.checks.results import (
@@ -193,14 +194,15 @@ def parameters_of(
 
 def _parameter_type(
     parameter_declaration: ast.ParameterDeclaration, findings: Findings
-) -> ct.PropertyType | None:
+) -> qt.ParameterType | None:
     scalars = {scalar.value: scalar for scalar in ct.Scalar}
     name = parameter_declaration.type.text
     if parameter_declaration.sizes:
-        if not parameter_declaration.listed:
-            sized = _type_of_sizes(name, read_sizes(parameter_declaration.sizes))
-            if sized is not None:
-                return sized
+        sized = _type_of_sizes(name, read_sizes(parameter_declaration.sizes))
+        if sized is not None and not parameter_declaration.listed:
+            return sized
+        if isinstance(sized, ct.DecimalType):
+            return qt.DecimalList(item=sized)
         hint = f"write `Vector(n)` with 1 to {VECTOR_SIZE_MAX} numbers"
         if name == DECIMAL:
             hint = DECIMAL_HINT

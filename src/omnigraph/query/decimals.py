@@ -1,4 +1,4 @@
-"""Decimals beside other exact numbers: the types that hold both, and operands of these types.
+"""Decimals beside other exact numbers: the types that hold both, and those of computed values.
 
 A number in the text of a query means its digits, so that it is a decimal beside decimals.
 
@@ -11,8 +11,9 @@ from decimal import Decimal
 from typing import Final
 
 from omnigraph.query import expressions as ex
+from omnigraph.query import types as qt
 from omnigraph.schema import catalog as ct
-from omnigraph.schema.values import SpeltFloat, as_decimal
+from omnigraph.schema.values import SpeltFloat, as_decimal, fits_decimal
 
 SUMMED_DIGITS_MAX: Final = 28
 """Sums of so many digits fit for ten thousand million rows, in any order."""
@@ -37,6 +38,65 @@ def widen(operand: ex.Expression, target: ct.DecimalType) -> ex.Expression:
         assert number is not None
         return ex.Constant(value=as_decimal(number, target), type=target)
     return ex.Cast(operand=operand, type=target, lenient=False, nullable=operand.nullable)
+
+
+def as_decimals(operands: tuple[ex.Expression, ...]) -> tuple[ex.Expression, ...]:
+    """Operands as they are, but the exact ones as decimals if there is a decimal among them."""
+    if not any(isinstance(operand.type, ct.DecimalType) for operand in operands):
+        return operands
+    types = map(exact_type, operands)
+    return tuple(
+        operand if kind is None else widen(operand, kind)
+        for operand, kind in zip(operands, types, strict=True)
+    )
+
+
+def rounded_type(kind: ct.DecimalType, digits: int | None) -> ct.DecimalType:
+    """The decimals rounded to so many digits behind the point; None if only the run knows them.
+
+    Rounding up can need one more digit in front of the point.
+    """
+    scale = kind.scale if digits is None else max(digits, 0)
+    precision = min(kind.integer_digits + 1 + scale, ct.DECIMAL_DIGITS_MAX)
+    return ct.DecimalType(precision=precision, scale=scale)
+
+
+def quotient_type(dividend: ct.DecimalType, divisor: ct.DecimalType) -> ct.DecimalType:
+    """The integral quotients; they have the most digits if the divisor is its smallest unit."""
+    digits = max(dividend.integer_digits + divisor.scale, 1)
+    return ct.DecimalType(precision=min(digits, ct.DECIMAL_DIGITS_MAX), scale=0)
+
+
+def remainder_type(dividend: ct.DecimalType, divisor: ct.DecimalType) -> ct.DecimalType:
+    """The remainders, which are below both operands."""
+    digits = min(dividend.integer_digits, divisor.integer_digits)
+    scale = max(dividend.scale, divisor.scale)
+    return ct.DecimalType(precision=digits + scale, scale=scale)
+
+
+def exact_list(collection: ex.Expression, item: qt.ExpressionType) -> ex.Expression:
+    """A list in the text as decimals of the type of an item, without those that it cannot be."""
+    if not isinstance(collection, ex.Constant) or not isinstance(item, ct.DecimalType):
+        return collection
+    assert isinstance(collection.value, tuple)
+    constants = [ex.Constant(value=value, type=qt.F64) for value in collection.value]
+    numbers = [exact_number(constant) for constant in constants]
+    exact = [number for number in numbers if number is not None]
+    if len(exact) < len(numbers):
+        return collection
+    fitting = tuple(as_decimal(number, item) for number in exact if fits_decimal(number, item))
+    return ex.Constant(value=fitting, type=qt.DecimalList(item=item))
+
+
+def item_decimals(collection: ex.Expression) -> ct.DecimalType | None:
+    """The decimals that hold the items of a list; None if they are no exact numbers."""
+    match collection.type:
+        case qt.DecimalList():
+            return collection.type.item
+        case ct.ListType():
+            return ct.exact_decimal(ct.ScalarType(scalar=collection.type.item))
+        case _:
+            return None
 
 
 def exact_number(constant: ex.Constant) -> Decimal | None:

@@ -78,6 +78,7 @@ class Accepts(enum.Enum):
     TEXT = "a String"
     INTEGER = "an integer"
     FLOAT = "a float"
+    DECIMAL = "a decimal"
     NUMBER = "a number"
     INDEX = "an integer, 0 or more"
     SEPARATOR = "a String that is not empty, as a literal or a parameter"
@@ -116,6 +117,7 @@ MICROSECOND: Final = "microsecond"
 class Signature:
     """The types of arguments, and of the value; without `result` it is that of the first argument.
 
+    The digits of a value that is a decimal follow from its arguments, see `query/decimals.py`.
     The last `optional` parameters may be omitted. If `repeated`, more arguments like the last may
     follow. Numbers are converted to the type of `converts`. The value of an `identity` is its
     argument.
@@ -187,6 +189,8 @@ def accepts_type(  # noqa: C901, PLR0911, PLR0912 - one per kind
             return qt.is_integer(argument)
         case Accepts.FLOAT:
             return qt.is_float(argument)
+        case Accepts.DECIMAL:
+            return isinstance(argument, ct.DecimalType)
         case Accepts.NUMBER:
             return qt.is_number(argument)
         case Accepts.DATE_UNIT | Accepts.TIME_UNIT:
@@ -224,6 +228,7 @@ def _part_of_time(
 _TEXT: Final = (Accepts.TEXT,)
 _IDENTITY: Final = Signature(parameters=(Accepts.INTEGER,), result=None, identity=True)
 _OF_FLOAT: Final = Signature(parameters=(Accepts.FLOAT,), result=qt.F64, converts=ct.Scalar.F64)
+_OF_DECIMAL: Final = Signature(parameters=(Accepts.DECIMAL,), result=None)
 
 DECLARATIONS: Final[Mapping[ScalarFunction, FunctionDeclaration]] = {
     ScalarFunction.LOWER: FunctionDeclaration(
@@ -314,10 +319,11 @@ DECLARATIONS: Final[Mapping[ScalarFunction, FunctionDeclaration]] = {
         signatures=(
             Signature(parameters=(Accepts.INTEGER,), result=qt.I64, converts=ct.Scalar.I64),
             _OF_FLOAT,
+            _OF_DECIMAL,
         ),
         evaluation=Evaluation.NATIVE,
         usage="abs($p.balance)",
-        shown="abs(x) -> I64 | F64",
+        shown="abs(x) -> I64 | F64 | Decimal",
         meaning="The number without its sign.",
         can_fail=True,
     ),
@@ -333,25 +339,26 @@ DECLARATIONS: Final[Mapping[ScalarFunction, FunctionDeclaration]] = {
             Signature(
                 parameters=(Accepts.FLOAT, Accepts.INTEGER), result=qt.F64, converts=ct.Scalar.F64
             ),
+            Signature(parameters=(Accepts.DECIMAL, Accepts.INTEGER), result=None, optional=1),
         ),
         evaluation=Evaluation.KERNEL,
         usage="round($p.height, 1)",
-        shown="round(x [, digits: I64]) -> I64 | F64",
+        shown="round(x [, digits: I64]) -> I64 | F64 | Decimal",
         meaning="The nearest number with so many digits behind the point; halves away from zero.",
         can_fail=True,
     ),
     ScalarFunction.FLOOR: FunctionDeclaration(
-        signatures=(_IDENTITY, _OF_FLOAT),
+        signatures=(_IDENTITY, _OF_FLOAT, _OF_DECIMAL),
         evaluation=Evaluation.KERNEL,
         usage="floor($p.height)",
-        shown="floor(x) -> F64",
+        shown="floor(x) -> F64 | Decimal",
         meaning="The greatest integral number that is not above; an integer is its own.",
     ),
     ScalarFunction.CEIL: FunctionDeclaration(
-        signatures=(_IDENTITY, _OF_FLOAT),
+        signatures=(_IDENTITY, _OF_FLOAT, _OF_DECIMAL),
         evaluation=Evaluation.KERNEL,
         usage="ceil($p.height)",
-        shown="ceil(x) -> F64",
+        shown="ceil(x) -> F64 | Decimal",
         meaning="The smallest integral number that is not below; an integer is its own.",
     ),
     ScalarFunction.SQRT: FunctionDeclaration(
@@ -376,11 +383,12 @@ DECLARATIONS: Final[Mapping[ScalarFunction, FunctionDeclaration]] = {
                 gives_null=True,
                 converts=ct.Scalar.I64,
             ),
+            Signature(parameters=(Accepts.DECIMAL, Accepts.DECIMAL), result=None, gives_null=True),
         ),
         evaluation=Evaluation.NATIVE,
         usage="div($p.age, 10)",
-        shown="div(dividend: I64, divisor: I64) -> I64",
-        meaning="The quotient of integers, cut toward zero; null if the divisor is 0.",
+        shown="div(dividend, divisor) -> I64 | Decimal",
+        meaning="The quotient of exact numbers, cut toward zero; null if the divisor is 0.",
         can_fail=True,
     ),
     **_part_of_time(ScalarFunction.YEAR, Accepts.TIME, "The year, in UTC."),

@@ -19,7 +19,7 @@ from omnigraph.query.plan import Mutation
 from omnigraph.query.planning import plan_query
 from omnigraph.query.prune_empty import can_have_rows
 from omnigraph.query.typed import Column, TypedQuery, UpdateStatement
-from omnigraph.query.types import EdgeOf, NodeOf, show
+from omnigraph.query.types import DecimalList, EdgeOf, NodeOf, show
 from omnigraph.schema import catalog as ct
 
 
@@ -127,6 +127,8 @@ def _field(column: Column) -> ResultField:
     match column.type:
         case ct.ListType():
             kind, item = "List", column.type.item.value
+        case DecimalList():
+            kind, item = "List", show(column.type.item)
         case ct.VectorType():
             kind, size = "Vector", column.type.size
         case ct.EnumType():

@@ -14,6 +14,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any, Final, assert_never
 
 from omnigraph.query import expressions as ex
@@ -34,7 +35,7 @@ from omnigraph.query.plan import Aggregate, Distinct, Limit, Mutation, Order, Pl
 from omnigraph.query.prune_empty import drop_empty
 from omnigraph.query.rewrites import narrow_scans, prune_columns, push_filters
 from omnigraph.query.types import BOOL, I64, INTEGER_LIMITS
-from omnigraph.schema.catalog import Catalog, Scalar
+from omnigraph.schema.catalog import Catalog, DecimalType, Scalar
 
 TRUE: Final = ex.Constant(value=True, type=BOOL)
 FALSE: Final = ex.Constant(value=False, type=BOOL)
@@ -151,7 +152,9 @@ def _arithmetic(arithmetic: ex.Arithmetic) -> ex.Expression:
     left, right = arithmetic.left, arithmetic.right
     if _is_null(left) or _is_null(right):
         return ex.Constant(value=None, type=arithmetic.type)
-    if not isinstance(left, ex.Constant) or not isinstance(right, ex.Constant):
+    # Decimals are left to the engine, see `engine/expressions/known_parts.py`.
+    is_decimal = isinstance(arithmetic.type, DecimalType)
+    if is_decimal or not isinstance(left, ex.Constant) or not isinstance(right, ex.Constant):
         return arithmetic
     value = _compute(arithmetic.operator, left.value, right.value)
     if value is None and right.value == 0:
@@ -194,6 +197,9 @@ def _negation(negation: ex.Negation) -> ex.Expression:
         return negation
     if operand.value is None:
         return ex.Constant(value=None, type=negation.type)
+    if isinstance(operand.value, Decimal):
+        negative = operand.value.copy_negate()
+        return ex.Constant(value=negative or operand.value, type=negation.type)
     assert isinstance(operand.value, int | float)
     value = -operand.value
     if isinstance(value, int) and not -(2**63) <= value < 2**63:

@@ -45,6 +45,7 @@ def refuse_known(  # noqa: C901, PLR0911, PLR0912 - one per kind
             | Accepts.INDEX
             | Accepts.INTEGER
             | Accepts.FLOAT
+            | Accepts.DECIMAL
             | Accepts.NUMBER
             | Accepts.DATE
             | Accepts.DATETIME

@@ -12,8 +12,7 @@ from typing import Final, TypeAlias
 
 from omnigraph.query.ast import SubPatternKind
 from omnigraph.query.expressions import Expression, Ranking
-from omnigraph.query.types import ColumnType, NodeOf
-from omnigraph.schema.catalog import PropertyType
+from omnigraph.query.types import ColumnType, NodeOf, ParameterType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +20,7 @@ class TypedParameter:
     """A declared parameter."""
 
     name: str
-    type: PropertyType
+    type: ParameterType
     nullable: bool
 
 

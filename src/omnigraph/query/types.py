@@ -46,9 +46,17 @@ class NullType:
     """The type of `null`, which fits every nullable place."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecimalList:
+    """A list of decimals, which a query is given or contains; no property is one."""
+
+    item: ct.DecimalType
+
+
 EntityType: TypeAlias = NodeOf | EdgeOf
-ColumnType: TypeAlias = ct.PropertyType | NodeOf | EdgeOf
-ExpressionType: TypeAlias = ct.PropertyType | NodeOf | EdgeOf | PathOf | NullType
+ParameterType: TypeAlias = ct.PropertyType | DecimalList
+ColumnType: TypeAlias = ParameterType | NodeOf | EdgeOf
+ExpressionType: TypeAlias = ParameterType | NodeOf | EdgeOf | PathOf | NullType
 
 STRING: Final = ct.ScalarType(scalar=ct.Scalar.STRING)
 BOOL: Final = ct.ScalarType(scalar=ct.Scalar.BOOL)
@@ -98,7 +106,7 @@ def scalar_of(expression_type: ExpressionType) -> ct.Scalar | None:
             return expression_type.scalar
         case ct.EnumType():
             return ct.Scalar.STRING
-        case ct.DecimalType() | ct.ListType() | ct.VectorType():
+        case ct.DecimalType() | ct.ListType() | ct.VectorType() | DecimalList():
             return None
         case NodeOf() | EdgeOf() | PathOf() | NullType():
             return None
@@ -160,6 +168,8 @@ def show(expression_type: ExpressionType) -> str:
             return "null"
         case ct.ScalarType() | ct.DecimalType() | ct.ListType() | ct.EnumType() | ct.VectorType():
             return show_type(expression_type)
+        case DecimalList():
+            return f"[{show_type(expression_type.item)}]"
         case _:
             assert_never(expression_type)
 

@@ -6,10 +6,11 @@ Invariant: a result is exact, or null where the type of the result does not hold
 from __future__ import annotations
 
 from collections.abc import Callable
-from decimal import Context, Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph.query.ast import BinaryOperator
 from omnigraph.schema.arrow import arrow_type
@@ -22,7 +23,7 @@ from omnigraph.schema.values import (
     spell_decimal,
 )
 
-_EXACT: Final = Context(prec=3 * DECIMAL_DIGITS_MAX)
+_EXACT: Final = Context(prec=3 * DECIMAL_DIGITS_MAX, rounding=ROUND_HALF_UP)
 _OPERATIONS: Final[dict[BinaryOperator, Callable[[Decimal, Decimal], Decimal]]] = {
     BinaryOperator.ADD: _EXACT.add,
     BinaryOperator.SUBTRACT: _EXACT.subtract,
@@ -50,6 +51,16 @@ def compute_decimals(
     return compute
 
 
+def negate_decimals(numbers: pa.Array) -> pa.Array:
+    """Decimals with the other sign."""
+    return pc.negate(numbers)
+
+
+def drop_signs(numbers: pa.Array) -> pa.Array:
+    """Decimals without their sign."""
+    return pc.abs(numbers)
+
+
 def fit_texts(texts: pa.Array, precisions: pa.Array, scales: pa.Array) -> pa.Array:
     """Numbers in the spelling of JSON with the digits of a type; null where they do not fit."""
     spellings = [
@@ -67,6 +78,32 @@ def _fit(text: str, kind: DecimalType) -> str | None:
     except ValueError:
         return None
     return None if number is None else spell_decimal(number)
+
+
+def divide_texts(dividends: pa.Array, divisors: pa.Array) -> pa.Array:
+    """Integral quotients, cut toward zero; null where they have too many digits."""
+
+    def divide(dividend: str, divisor: str) -> str | None:
+        return _spell_fitting(_EXACT.divide_int(Decimal(dividend), Decimal(divisor)), 0)
+
+    pairs = zip(dividends.to_pylist(), divisors.to_pylist(), strict=True)
+    return pa.array([None if None in pair else divide(*pair) for pair in pairs], pa.string())
+
+
+def round_texts(texts: pa.Array, digits: pa.Array, scales: pa.Array) -> pa.Array:
+    """Decimals rounded, halves away from zero, with the digits of a scale behind the point."""
+
+    def convert(text: str, places: int, scale: int) -> str | None:
+        unit = Decimal(1).scaleb(-max(min(places, scale), -2 * DECIMAL_DIGITS_MAX))
+        return _spell_fitting(_EXACT.quantize(Decimal(text), unit), scale)
+
+    rows = zip(texts.to_pylist(), digits.to_pylist(), scales.to_pylist(), strict=True)
+    return pa.array([None if None in row else convert(*row) for row in rows], pa.string())
+
+
+def _spell_fitting(number: Decimal, scale: int) -> str | None:
+    widest = DecimalType(precision=DECIMAL_DIGITS_MAX, scale=scale)
+    return spell_decimal(as_decimal(number, widest)) if fits_decimal(number, widest) else None
 
 
 def spell_texts(texts: pa.Array) -> pa.Array:

@@ -172,6 +172,30 @@ def kernel_of(call: ex.FunctionCall) -> Kernel | None:
     return KERNEL_OF.get(call.function)
 
 
+def is_rounded_natively(call: ex.FunctionCall) -> bool:
+    """Whether engines round a decimal as the language does: to a scale that the text names."""
+    assert isinstance(call.type, ct.DecimalType)
+    digits = call.arguments[1]
+    return isinstance(digits, ex.Constant) and digits.value == call.type.scale
+
+
+def decimal_text(call: ex.FunctionCall, texts: Sequence[str]) -> str:
+    """A function of decimals, before its value is cast to its type; no divisor is zero."""
+    assert isinstance(call.type, ct.DecimalType)
+    number, *others = texts
+    match call.function:
+        case ScalarFunction.DIV:
+            spellings = [f"CAST({text} AS VARCHAR)" for text in texts]
+            return kernel_call(Kernel.DIVIDE_DECIMALS, spellings, strict=True)
+        case ScalarFunction.ROUND if is_rounded_natively(call):
+            return f"round({number}, {call.type.scale})"
+        case ScalarFunction.ROUND:
+            arguments = [f"CAST({number} AS VARCHAR)", *others, str(call.type.scale)]
+            return kernel_call(Kernel.ROUND_DECIMAL, arguments, strict=True)
+        case _:
+            return f"{call.function.value}({number})"
+
+
 _SQL_TYPES: Final[Mapping[pa.DataType, str]] = {
     pa.string(): "VARCHAR",
     pa.bool_(): "BOOLEAN",

@@ -24,7 +24,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.engine.expressions.decimal_values import fit_texts, spell_texts
+from omnigraph.engine.expressions.decimal_values import (
+    divide_texts,
+    fit_texts,
+    round_texts,
+    spell_texts,
+)
 from omnigraph.engine.expressions.letter_case import lower_case, upper_case
 from omnigraph.ids import shortest_f32
 from omnigraph.schema.catalog import Scalar
@@ -45,6 +50,7 @@ Compute: TypeAlias = Callable[..., pa.Array]
 
 CANNOT_CAST: Final = "a value cannot be converted"
 OUTSIDE_OF_YEARS: Final = "a time is outside of the years 1 to 9999"
+TOO_MANY_DIGITS: Final = "a decimal does not fit into 38 digits"
 USE_SMALLER_NUMBERS: Final = "Use smaller numbers, or floats."
 _NEXT_STEPS: Final = {
     CANNOT_CAST: "Use `try_cast`, which gives null for such values.",
@@ -84,6 +90,8 @@ class Kernel(enum.StrEnum):
     DATETIME_TO_TEXT = "datetime_to_text"
     TEXT_TO_DECIMAL = "text_to_decimal"
     DECIMAL_TO_TEXT = "decimal_to_text"
+    DIVIDE_DECIMALS = "divide_decimals"
+    ROUND_DECIMAL = "round_decimal"
     TEXT_TO_JSON = "text_to_json"
     JSON_AT = "json_at"
     JSON_TYPE = "json_type"
@@ -499,6 +507,20 @@ KERNELS: Final[Mapping[Kernel, KernelFunction]] = {
     ),
     Kernel.DECIMAL_TO_TEXT: KernelFunction(
         takes=(pa.string(),), gives=pa.string(), compute=spell_texts
+    ),
+    Kernel.DIVIDE_DECIMALS: KernelFunction(
+        takes=(pa.string(), pa.string()),
+        gives=pa.string(),
+        compute=divide_texts,
+        can_fail=True,
+        refusal=TOO_MANY_DIGITS,
+    ),
+    Kernel.ROUND_DECIMAL: KernelFunction(
+        takes=(pa.string(), pa.int64(), pa.int64()),
+        gives=pa.string(),
+        compute=round_texts,
+        can_fail=True,
+        refusal=TOO_MANY_DIGITS,
     ),
     Kernel.FLOOR: KernelFunction(takes=(pa.float64(),), gives=pa.float64(), compute=_floor),
     Kernel.CEIL: KernelFunction(takes=(pa.float64(),), gives=pa.float64(), compute=_ceil),

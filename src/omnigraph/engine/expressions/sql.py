@@ -21,6 +21,7 @@ from typing import Final, TypeAlias, assert_never
 from omnigraph.engine.expressions.function_sql import (
     NATIVE,
     REFUSED,
+    decimal_text,
     index_text,
     kernel_call,
     kernel_of,
@@ -31,7 +32,12 @@ from omnigraph.engine.expressions.function_sql import (
     time_text,
     utc_text,
 )
-from omnigraph.engine.expressions.kernels import CANNOT_CAST, KERNELS, Kernel
+from omnigraph.engine.expressions.kernels import (
+    CANNOT_CAST,
+    KERNELS,
+    TOO_MANY_DIGITS,
+    Kernel,
+)
 from omnigraph.query import expressions as ex
 from omnigraph.query import types as qt
 from omnigraph.query.ast import BinaryOperator
@@ -57,7 +63,9 @@ _SQL_TYPES: Final = {
 }
 
 
-def sql_type(expression_type: qt.ExpressionType) -> str:
+def sql_type(  # noqa: PLR0911 - one per type
+    expression_type: qt.ExpressionType,
+) -> str:
     """The type of a column that holds such values."""
     match expression_type:
         case ct.ScalarType():
@@ -68,6 +76,8 @@ def sql_type(expression_type: qt.ExpressionType) -> str:
             return "VARCHAR"
         case ct.ListType():
             return f"{_SQL_TYPES[expression_type.item]}[]"
+        case qt.DecimalList():
+            return f"{sql_type(expression_type.item)}[]"
         case ct.VectorType():
             return f"FLOAT[{expression_type.size}]"
         case qt.NullType():
@@ -96,6 +106,10 @@ def literal(  # noqa: PLR0911 - one per type
             return scalar_literal(value, ct.Scalar.STRING)
         case ct.ListType():
             return f"CAST([{_items(value, declared.item)}] AS {sql_type(declared)})"
+        case qt.DecimalList():
+            assert isinstance(value, tuple)
+            items = ", ".join(literal(item, declared.item) for item in value)
+            return f"CAST([{items}] AS {sql_type(declared)})"
         case ct.VectorType():
             return f"CAST([{_items(value, ct.Scalar.F32)}] AS {sql_type(declared)})"
         case qt.NullType():
@@ -177,7 +191,6 @@ _STRING_TESTS: Final = {
 
 
 TOO_LARGE: Final = "an integer or a sum does not fit into 64 bits"
-TOO_MANY_DIGITS: Final = "a decimal does not fit into 38 digits"
 
 
 def refusal(error: Exception) -> str | None:
@@ -295,6 +308,10 @@ class _Sql:
                 return literal(None, call.type)
             case _ if qt.is_time(call.arguments[0].type):
                 return _of_time(call, texts)
+            case _ if isinstance(call.type, ct.DecimalType):
+                if call.function is ScalarFunction.DIV:
+                    texts[1] = _not_zero(texts[1], "0", call.arguments[1])
+                return f"CAST({decimal_text(call, texts)} AS {sql_type(call.type)})"
             case ScalarFunction.SQRT:
                 simple = _is_simple(call.arguments[0])
                 texts[0] = once(
@@ -345,6 +362,8 @@ class _Sql:
             assert isinstance(side.type, ct.DecimalType)
             wide = replace(side.type, precision=ct.DECIMAL_DIGITS_MAX)
             sides.append(f"CAST({self.of(side)} AS {sql_type(wide)})")
+        if arithmetic.operator is BinaryOperator.REMAINDER:
+            sides[1] = _not_zero(sides[1], "0", arithmetic.right)
         return f"CAST(({sides[0]} {arithmetic.operator.value} {sides[1]}) AS {sql_type(kind)})"
 
     def _negation(self, negation: ex.Negation) -> str:
@@ -399,8 +418,12 @@ class _Sql:
         item, items = membership.item, self._known(membership.collection)
         if isinstance(items, tuple):
             return self._in_known(item, items, membership.collection.type)
-        assert isinstance(membership.collection.type, ct.ListType)
-        common = _common(qt.scalar_of(item.type), membership.collection.type.item)
+        if isinstance(item.type, ct.DecimalType):
+            # The compiler gave the item a type that holds the items of the list, too.
+            common: str | None = sql_type(item.type)
+        else:
+            assert isinstance(membership.collection.type, ct.ListType)
+            common = _common(qt.scalar_of(item.type), membership.collection.type.item)
         wanted, collection = self.of(item), self.of(membership.collection)
         if common is not None:
             wanted, collection = f"CAST({wanted} AS {common})", f"CAST({collection} AS {common}[])"
@@ -417,6 +440,10 @@ class _Sql:
         wanted = self.of(item)
         if not items:
             return f"CASE WHEN {wanted} IS NULL THEN NULL ELSE false END"
+        if isinstance(item.type, ct.DecimalType):
+            item_type = item.type
+            exact = [Decimal(value) if isinstance(value, int) else value for value in items]
+            return f"({wanted} IN ({', '.join(literal(value, item_type) for value in exact)}))"
         assert isinstance(declared, ct.ListType)
         kind = qt.scalar_of(item.type)
         if kind in ct.INTEGERS and declared.item in ct.INTEGERS:

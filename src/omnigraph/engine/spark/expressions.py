@@ -26,8 +26,8 @@ import pyarrow as pa
 from pyspark.sql import functions as sql
 from pyspark.sql.types import ArrayType
 
-from omnigraph.engine.expressions.decimal_values import compute_decimals
-from omnigraph.engine.expressions.kernels import Kernel
+from omnigraph.engine.expressions.decimal_values import compute_decimals, negate_decimals
+from omnigraph.engine.expressions.kernels import TOO_MANY_DIGITS, Kernel
 from omnigraph.engine.expressions.path_weights import WEIGHT_MAX
 from omnigraph.engine.search import (
     Corpus,
@@ -40,7 +40,12 @@ from omnigraph.engine.search import (
     words_of,
 )
 from omnigraph.engine.spark import rows as spark_rows
-from omnigraph.engine.spark.function_columns import function_column, kernel_column, step_column
+from omnigraph.engine.spark.function_columns import (
+    function_column,
+    kernel_column,
+    signed_column,
+    step_column,
+)
 from omnigraph.engine.spark.literals import known_column, spark_type_of
 from omnigraph.errors import InvalidInputError
 from omnigraph.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
@@ -116,16 +121,17 @@ def decimal_column(tree: ex.Arithmetic | ex.Negation, leaf: LeafColumn) -> Colum
     kind = tree.type
     assert isinstance(kind, DecimalType)
     if isinstance(tree, ex.Negation):
-        return sql.negative(leaf(tree.operand))
+        return signed_column(leaf(tree.operand), kind, sql.negative, negate_decimals)
     left, right = leaf(tree.left), leaf(tree.right)
     one, other = tree.left.type, tree.right.type
     assert isinstance(one, DecimalType)
     assert isinstance(other, DecimalType)
     wanted = spark_type_of(kind, None)
+    digits = kind.precision + 1
     if tree.operator is BinaryOperator.MULTIPLY:
         digits = one.precision + other.precision + 1
-    else:
-        digits = kind.precision + 1
+    if tree.operator is BinaryOperator.REMAINDER:
+        digits = one.precision
     if digits > DECIMAL_DIGITS_MAX:
         with without_noise():
             return arrow_column_or_refusal(
@@ -133,9 +139,11 @@ def decimal_column(tree: ex.Arithmetic | ex.Negation, leaf: LeafColumn) -> Colum
                 [left, right],
                 takes=[arrow_type(one), arrow_type(other)],
                 gives=wanted.simpleString(),
-                refused=spark_rows.out_of_range(),
+                refused=spark_rows.refuse(TOO_MANY_DIGITS),
             )
     match tree.operator:
+        case BinaryOperator.REMAINDER:
+            return try_remainder(left, right).cast(wanted)
         case BinaryOperator.ADD:
             return (left + right).cast(wanted)
         case BinaryOperator.SUBTRACT:
@@ -523,12 +531,18 @@ class Expressions:
 
     def _membership(self, membership: ex.Membership, rows: spark_rows.Rows) -> Column:
         item, kind = self.column(membership.item, rows), membership.collection.type
-        if not isinstance(kind, ListType):
+        if not isinstance(kind, ListType | qt.DecimalList):
             # The empty list has no type of its own.
             items = sql.array().cast(ArrayType(spark_type_of(membership.item.type, None)))
             return sql.array_contains(items, item)
         items = self.column(membership.collection, rows)
-        common = _common_type(membership.item.type, ScalarType(scalar=kind.item))
+        common: str | None
+        if isinstance(membership.item.type, DecimalType):
+            # The compiler gave the item a type that holds the items of the list, too.
+            common = spark_type_of(membership.item.type, None).simpleString()
+        else:
+            assert isinstance(kind, ListType)
+            common = _common_type(membership.item.type, ScalarType(scalar=kind.item))
         if common is not None:
             item, items = item.cast(common), items.cast(f"array<{common}>")
         return sql.array_contains(items, item)

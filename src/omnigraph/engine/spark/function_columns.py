@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import pyarrow as pa
 from pyspark.sql import functions as sql
 
-from omnigraph.engine.expressions.function_sql import INDEX_MAX, TRIMMED, kernel_of
+from omnigraph.engine.expressions.decimal_values import drop_signs
+from omnigraph.engine.expressions.function_sql import (
+    INDEX_MAX,
+    TRIMMED,
+    is_rounded_natively,
+    kernel_of,
+)
 from omnigraph.engine.expressions.kernels import CAST_KERNELS, KERNELS, Kernel
 from omnigraph.engine.spark.rows import cannot_cast, out_of_range, refuse
 from omnigraph.query import expressions as ex
@@ -30,12 +36,14 @@ from omnigraph.runner.session import without_noise
 from omnigraph.runner.spark_versions import arrow_column, arrow_column_or_refusal, once
 from omnigraph.runner.types import property_spark_type
 from omnigraph.schema import catalog as ct
+from omnigraph.schema.arrow import arrow_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
 _LEAST: Final = -(2**63)
 _DAY: Final = 86_400_000_000
+_SIGNED_DIGITS_MAX: Final = 34
 _Build: TypeAlias = Callable[[Sequence["Column"]], "Column"]
 _SPARK_TYPES: Final[Mapping[pa.DataType, str]] = {
     pa.string(): "string",
@@ -49,7 +57,7 @@ _SPARK_TYPES: Final[Mapping[pa.DataType, str]] = {
 }
 
 
-def function_column(
+def function_column(  # noqa: PLR0911 - one per kind
     call: ex.FunctionCall, arguments: Sequence[Column], parameters: BoundParameters
 ) -> Column:
     """The value of a call in each row."""
@@ -75,12 +83,52 @@ def function_column(
             ]
         case function if function in _OF_DAYS:
             columns[0] = _date(columns[0], call.arguments[0].type)
+        case _ if isinstance(call.type, ct.DecimalType):
+            return _of_decimal(call, columns).cast(property_spark_type(call.type))
         case _:
             pass
     kernel = kernel_of(call)
     if kernel is None:
         return NATIVE[call.function](columns)
     return kernel_column(kernel, columns, strict=KERNELS[kernel].can_fail)
+
+
+def _of_decimal(call: ex.FunctionCall, columns: Sequence[Column]) -> Column:
+    """A function of decimals, before its value is cast to its type."""
+    assert isinstance(call.type, ct.DecimalType)
+    number, *others = columns
+    match call.function:
+        case ScalarFunction.DIV:
+            divisor = once(others[0], lambda value: sql.when(value != 0, value))
+            spellings = [number.cast("string"), divisor.cast("string")]
+            return kernel_column(Kernel.DIVIDE_DECIMALS, spellings, strict=True)
+        case ScalarFunction.ROUND if is_rounded_natively(call):
+            return sql.round(number, call.type.scale)
+        case ScalarFunction.ROUND:
+            scale = sql.lit(call.type.scale).cast("bigint")
+            arguments = [number.cast("string"), *others, scale]
+            return kernel_column(Kernel.ROUND_DECIMAL, arguments, strict=True)
+        case ScalarFunction.FLOOR:
+            return sql.floor(number)
+        case ScalarFunction.CEIL:
+            return sql.ceil(number)
+        case _:
+            assert call.function is ScalarFunction.ABS
+            return signed_column(number, call.type, sql.abs, drop_signs)
+
+
+def signed_column(
+    number: Column,
+    kind: ct.DecimalType,
+    native: Callable[[Column], Column],
+    compute: Callable[[pa.Array], pa.Array],
+) -> Column:
+    """Decimals whose sign changes: Spark rounds them to 34 digits, so more are left to tasks."""
+    if kind.precision <= _SIGNED_DIGITS_MAX:
+        return native(number)
+    gives = property_spark_type(kind).simpleString()
+    with without_noise():
+        return arrow_column(compute, [number], takes=[arrow_type(kind)], gives=gives)
 
 
 def kernel_column(kernel: Kernel, columns: Sequence[Column], *, strict: bool = False) -> Column:

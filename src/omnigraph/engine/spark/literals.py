@@ -67,6 +67,8 @@ def spark_type_of(
     match expression_type:
         case ScalarType() | DecimalType() | ListType() | EnumType() | VectorType():
             return property_spark_type(expression_type)
+        case qt.DecimalList():
+            return spark_types.ArrayType(property_spark_type(expression_type.item))
         case qt.NullType():
             return spark_types.StringType()
         case qt.NodeOf() | qt.EdgeOf():

@@ -31,6 +31,7 @@ from pyspark.sql import functions as sql
 from omnigraph.engine.expressions.kernels import (
     CANNOT_CAST,
     OUTSIDE_OF_YEARS,
+    TOO_MANY_DIGITS,
     next_step_after,
 )
 from omnigraph.engine.expressions.path_weights import CORRECT_WEIGHT
@@ -301,7 +302,7 @@ def merge_equal(rows: Rows, variable: str, names: Names, *, weighed: bool) -> Ro
 
 
 OUT_OF_RANGE: Final = "an integer or a sum does not fit into 64 bits"
-_REFUSALS: Final = (OUT_OF_RANGE, CANNOT_CAST, OUTSIDE_OF_YEARS)
+_REFUSALS: Final = (OUT_OF_RANGE, TOO_MANY_DIGITS, CANNOT_CAST, OUTSIDE_OF_YEARS)
 
 
 def out_of_range() -> Column:

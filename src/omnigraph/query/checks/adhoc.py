@@ -18,7 +18,7 @@ from omnigraph.query import ast
 from omnigraph.query.binding import list_items, plain_value
 from omnigraph.query.decimals import type_of_number
 from omnigraph.query.typed import TypedParameter
-from omnigraph.query.types import INTEGER_LIMITS
+from omnigraph.query.types import INTEGER_LIMITS, DecimalList, ParameterType
 from omnigraph.schema import catalog as ct
 
 _SCALARS: Final[tuple[tuple[type, ct.Scalar], ...]] = (
@@ -111,7 +111,7 @@ def _nodes(body: ast.ReadBody | ast.WriteBody | ast.MatchedWriteBody) -> Iterabl
             pending += [getattr(node, field.name) for field in fields(node)]
 
 
-def _type_of(name: str, value: object, *, is_vector: bool) -> ct.PropertyType:
+def _type_of(name: str, value: object, *, is_vector: bool) -> ParameterType:
     plain = plain_value(value)
     if plain is None:
         raise _needs_declaration(name, "is null", "String?")
@@ -129,7 +129,25 @@ def _type_of(name: str, value: object, *, is_vector: bool) -> ct.PropertyType:
         raise _no_type(name, plain) from None
     if is_vector:
         return ct.VectorType(size=len(items))
+    if any(isinstance(item, Decimal) for item in items):
+        return _decimal_list(name, items)
     return ct.ListType(item=_item_scalar(name, items))
+
+
+def _decimal_list(name: str, items: list[object]) -> DecimalList:
+    """The decimals that hold all items, which are decimals, integers or null."""
+    numbers = [
+        Decimal(item)
+        for item in items
+        if isinstance(item, int | Decimal) and not isinstance(item, bool)
+    ]
+    types = [type_of_number(number) if number.is_finite() else None for number in numbers]
+    exact = [kind for kind in types if kind is not None]
+    common = ct.join_decimals(exact) if exact else None
+    others = [item for item in items if item is not None and not isinstance(item, int | Decimal)]
+    if common is None or others or len(exact) < len(types):
+        raise _no_type(name, others[0] if others else items)
+    return DecimalList(item=common)
 
 
 def _scalar_of(plain: object) -> ct.Scalar | None:

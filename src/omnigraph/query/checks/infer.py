@@ -48,7 +48,13 @@ from omnigraph.query.checks.times import (
     negate_duration,
     time_between,
 )
-from omnigraph.query.decimals import exact_type, widen
+from omnigraph.query.decimals import (
+    exact_list,
+    exact_type,
+    item_decimals,
+    remainder_type,
+    widen,
+)
 from omnigraph.query.diagnostics import Rule
 from omnigraph.query.typed import TypedProjection
 from omnigraph.schema.catalog import (
@@ -106,7 +112,7 @@ def infer_time_arithmetic(
 def _decimal_arithmetic(
     expression: ast.Binary, left: ex.Expression, right: ex.Expression, scope: Scope
 ) -> ex.Arithmetic | None:
-    """Exact sums, differences and products of decimals, and quotients as floats."""
+    """Exact sums, differences, products and remainders of decimals, and quotients as floats."""
     operator, nullable = expression.operator, left.nullable or right.nullable
     types = exact_type(left), exact_type(right)
     result: DecimalType | None = None
@@ -127,6 +133,13 @@ def _decimal_arithmetic(
             assert isinstance(common, DecimalType)
             result = replace(common, precision=min(common.precision + 1, DECIMAL_DIGITS_MAX))
             left, right = widen(left, result), widen(right, result)
+        case BinaryOperator.REMAINDER if types[0] is not None and types[1] is not None:
+            operands = _as_decimals(operator.value, left, right, expression.span, scope)
+            if operands is None:
+                return None
+            left, right = operands
+            result = remainder_type(types[0], types[1])
+            nullable = nullable or not _is_nonzero(right)
         case BinaryOperator.MULTIPLY if types[0] is not None and types[1] is not None:
             scale = types[0].scale + types[1].scale
             if scale > DECIMAL_DIGITS_MAX:
@@ -155,8 +168,11 @@ def membership(
     collection: ex.Expression, item: ex.Expression, span: Span, word: str, scope: Scope
 ) -> ex.Membership | None:
     """Whether an item is in a list, if their types agree."""
-    if collection == EMPTY_LIST and qt.scalar_of(item.type) is not None:
+    is_decimal = isinstance(item.type, DecimalType)
+    if collection == EMPTY_LIST and (is_decimal or qt.scalar_of(item.type) is not None):
         return ex.Membership(item=item, collection=collection, nullable=item.nullable)
+    if is_decimal or isinstance(collection.type, qt.DecimalList):
+        return _decimal_membership(collection, item, span, word, scope)
     if not isinstance(collection.type, ListType) or not qt.comparable(
         ScalarType(scalar=collection.type.item), item.type
     ):
@@ -172,11 +188,29 @@ def membership(
     return ex.Membership(item=item, collection=collection, nullable=nullable)
 
 
+def _decimal_membership(
+    collection: ex.Expression, item: ex.Expression, span: Span, word: str, scope: Scope
+) -> ex.Membership | None:
+    """Whether an exact number is in a list of exact numbers; literals are decimals here."""
+    listed = exact_list(collection, item.type)
+    kind, items = exact_type(item), item_decimals(listed)
+    if kind is None or items is None:
+        order = (item.type, collection.type) if word == "in" else (collection.type, item.type)
+        report_operands(span, word, order, scope)
+        return None
+    common = join_decimals((kind, items))
+    if common is None:
+        _report_digits(word, (kind, items), span, scope)
+        return None
+    nullable = item.nullable or listed.nullable or not isinstance(listed, ex.Constant)
+    return ex.Membership(item=widen(item, common), collection=listed, nullable=nullable)
+
+
 def infer_string_test(
     expression: ast.Binary, left: ex.Expression, right: ex.Expression, scope: Scope
 ) -> ex.Expression | None:
     operator = expression.operator
-    if operator is BinaryOperator.CONTAINS and isinstance(left.type, ListType):
+    if operator is BinaryOperator.CONTAINS and isinstance(left.type, ListType | qt.DecimalList):
         return membership(left, right, expression.span, operator.value, scope)
     if not (qt.is_text(left.type) and qt.is_text(right.type)):
         report_operands(expression.span, operator.value, (left.type, right.type), scope)
@@ -224,15 +258,21 @@ def _as_decimals(
         return None
     common = join_decimals((types[0], types[1]))
     if common is None:
-        shown = f"{qt.show(types[0])} and {qt.show(types[1])}"
-        scope.findings.error(
-            Rule.OPERAND_TYPES,
-            span,
-            f"`{word}` of {shown} needs more than {DECIMAL_DIGITS_MAX} digits",
-            "convert one of them to a type with fewer digits",
-        )
+        _report_digits(word, (types[0], types[1]), span, scope)
         return None
     return widen(left, common), widen(right, common)
+
+
+def _report_digits(
+    word: str, types: tuple[DecimalType, DecimalType], span: Span, scope: Scope
+) -> None:
+    scope.findings.error(
+        Rule.OPERAND_TYPES,
+        span,
+        f"`{word}` of {qt.show(types[0])} and {qt.show(types[1])} needs more than "
+        f"{DECIMAL_DIGITS_MAX} digits",
+        "convert one of them to a type with fewer digits",
+    )
 
 
 def report_operands(
@@ -251,7 +291,7 @@ def report_operands(
     ):
         hint = "decimals are exact and floats are not; convert one: `cast($p.x as F64)`"
     elif word == "%":
-        hint = "`%` takes integers"
+        hint = "`%` takes integers and decimals"
     elif Scalar.STRING in map(qt.scalar_of, types) and word == "+":
         hint = "join texts with `concat`"
     shown = " and ".join(qt.show(operand_type) for operand_type in types)

@@ -163,7 +163,7 @@ def list_constant(items: Sequence[Constant], span: Span, findings: Findings) -> 
             if all_i64
             else qt.U64
         )
-        values = tuple(float(_number(item)) if target == qt.F64 else item.value for item in items)
+        values = tuple(_as_float(item) if target == qt.F64 else item.value for item in items)
         return Constant(value=values, type=ct.ListType(item=target.scalar))
     first_type = items[0].type
     if len(types) > 1 or not isinstance(first_type, ct.ScalarType):
@@ -177,6 +177,12 @@ def list_constant(items: Sequence[Constant], span: Span, findings: Findings) -> 
     return Constant(
         value=tuple(item.value for item in items), type=ct.ListType(item=first_type.scalar)
     )
+
+
+def _as_float(constant: Constant) -> float:
+    """A number with its digits, which count beside decimals."""
+    number = _number(constant)
+    return SpeltFloat(str(number)) if isinstance(number, int) else number
 
 
 def _number(constant: Constant) -> int | float:

@@ -16,6 +16,7 @@ from omnigraph.query import types as qt
 from omnigraph.query.checks.choices import chain_casts
 from omnigraph.query.checks.literals import EMPTY_LIST
 from omnigraph.query.checks.scope import ExpressionContext, Scope
+from omnigraph.query.decimals import as_decimals, quotient_type, rounded_type
 from omnigraph.query.diagnostics import Rule
 from omnigraph.query.functions import (
     DECLARATIONS,
@@ -42,6 +43,8 @@ def infer_function(call: ast.Call, scope: Scope, infer: Infer) -> ex.Expression 
     arguments = tuple(_with_type(argument) for argument in inferred if argument is not None)
     if len(arguments) < len(inferred):
         return None
+    if function is ScalarFunction.DIV:
+        arguments = as_decimals(arguments)
     types = [argument.type for argument in arguments]
     signature = signature_of(function, types)
     if signature is None:
@@ -51,6 +54,8 @@ def infer_function(call: ast.Call, scope: Scope, infer: Infer) -> ex.Expression 
         return None
     if signature.identity:
         return arguments[0]
+    if isinstance(types[0], ct.DecimalType):
+        return _of_decimal(function, arguments, types[0])
     if function is ScalarFunction.ROUND:
         arguments = _complete_round(arguments)
     if function is ScalarFunction.JSON_TYPE and len(arguments) == 1:
@@ -68,6 +73,35 @@ def infer_function(call: ast.Call, scope: Scope, infer: Infer) -> ex.Expression 
 def _with_type(argument: ex.Expression) -> ex.Expression:
     """An empty list has no type of its own; every other argument as it is."""
     return replace(EMPTY_LIST, type=qt.BOOLS) if argument == EMPTY_LIST else argument
+
+
+def _of_decimal(
+    function: ScalarFunction, arguments: tuple[ex.Expression, ...], kind: ct.DecimalType
+) -> ex.Expression:
+    """A function of a decimal, with the type that holds its values."""
+    result, gives_null = kind, False
+    if function is ScalarFunction.DIV:
+        divisor = arguments[1]
+        assert isinstance(divisor.type, ct.DecimalType)
+        result = quotient_type(kind, divisor.type)
+        gives_null = not (isinstance(divisor, ex.Constant) and divisor.value)
+    elif function is not ScalarFunction.ABS:
+        number, digits = _complete_round(arguments)
+        places = digits.value if isinstance(digits, ex.Constant) else None
+        assert places is None or isinstance(places, int)
+        if places is not None and places >= kind.scale:
+            return number
+        result = rounded_type(kind, places)
+        if function is ScalarFunction.ROUND:
+            arguments = (number, _as_integer(digits))
+    nullable = gives_null or any(argument.nullable for argument in arguments)
+    return ex.FunctionCall(function=function, arguments=arguments, type=result, nullable=nullable)
+
+
+def _as_integer(digits: ex.Expression) -> ex.Expression:
+    source = qt.scalar_of(digits.type)
+    assert source is not None
+    return chain_casts(digits, source, ct.Scalar.I64, lenient=False)
 
 
 def _complete_round(arguments: tuple[ex.Expression, ...]) -> tuple[ex.Expression, ...]:
