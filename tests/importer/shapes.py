@@ -233,7 +233,7 @@ def duck(folder: Path) -> Sequence[str]:
 
 DUCK = """
 node Town { town: String @key people: I64 founded: Date? }
-node Road { number: I32 @key km: F64 open: Bool seen: DateTime }
+node Road { number: I32 @key km: Decimal(8, 2) open: Bool seen: DateTime }
 edge HasStartTown: Road -> Town @card(0..1)
 """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sqlite3
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 
 import omnigraph
 from omnigraph import ImportOptions, ImportReport, InvalidInputError, LoadRefusedError
+from omnigraph.schema.show import show_type
 from tests.importer.shapes import write_csv, write_lines
 
 pytestmark = pytest.mark.unit
@@ -382,6 +384,68 @@ def test_entities_of_xml_are_refused(tmp_path: Path) -> None:
 def test_servers_are_refused_with_a_way_out(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="CSV or Parquet"):
         omnigraph.import_data(str(tmp_path / "g"), "mysql://localhost/db")
+
+
+def write_decimals(path: Path, ids: list[int], **columns: tuple[pa.DataType, list[Any]]) -> str:
+    arrays = {name: pa.array(values, kind) for name, (kind, values) in columns.items()}
+    pq.write_table(pa.table({"id": ids, **arrays}), path)
+    return str(path)
+
+
+def test_decimals_of_parquet_keep_their_digits(tmp_path: Path) -> None:
+    root = str(tmp_path / "g")
+    price, small = Decimal("1234567890123456.78"), Decimal("0.0000000000000000000000000001")
+    wide = Decimal("1234567890123456789012345678901234567890.5")
+    source = write_decimals(
+        tmp_path / "items.parquet",
+        [1, 2],
+        price=(pa.decimal128(18, 2), [price, None]),
+        small=(pa.decimal128(38, 28), [small, -small]),
+        whole=(pa.decimal128(20, 0), [Decimal(10**19), Decimal(-1)]),
+        count=(pa.decimal128(9, 0), [Decimal(7), Decimal(8)]),
+        fits=(pa.decimal256(60, 30), [Decimal("12.5"), Decimal("-0.125")]),
+        wide=(pa.decimal256(60, 1), [wide, None]),
+    )
+
+    omnigraph.import_data(root, source)
+
+    properties = omnigraph.open(root).schema.catalog.nodes["Item"].properties.values()
+    assert {prop.name: show_type(prop.type) for prop in properties} == {
+        "item_id": "I64",
+        "price": "Decimal(18, 2)",
+        "small": "Decimal(38, 28)",
+        "whole": "Decimal(20, 0)",
+        "count": "I64",
+        "fits": "Decimal(28, 3)",
+        "wide": "String",
+    }
+    first, second = rows(root, "Item")
+    assert (first["price"], first["small"], first["whole"]) == (price, small, Decimal(10**19))
+    assert (first["fits"], first["wide"], first["count"]) == (Decimal("12.5"), str(wide), 7)
+    assert (second["fits"], second["small"]) == (Decimal("-0.125"), -small)
+
+
+def test_files_with_decimals_of_other_digits_share_a_type(tmp_path: Path) -> None:
+    root, folder = str(tmp_path / "g"), tmp_path / "items"
+    folder.mkdir()
+    for number, (kind, value) in enumerate(
+        (
+            (pa.decimal128(12, 2), "1.25"),
+            (pa.decimal128(9, 4), "2.0625"),
+            (pa.decimal128(5, 0), "7"),
+        )
+    ):
+        write_decimals(folder / f"part-{number}.parquet", [number], cost=(kind, [Decimal(value)]))
+
+    omnigraph.import_data(root, str(folder))
+
+    (node,) = omnigraph.open(root).schema.catalog.nodes.values()
+    assert show_type(node.properties["cost"].type) == "Decimal(23, 4)"
+    assert [row["cost"] for row in rows(root, node.name)] == [
+        Decimal("1.25"),
+        Decimal("2.0625"),
+        Decimal(7),
+    ]
 
 
 def test_lists_of_structs_of_parquet_become_nodes(tmp_path: Path) -> None:

@@ -6,12 +6,14 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
 import omnigraph
 from omnigraph.errors import InvalidInputError
+from omnigraph.schema.show import show_type
 
 POSTGRES = shutil.which("postgres")
 BINARIES = Path(POSTGRES).resolve().parent if POSTGRES else None
@@ -26,7 +28,8 @@ CREATE TABLE companies (id int PRIMARY KEY, name text NOT NULL, rating numeric(3
 CREATE TABLE people (
     id bigint PRIMARY KEY, name text NOT NULL, company int REFERENCES companies,
     born date, seen timestamptz, noted timestamp, active boolean NOT NULL, tags text[],
-    score double precision, exact numeric, token uuid, profile jsonb, photo bytea
+    score double precision, exact numeric, share numeric(38, 20), wide numeric(50, 20),
+    tens numeric(5, -1), code numeric(20), token uuid, profile jsonb, photo bytea
 );
 CREATE TABLE knows (
     one bigint REFERENCES people, other bigint REFERENCES people, since int,
@@ -39,9 +42,12 @@ CREATE TABLE archive.notes (id int PRIMARY KEY, text text);
 INSERT INTO companies VALUES (1, 'Acme', 4.5), (2, 'Beta', NULL);
 INSERT INTO people VALUES
     (1, 'Ann', 1, '1990-05-17', '2024-01-02 03:04:05+02', '2024-01-02 03:04:05', true,
-     '{a,b}', 1.5, 12345678901234567890.5, '00000000-0000-0000-0000-000000000001',
+     '{a,b}', 1.5, 12345678901234567890.50, 0.12345678901234567891,
+     123456789012345678901234567890.12345678901234567890, 120, 12345678901234567890,
+     '00000000-0000-0000-0000-000000000001',
      '{"level": 3}', '\\x00ff'),
-    (2, 'Bob, "the" first', 2, NULL, NULL, NULL, false, '{}', NULL, NULL, NULL, NULL, NULL);
+    (2, 'Bob, "the" first', 2, NULL, NULL, NULL, false, '{}', NULL, 0.25,
+     NULL, NULL, NULL, NULL, NULL, NULL, NULL);
 INSERT INTO people SELECT n, 'p' || n, 1, NULL, NULL, NULL, true FROM generate_series(3, 20000) n;
 INSERT INTO knows VALUES (1, 2, 2001), (2, 1, NULL);
 INSERT INTO archive.notes VALUES (7, 'old');
@@ -87,12 +93,21 @@ def test_tables_become_types_and_foreign_keys_edges(server: str, tmp_path: Path)
     assert written.pop("Person") == 20_000
     assert not report.load.rejected
     graph = omnigraph.open(root)
+    graph_type = graph.schema.catalog.nodes["Person"]
     people = graph.scan("Person").read_all()
     (ann,) = people.filter(people["name"].is_valid()).slice(0, 1).to_pylist()
     assert (ann["born"].isoformat(), ann["active"], ann["score"]) == ("1990-05-17", True, 1.5)
     assert ann["seen"].isoformat() == "2024-01-02T01:04:05+00:00"
     assert ann["noted"].isoformat() == "2024-01-02T03:04:05+00:00"
-    assert (ann["tags"], ann["exact"]) == (["a", "b"], "12345678901234567890.5")
+    assert (ann["tags"], ann["exact"]) == (["a", "b"], Decimal("12345678901234567890.50"))
+    assert ann["share"] == Decimal("0.12345678901234567891")
+    assert ann["wide"] == "123456789012345678901234567890.12345678901234567890"
+    assert (ann["tens"], ann["code"]) == (Decimal(120), Decimal(12345678901234567890))
+    kinds = {prop.name: show_type(prop.type) for prop in graph_type.properties.values()}
+    assert kinds["exact"] == "Decimal(28, 2)"
+    assert kinds["share"] == "Decimal(38, 20)"
+    assert kinds["tens"] == "Decimal(28, 0)"
+    assert kinds["code"] == "Decimal(20, 0)"
     assert (ann["token"][-4:], ann["profile"]) == ("0001", '{"level": 3}')
     assert people["name"].to_pylist()[1] == 'Bob, "the" first'
     assert {row["rating"] for row in graph.scan("Company").read_all().to_pylist()} == {4.5, None}

@@ -21,6 +21,7 @@ from omnigraph.importer.readings import TEXT
 from omnigraph.language.diagnostics import REFUSED_CHARACTER
 from omnigraph.load.formats.mapping import SourceMapping, ValueMapping
 from omnigraph.schema import catalog as ct
+from omnigraph.schema.show import show_type
 
 _BREAKS: Final = re.compile(r"[\r\n\u2028\u2029]")
 _COMMENT_MAX: Final = 160
@@ -150,13 +151,19 @@ def _property_lines(properties: list[PropertyDraft], *, key: str | None) -> list
     ]
 
 
-def property_type(profile: ColumnProfile, *, enums: bool = True) -> tuple[str, ValueMapping, str]:
+def property_type(  # noqa: PLR0911 - one per kind
+    profile: ColumnProfile, *, enums: bool = True
+) -> tuple[str, ValueMapping, str]:
     """The type without `?`, where the value comes from, and why."""
     plain = ValueMapping(column=profile.path)
     if profile.is_mixed:
         return "String", plain, "nested in some records only, kept as JSON"
     if profile.is_list:
         return _list_type(profile, plain)
+    decimals = profile.decimals()
+    if decimals is not None:
+        why = "" if profile.digits is None else "as many digits as the numbers need, and room"
+        return show_type(decimals), plain, why
     if profile.arrow_type is not None:
         return _arrow_type(profile, plain)
     if not profile.has_values:

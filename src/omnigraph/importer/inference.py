@@ -610,11 +610,17 @@ def _record_tables(
             )
 
 
+def _is_key_type(profile: ColumnProfile) -> bool:
+    """Whether values are texts or integers, of any number of digits."""
+    decimals = profile.decimals()
+    return profile.scalar() in _KEY_SCALARS if decimals is None else decimals.scale == 0
+
+
 def _object_key(profile: SourceProfile, path: str) -> str:
     """The member of a nested object that identifies it."""
     for name in _KEY_NAMES[0]:
         member = profile.columns.get(f"{path}.{name}")
-        if member is not None and member.scalar() in _KEY_SCALARS:
+        if member is not None and _is_key_type(member):
             return member.path
     return ""
 
@@ -642,8 +648,8 @@ def _edge_ends(table: _Table) -> tuple[str, str] | None:
     for first, second in _ENDS:
         if first in by_name and second in by_name:
             ends = (by_name[first], by_name[second])
-            scalars = {table.columns[path].scalar() for path in ends}
-            if scalars <= _KEY_SCALARS and not any(table.columns[path].is_list for path in ends):
+            profiles = [table.columns[path] for path in ends]
+            if all(_is_key_type(profile) and not profile.is_list for profile in profiles):
                 return ends
     return None
 
@@ -679,7 +685,7 @@ def _choose_key(table: _Table) -> None:
 
 def _key_rank(table: _Table, path: str, number: int) -> int | None:
     profile = table.columns[path]
-    if not profile.can_identify or profile.scalar() not in _KEY_SCALARS:
+    if not profile.can_identify or not _is_key_type(profile):
         return None
     name, own = naming.snake(table.local(path)), naming.snake(naming.type_name(table.name))
     plain = name.replace("_", "")
@@ -704,7 +710,7 @@ def _choose_composite_key(table: _Table) -> None:
     others = [
         path
         for path, profile in table.columns.items()
-        if not profile.is_list and profile.scalar() in _KEY_SCALARS | {ct.Scalar.DATE}
+        if not profile.is_list and (_is_key_type(profile) or profile.scalar() is ct.Scalar.DATE)
     ][:_COMPOSITE_TRIED]
     for one in first:
         for other in others:

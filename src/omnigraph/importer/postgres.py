@@ -21,7 +21,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from omnigraph.errors import InvalidInputError
+from omnigraph.load.formats.raw_batches import EXACT_NUMBERS, INTEGER_DIGITS_MAX
 from omnigraph.load.formats.table_files import DeclaredTable, ForeignKey, quote_name
+from omnigraph.schema.catalog import decimal_type
 
 if TYPE_CHECKING:
     import psycopg
@@ -30,9 +32,6 @@ SCHEMES: Final = ("postgres://", "postgresql://")
 _ROWS: Final = 8192
 _CONNECT_SECONDS: Final = 10
 _HEADER_BYTES: Final = 4
-_INTEGER_DIGITS_MAX: Final = 18
-_FLOAT_DIGITS_MAX: Final = 15
-"""A double holds every decimal number of so many digits."""
 _TIMESTAMP: Final = pa.timestamp("us", "UTC")
 _TYPES: Final = {
     "bool": pa.bool_(),
@@ -87,6 +86,12 @@ class _Column:
     name: str
     selected: str
     type: pa.DataType
+    has_exact_numbers: bool = False
+
+    @property
+    def field(self) -> pa.Field:
+        metadata = EXACT_NUMBERS if self.has_exact_numbers else None
+        return pa.field(self.name, self.type, metadata=metadata)
 
 
 def spool_tables(address: str, folder: Path) -> tuple[SpooledTable, ...]:
@@ -163,7 +168,7 @@ def _spool(connection: psycopg.Connection[Any], oid: int, table: str, path: Path
     columns = [_column(*row) for row in connection.execute(_COLUMNS, (oid,)).fetchall()]
     selected = ", ".join(column.selected for column in columns)
     query = f"SELECT {selected} FROM {table}"  # noqa: S608 - quoted
-    arrow = pa.schema([(column.name, column.type) for column in columns])
+    arrow = pa.schema([column.field for column in columns])
     with connection.cursor(name="omnigraph") as cursor, pa.ipc.new_file(path, arrow) as writer:
         cursor.execute(query.encode())
         while rows := cursor.fetchmany(_ROWS):
@@ -188,14 +193,17 @@ def _column(name: str, kind: str, modifier: int, item: str | None) -> _Column:
 
 
 def _numeric(name: str, quoted: str, modifier: int) -> _Column:
-    """A declared number of digits decides whether an integer or a double can hold all values."""
-    digits = (modifier - _HEADER_BYTES) >> 16 if modifier >= _HEADER_BYTES else None
-    scale = (modifier - _HEADER_BYTES) & 0x7FF
-    if digits is not None and scale == 0 and digits <= _INTEGER_DIGITS_MAX:
+    """With a declared number of digits an integer or a decimal; else texts of numbers."""
+    sizes = modifier - _HEADER_BYTES
+    # Eleven bits with a sign: a scale may be negative.
+    digits, scale = sizes >> 16, ((sizes & 0x7FF) ^ 0x400) - 0x400
+    kind = decimal_type(digits, scale) if sizes >= 0 else None
+    if kind is None:
+        selected = f"{quoted}::text"
+        return _Column(name=name, selected=selected, type=pa.string(), has_exact_numbers=True)
+    if scale == 0 and digits <= INTEGER_DIGITS_MAX:
         return _Column(name=name, selected=f"{quoted}::int8", type=pa.int64())
-    if digits is not None and digits <= _FLOAT_DIGITS_MAX:
-        return _Column(name=name, selected=f"{quoted}::float8", type=pa.float64())
-    return _Column(name=name, selected=f"{quoted}::text", type=pa.string())
+    return _Column(name=name, selected=quoted, type=pa.decimal128(digits, scale))
 
 
 def _batch(rows: Sequence[Sequence[Any]], arrow: pa.Schema, table: str) -> pa.RecordBatch:

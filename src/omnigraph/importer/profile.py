@@ -39,6 +39,9 @@ from omnigraph.load.formats.raw_batches import (
 from omnigraph.runner.key_hash import SEED_BYTES, hash_keys
 from omnigraph.schema import catalog as ct
 
+_ROOMY_DIGITS: Final = 28
+"""The digits of numbers whose source declares none; sums of so many digits are exact."""
+_DIGITS: Final = r"^-?0*(?P<whole>[0-9]*?)(?:\.(?P<fraction>[0-9]*?)0*)?$"
 VALUES_MAX: Final = 64
 """Of a column with more distinct values the values are not remembered."""
 _HASHED_MAX: Final = 32
@@ -204,6 +207,8 @@ class ColumnProfile:
     """The type of values that are not texts."""
     item_kinds: set[str] = field(default_factory=set)
     lengths: set[int] = field(default_factory=set)
+    digits: tuple[int, int] | None = None
+    """The most digits in front of the point and behind it, of texts that are exact numbers."""
     lists: int = 0
     """Values that are lists of scalars."""
     is_mixed: bool = False
@@ -243,14 +248,30 @@ class ColumnProfile:
         """Whether every record has a value that an id can be made of: a list or `""` is none."""
         return not (self.is_list or self.is_mixed or self.nulls or self.empties)
 
+    def decimals(self) -> ct.DecimalType | None:
+        """The decimals that hold all values, if they are exact numbers beyond those of 64 bits."""
+        if self.arrow_type is not None:
+            kind = self.arrow_type
+            return ct.decimal_type(kind.precision, kind.scale) if pat.is_decimal(kind) else None
+        if self.digits is None:
+            return None
+        whole, scale = self.digits
+        roomy = _ROOMY_DIGITS if whole + scale <= _ROOMY_DIGITS else ct.DECIMAL_DIGITS_MAX
+        return ct.decimal_type(roomy, scale) if whole + scale <= roomy else None
+
     def scalar(self) -> ct.Scalar | None:
-        """The type of the values, unless they are lists or nested."""
+        """The type of the values, unless they are decimals, lists or nested."""
+        if self.decimals() is not None:
+            return None
         if self.arrow_type is not None:
             return next((s for test, s in _ARROW_SCALARS if test(self.arrow_type)), None)
         return self.reading()[0].scalar
 
-    def add(self, column: pa.Array, *, quoted: bool) -> None:
-        """Take in the values of a batch; `quoted` tells that texts were quoted in JSON."""
+    def add(self, column: pa.Array, *, quoted: bool, exact: bool = False) -> None:
+        """Take in the values of a batch.
+
+        `quoted` tells that texts were quoted in JSON, `exact` that they have all digits of numbers.
+        """
         self.records += len(column)
         self.nulls += column.null_count
         if not pat.is_string(column.type):
@@ -261,7 +282,9 @@ class ColumnProfile:
             return
         filled = texts.filter(pc.not_equal(texts, ""))
         self.empties += len(texts) - len(filled)
-        if quoted:
+        if exact:
+            self._add_digits(texts)
+        if quoted or exact:
             self.readings = tuple(reading for reading in self.readings if reading in QUOTED)
             self.filled_readings = tuple(r for r in self.filled_readings if r in QUOTED)
         self.filled_readings = fitting(self.filled_readings, filled)
@@ -274,8 +297,21 @@ class ColumnProfile:
             self.sample += filled.slice(0, _SAMPLE - len(self.sample)).to_pylist()
         self._add_values(texts)
 
+    def _add_digits(self, texts: pa.StringArray) -> None:
+        """Count the digits that numbers need; other texts, such as NaN, need too many."""
+        parts = pc.extract_regex(texts, pattern=_DIGITS)
+        if parts.null_count:
+            self.digits = (ct.DECIMAL_DIGITS_MAX + 1, 0)
+            return
+        whole, scale = self.digits or (0, 0)
+        lengths = [
+            pc.max(pc.binary_length(pc.struct_field(parts, part))).as_py()
+            for part in ("whole", "fraction")
+        ]
+        self.digits = max(whole, lengths[0]), max(scale, lengths[1])
+
     def _add_typed(self, column: pa.Array) -> None:
-        self.arrow_type = column.type
+        self.arrow_type = _join_exact(self.arrow_type, column.type)
         if is_list(column.type):
             present = column.drop_null()
             self.lists += len(present)
@@ -368,7 +404,7 @@ class SourceProfile:
                     child._add_column(inner, unnested.column(inner), unnested)  # noqa: SLF001
                 child.records += len(unnested)
             return
-        self._profile(path, column, quoted=False)
+        self._profile(path, column, quoted=False, exact=batch.has_exact_numbers(path))
 
     def _child(self, path: str) -> SourceProfile:
         return SourceProfile(
@@ -444,7 +480,7 @@ class SourceProfile:
         lists = [value for value in present if isinstance(value, list)]
         self.columns[path].add_lists(lists)
 
-    def _profile(self, path: str, column: pa.Array, *, quoted: bool) -> None:
+    def _profile(self, path: str, column: pa.Array, *, quoted: bool, exact: bool = False) -> None:
         profile = self.columns.get(path)
         if profile is None:
             profile = self.columns[path] = ColumnProfile(path=path)
@@ -456,7 +492,7 @@ class SourceProfile:
             # A path that some records do not have.
             profile.nulls += self.records - profile.records
             profile.records = self.records
-        profile.add(column, quoted=quoted)
+        profile.add(column, quoted=quoted, exact=exact)
         if profile.hashes is not None:
             _hash(profile, column, self.records)
 
@@ -502,6 +538,26 @@ class SourceProfile:
         return self._distinct[paths]
 
 
+def _join_exact(known: pa.DataType | None, kind: pa.DataType) -> pa.DataType:
+    """The type of batches whose decimals or integers differ in their digits; else the last one."""
+    types = (known, kind)
+    if known == kind or not any(each is not None and pat.is_decimal(each) for each in types):
+        return kind
+    exact = [_exact_digits(each) for each in types if each is not None]
+    decimals = [each for each in exact if each is not None]
+    if len(decimals) < len(types):
+        return kind
+    common = ct.join_decimals(decimals)
+    return pa.string() if common is None else pa.decimal128(common.precision, common.scale)
+
+
+def _exact_digits(kind: pa.DataType) -> ct.DecimalType | None:
+    if pat.is_decimal(kind):
+        return ct.decimal_type(kind.precision, kind.scale)
+    scalar = next((scalar for test, scalar in _ARROW_SCALARS if test(kind)), None)
+    return None if scalar is None else ct.exact_decimal(ct.ScalarType(scalar=scalar))
+
+
 def _variant(record: Record, discriminator: str) -> str | None:
     """What names the type of a record; for exports of Neo4j together with its labels."""
     value = record.get(discriminator)
@@ -525,7 +581,9 @@ def _lists_objects(values: Sequence[Any]) -> bool:
 def _hash(profile: ColumnProfile, column: pa.Array, before: int) -> None:
     """Append the hashes of a batch; a column that can be no key is forgotten."""
     assert profile.hashes is not None
-    is_scalar = not (pat.is_nested(column.type) or pat.is_floating(column.type) or profile.lists)
+    decimals = profile.decimals()
+    is_fraction = pat.is_floating(column.type) or (decimals is not None and decimals.scale > 0)
+    is_scalar = not (pat.is_nested(column.type) or is_fraction or profile.lists)
     texts = _as_texts(column) if is_scalar and profile.text_max <= _KEY_TEXT_MAX else None
     if texts is None:
         profile.hashes.discard()

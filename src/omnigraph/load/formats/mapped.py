@@ -60,6 +60,7 @@ from omnigraph.names import (
 )
 from omnigraph.schema import catalog as ct
 from omnigraph.schema.ends import end_type_columns
+from omnigraph.schema.values import spell_decimal
 from omnigraph.validation.constraints import rules_of
 from omnigraph.validation.input.intake import NewIds
 from omnigraph.validation.violations import Reason, shown
@@ -67,7 +68,7 @@ from omnigraph.validation.violations import Reason, shown
 _TEXT: Final = ct.ScalarType(scalar=ct.Scalar.STRING)
 _SEEN_MAX: Final = 1 << 18
 """So many rows of a distinct rule a task remembers; later it may yield a row again."""
-_ENCODER: Final = msgspec.json.Encoder(enc_hook=float)
+_ENCODER: Final = msgspec.json.Encoder(enc_hook=float, decimal_format="number")
 _NO_ROWS: Final = ValidatedRows()
 TRUE_WORDS: Final = ("true", "True", "TRUE", "t", "yes", "Yes", "YES", "y", "Y", "1")
 FALSE_WORDS: Final = ("false", "False", "FALSE", "f", "no", "No", "NO", "n", "N", "0")
@@ -358,6 +359,10 @@ def _texts(column: pa.Array) -> pa.Array:
     if pat.is_nested(column.type):
         items = column.to_pylist()
         return pa.array([None if item is None else _json(item) for item in items], pa.string())
+    if pat.is_decimal(column.type):
+        # Arrow writes small ones with an exponent.
+        numbers = column.to_pylist()
+        return pa.array([None if n is None else spell_decimal(n) for n in numbers], pa.string())
     return column.cast(pa.string())
 
 

@@ -28,7 +28,8 @@ import pyarrow.types as pat
 from omnigraph.errors import InvalidInputError
 from omnigraph.load.formats.records import Refusal, shown_row
 from omnigraph.load.formats.row_validator import Places
-from omnigraph.schema.values import SpeltFloat, spell_decimal
+from omnigraph.schema.catalog import decimal_type
+from omnigraph.schema.values import SpeltFloat, spell_canonical, spell_decimal
 from omnigraph.validation.input.casts import unwrapped
 
 Record = Mapping[str, Any]
@@ -37,8 +38,12 @@ POSITION: Final = "#"
 WHOLE: Final = "*"
 """The path of the digest of a whole record; as a member of an unnested list, of the record and the
 number of the item."""
-_ENCODER: Final = msgspec.json.Encoder(enc_hook=float)
-"""Numbers that keep their digits are written as the floats they are."""
+_ENCODER: Final = msgspec.json.Encoder(enc_hook=float, decimal_format="number")
+"""Numbers of JSON that keep their digits are written as the floats they are."""
+EXACT_NUMBERS: Final = {b"omnigraph.exact_numbers": b"true"}
+"""Metadata of a field whose texts are numbers with all their digits."""
+INTEGER_DIGITS_MAX: Final = 18
+"""Integers of so many digits have 64 bits."""
 _TEXT_KINDS: Final = (pat.is_large_string, pat.is_string_view)
 
 
@@ -114,6 +119,13 @@ class TabularBatch:
             if outer in names:
                 return _member(_plain(self.table.column(outer)), parts[length:])
         return pa.nulls(len(self), pa.string())
+
+    def has_exact_numbers(self, path: str) -> bool:
+        """Whether the texts of a column are numbers that no other type holds with all digits."""
+        if path not in self.table.schema.names:
+            return False
+        source = self.table.schema.field(path)
+        return _is_too_wide(source.type) or EXACT_NUMBERS.items() <= (source.metadata or {}).items()
 
     def take(self, rows: np.ndarray) -> TabularBatch:
         origin_rows = rows if self.rows is None else self.rows[rows]
@@ -331,11 +343,26 @@ def _plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
         # A point in time without a zone is UTC, as in texts.
         return pc.assume_timezone(column.cast(pa.timestamp("us"), safe=False), "UTC")
     if pat.is_decimal(kind):
-        is_integer = kind.scale == 0 and kind.precision <= 18
-        return column.cast(pa.int64() if is_integer else pa.float64())
+        return _plain_decimals(column)
     if pat.is_time(kind) or pat.is_duration(kind):
         return column.cast(pa.string()) if pat.is_time(kind) else column.cast(pa.int64())
     return column
+
+
+def _plain_decimals(column: pa.Array) -> pa.Array:
+    """Short integers, decimals of at most 38 digits, or the texts of longer ones."""
+    kind = column.type
+    if _is_too_wide(kind):
+        numbers = column.to_pylist()
+        spellings = [None if number is None else spell_canonical(number) for number in numbers]
+        return pa.array(spellings, pa.string())
+    if kind.scale == 0 and kind.precision <= INTEGER_DIGITS_MAX:
+        return column.cast(pa.int64())
+    return column.cast(pa.decimal128(kind.precision, kind.scale))
+
+
+def _is_too_wide(kind: pa.DataType) -> bool:
+    return pat.is_decimal(kind) and decimal_type(kind.precision, kind.scale) is None
 
 
 def is_list(kind: pa.DataType) -> bool:
