@@ -540,14 +540,12 @@ class SourceProfile:
 
 def _join_exact(known: pa.DataType | None, kind: pa.DataType) -> pa.DataType:
     """The type of batches whose decimals or integers differ in their digits; else the last one."""
-    types = (known, kind)
-    if known == kind or not any(each is not None and pat.is_decimal(each) for each in types):
+    if known is None or known == kind or not (pat.is_decimal(known) or pat.is_decimal(kind)):
         return kind
-    exact = [_exact_digits(each) for each in types if each is not None]
-    decimals = [each for each in exact if each is not None]
-    if len(decimals) < len(types):
+    one, other = _exact_digits(known), _exact_digits(kind)
+    if one is None or other is None:
         return kind
-    common = ct.join_decimals(decimals)
+    common = ct.join_decimals((one, other))
     return pa.string() if common is None else pa.decimal128(common.precision, common.scale)
 
 

@@ -51,7 +51,7 @@ def as_decimals(operands: tuple[ex.Expression, ...]) -> tuple[ex.Expression, ...
     )
 
 
-def rounded_type(kind: ct.DecimalType, digits: int | None) -> ct.DecimalType:
+def type_of_rounded(kind: ct.DecimalType, digits: int | None) -> ct.DecimalType:
     """The decimals rounded to so many digits behind the point; None if only the run knows them.
 
     Rounding up can need one more digit in front of the point.

@@ -41,9 +41,9 @@ from omnigraph.engine.search import (
 )
 from omnigraph.engine.spark import rows as spark_rows
 from omnigraph.engine.spark.function_columns import (
+    change_sign,
     function_column,
     kernel_column,
-    signed_column,
     step_column,
 )
 from omnigraph.engine.spark.literals import known_column, spark_type_of
@@ -121,7 +121,7 @@ def decimal_column(tree: ex.Arithmetic | ex.Negation, leaf: LeafColumn) -> Colum
     kind = tree.type
     assert isinstance(kind, DecimalType)
     if isinstance(tree, ex.Negation):
-        return signed_column(leaf(tree.operand), kind, sql.negative, negate_decimals)
+        return change_sign(leaf(tree.operand), kind, sql.negative, negate_decimals)
     left, right = leaf(tree.left), leaf(tree.right)
     one, other = tree.left.type, tree.right.type
     assert isinstance(one, DecimalType)

@@ -114,10 +114,10 @@ def _of_decimal(call: ex.FunctionCall, columns: Sequence[Column]) -> Column:
             return sql.ceil(number)
         case _:
             assert call.function is ScalarFunction.ABS
-            return signed_column(number, call.type, sql.abs, drop_signs)
+            return change_sign(number, call.type, sql.abs, drop_signs)
 
 
-def signed_column(
+def change_sign(
     number: Column,
     kind: ct.DecimalType,
     native: Callable[[Column], Column],

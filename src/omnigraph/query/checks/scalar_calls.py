@@ -16,7 +16,7 @@ from omnigraph.query import types as qt
 from omnigraph.query.checks.choices import chain_casts
 from omnigraph.query.checks.literals import EMPTY_LIST
 from omnigraph.query.checks.scope import ExpressionContext, Scope
-from omnigraph.query.decimals import as_decimals, quotient_type, rounded_type
+from omnigraph.query.decimals import as_decimals, quotient_type, type_of_rounded
 from omnigraph.query.diagnostics import Rule
 from omnigraph.query.functions import (
     DECLARATIONS,
@@ -91,7 +91,7 @@ def _of_decimal(
         assert places is None or isinstance(places, int)
         if places is not None and places >= kind.scale:
             return number
-        result = rounded_type(kind, places)
+        result = type_of_rounded(kind, places)
         if function is ScalarFunction.ROUND:
             arguments = (number, _as_integer(digits))
     nullable = gives_null or any(argument.nullable for argument in arguments)
