@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +14,16 @@ import omnigraph
 from omnigraph.errors import InvalidInputError, QueryFailedError, ValidationFailedError
 from omnigraph.graph import Graph
 from omnigraph.mutate.mutate import MutationResult
-from omnigraph.mutate.overlay import MutationTooLarge
 from tests.behaviours.random_mutations import (
     GIVEN,
     PARAMETERS,
     breaks_a_rule,
     graphs,
-    matched,
     mutations,
     plain,
 )
 from tests.behaviours.repeating import repeatable
 from tests.drawing import drawn
-from tests.mutate.in_parts import forced_in_parts
 from tests.query.expression_values import EvaluationError
 from tests.query.expression_values import Graph as Expected
 from tests.query.mutation_evaluator import Outcome, mutate
@@ -54,41 +50,11 @@ def test_mutations_do_what_their_definition_says(
             graph.maintenance.optimize()
         expected: Expected = before
         for body in bodies:
-            expected = _compared(graph, expected, body)
+            expected = compared(graph, expected, body)
         assert graph.maintenance.check().ok
 
 
-@pytest.mark.timeout(7200)
-@pytest.mark.nightly("the same mutations in parts; tests/mutate compares both ways in the gate")
-@drawn(3, one_in=MUTATIONS)
-@given(graphs(), st.lists(matched(), min_size=MUTATIONS, max_size=MUTATIONS))
-def test_mutations_in_parts_do_what_their_definition_says(
-    before: dict[str, Any], bodies: list[str]
-) -> None:
-    with repeatable(), tempfile.TemporaryDirectory() as folder:
-        graph = omnigraph.init(root_at(Path(folder, "graph")), schema=SCHEMA)
-        graph.write({key: rows for kind in before.values() for key, rows in kind.items()})
-        expected: Expected = before
-        for body in bodies:
-            way = forced_in_parts() if _can_run_in_parts(graph, body) else nullcontext()
-            with way:
-                expected = _compared(graph, expected, body)
-        assert graph.maintenance.check().ok
-
-
-def _can_run_in_parts(graph: Graph, body: str) -> bool:
-    """Whether it has one statement, with a match."""
-    try:
-        with forced_in_parts():
-            graph.mutate(f"query q({PARAMETERS}) {{ {body} }}", GIVEN, dry_run=True)
-    except MutationTooLarge:
-        return False
-    except (InvalidInputError, QueryFailedError):
-        return True
-    return True
-
-
-def _compared(graph: Graph, before: Expected, body: str) -> Expected:
+def compared(graph: Graph, before: Expected, body: str) -> Expected:
     """Run a mutation and its definition; what both leave."""
     text = f"query q({PARAMETERS}) {{ {body} }}"
     head = graph.snapshot().commit_id

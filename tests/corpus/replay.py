@@ -78,7 +78,7 @@ def _replay_mutation(line: Line, folder: Path) -> None:
     graph = omnigraph.init(str(folder / "graph"), schema=people.SCHEMA)
     graph.write({key: rows for kind in before.values() for key, rows in kind.items() if rows})
     for body in line.case["mutations"]:
-        before = test_mutations_random._compared(graph, before, body)
+        before = test_mutations_random.compared(graph, before, body)
 
 
 def _row(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from unittest.mock import patch
 
 from omnigraph.engine import query
+from omnigraph.errors import InvalidInputError, QueryFailedError
+from omnigraph.graph import Graph
 from omnigraph.load import completion
 from omnigraph.mutate import matched, removal, statements
+from omnigraph.mutate.overlay import MutationTooLarge
 
 
 @contextmanager
@@ -26,3 +29,15 @@ def forced_in_parts() -> Iterator[None]:
         ):
             stack.enter_context(patch.object(module, name, value))
         yield
+
+
+def can_run_in_parts(graph: Graph, text: str, parameters: Mapping[str, object]) -> bool:
+    """Whether a mutation has one statement for one type, or fails for another reason than size."""
+    try:
+        with forced_in_parts():
+            graph.mutate(text, parameters, dry_run=True)
+    except MutationTooLarge:
+        return False
+    except (InvalidInputError, QueryFailedError):
+        return True
+    return True

@@ -97,9 +97,13 @@ def test_edges_that_nodes_must_have_are_not_deleted_in_parts(graph_root: str) ->
             'match { $p: Person } insert Tag { word: "one" }',
             "Tag.id, id 'one': several rows of the match make it",
         ),
+        (
+            "match { $p: Person } insert Doc { id: $p.town, title: $p.name }",
+            "a row of the match gives it no id",
+        ),
     ],
 )
-def test_rows_that_give_one_entity_are_refused_with_the_same_words(
+def test_rows_that_make_no_entity_of_their_own_are_refused_with_the_same_words(
     graph_root: str, body: str, expected: str
 ) -> None:
     graph = omnigraph.init(graph_root, schema=SCHEMA)

@@ -55,6 +55,7 @@ from omnigraph.mutate.statements import (
     ReadyMutation,
     StatementCounts,
     insert_matched,
+    refuse_missing_ids,
     refuse_repeats,
     slot_type,
 )
@@ -129,8 +130,13 @@ class LargeMutation:
     @property
     def names(self) -> tuple[str, ...]:
         """The columns of the match as the table of the statement names them."""
-        is_of_entities = self.statement.verb in (tq.MatchedVerb.UPDATE, tq.MatchedVerb.DELETE)
-        return (ID_COLUMN, *self.statement.columns) if is_of_entities else self.statement.columns
+        columns = self.statement.columns
+        return (ID_COLUMN, *columns) if self.is_of_entities else columns
+
+    @property
+    def is_of_entities(self) -> bool:
+        """Whether rows of the match name entities that exist."""
+        return self.statement.verb in (tq.MatchedVerb.UPDATE, tq.MatchedVerb.DELETE)
 
     @property
     def tables(self) -> frozenset[str]:
@@ -198,9 +204,14 @@ def read_rows(large: LargeMutation, snapshot: Snapshot) -> Generator[pa.RecordBa
 
 
 def _with_entity(large: LargeMutation, batch: pa.RecordBatch) -> pa.RecordBatch:
-    if large.names[:1] != (ID_COLUMN,) or not batch.column(0).null_count:
+    if ID_COLUMN not in large.names:
         return batch
-    return batch.filter(pc.is_valid(batch.column(0)))
+    ids = batch.column(large.names.index(ID_COLUMN))
+    if not ids.null_count:
+        return batch
+    if not large.is_of_entities:
+        refuse_missing_ids(large.statement)
+    return batch.filter(pc.is_valid(ids))
 
 
 def first_rows(large: LargeMutation, snapshot: Snapshot, count: int) -> MatchedRows:
@@ -249,7 +260,11 @@ def match_frame(large: LargeMutation, session: SparkSession, snapshot: Snapshot)
     if not large.names:
         return frame
     frame = frame.toDF(*large.names)
-    return frame.filter(sf.col(ID_COLUMN).isNotNull()) if large.names[0] == ID_COLUMN else frame
+    if ID_COLUMN not in large.names:
+        return frame
+    if not large.is_of_entities and not frame.filter(sf.col(ID_COLUMN).isNull()).isEmpty():
+        refuse_missing_ids(large.statement)
+    return frame.filter(sf.col(ID_COLUMN).isNotNull())
 
 
 def load_matched(large: LargeMutation, state: ManifestState, *, dry_run: bool) -> LoadReport:

@@ -234,13 +234,22 @@ def insert_matched(
         given = columns.get(name)
         require_vector(declared, name, given=given is not None and not given.null_count)
     if ID_COLUMN in columns and columns[ID_COLUMN].null_count:
-        _refuse_ids(statement, None, Reason.BAD_ID, "a row of the match gives it no id")
+        refuse_missing_ids(statement)
     taken = take_in(declared, pa.table(columns), new_ids=id_source(new_id))
     require_none(taken.findings)
     require_storable(taken.table, constraints.rules_of(declared), taken.table.column_names)
     if repeated := first_repeated(taken.table.column(ID_COLUMN)):
         refuse_repeats(statement, repeated)
     return taken.table
+
+
+def refuse_missing_ids(statement: tq.MatchedStatement) -> None:
+    """Refuse a statement that takes ids from the match where a row has none.
+
+    Raises:
+        ValidationFailedError: always.
+    """
+    _refuse_ids(statement, None, Reason.BAD_ID, "a row of the match gives it no id")
 
 
 def refuse_repeats(statement: tq.MatchedStatement, ids: Sequence[str]) -> None:
