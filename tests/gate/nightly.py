@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -32,6 +33,7 @@ from tests.gate.shards import Shard, all_shards
 CHECKOUT = Path(__file__).parent.parent.parent
 RECORD = CHECKOUT / "tests" / "nightly.jsonl"
 LOGS = Path(tempfile.gettempdir(), "omnigraph-nightly")
+_RESULT_OF_PYTEST = re.compile(r"\d+ (passed|failed|error).* in [\d.]+s.*")
 COMMITS_TO_A_RELEASE = 30
 """A release needs every shard green within so many commits that touched src."""
 
@@ -173,10 +175,14 @@ def _end_all(process: subprocess.Popen[bytes]) -> None:
 
 
 def _summary(log: Path) -> str:
-    """The last line that says something, as the command printed it."""
+    """The last line that says something, as the command printed it: that of pytest, if it ran.
+
+    Libraries may complain about leaks after it.
+    """
     lines = [line.strip(" =") for line in log.read_text(errors="replace").splitlines()]
     spoken = [line for line in lines if line]
-    return spoken[-1][:300] if spoken else ""
+    results = [line for line in spoken if _RESULT_OF_PYTEST.fullmatch(line)]
+    return (results or spoken or [""])[-1][:300]
 
 
 def current_commit() -> str:

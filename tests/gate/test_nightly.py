@@ -68,6 +68,18 @@ def test_a_run_records_what_each_shard_did(record: Path, monkeypatch: pytest.Mon
     assert len({line.seed for line in lines}) == 3
 
 
+def test_a_line_has_the_result_of_pytest_although_something_is_printed_after_it(
+    record: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed = "== 1 failed, 2 passed in 1.20s ==\\nwhat a library says at exit"
+    noisy = Shard(name="noisy 0/1", command=("printf", printed))
+    monkeypatch.setattr(nightly, "all_shards", lambda: [noisy])
+
+    nightly.run_for(5, None)
+
+    assert [line.summary for line in read_record(record)] == ["1 failed, 2 passed in 1.20s"]
+
+
 def test_a_run_starts_nothing_that_does_not_fit(
     record: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
