@@ -589,3 +589,18 @@ def test_a_default_that_the_other_side_removed_is_gone(graph_root: str) -> None:
     assert graph.scan("N").read_all().select(["k", "v", "w"]).to_pylist() == [
         {"k": "k0", "v": None, "w": None}
     ]
+
+
+def test_fills_since_a_merge_count_although_the_schema_was_the_same_before(graph_root: str) -> None:
+    graph, dev = _graph(graph_root)
+    dev.schema.apply(WIDER)
+    graph.merge("dev")
+    graph.revert("HEAD")
+    dev.merge("main")
+    dev.schema.apply("node N {\n  k: String @key\n  v: I32?\n  p: I32 @backfill(9)\n}\n")
+    graph.delete({"N": ["k0"]})
+    graph.schema.apply("node N {\n  k: String @key\n  v: I64?\n}\n", allow_diverged=True)
+
+    graph.merge("dev")
+
+    assert _rows(graph) == [{"k": "k1", "v": 1, "p": 9}, {"k": "k2", "v": 2, "p": 9}]

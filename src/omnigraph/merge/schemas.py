@@ -398,7 +398,8 @@ class _Paths:
         known_steps: tuple[RecordedStep, ...] | None = None
         has_base = False
         for commit in self._graph.line(side.commit_id):
-            has_base |= self._base.commit_id in (commit.commit_id, commit.merged_parent_id)
+            is_base = self._base.commit_id in (commit.commit_id, commit.merged_parent_id)
+            has_base |= is_base
             expected = steps[0].before if steps else side.schema_hash
             if known_steps is None and has_base:
                 from_base = self._from_merged(commit, expected)
@@ -407,7 +408,7 @@ class _Paths:
                     return (replace(from_base, is_of_source=False), *steps)
                 if expected == self._base.schema_hash:
                     known_steps = steps
-            if commit.commit_id == self._base.commit_id:
+            if is_base and (known_steps is not None or commit.commit_id == self._base.commit_id):
                 return known_steps
             if commit.schema_change is not None:
                 if (
