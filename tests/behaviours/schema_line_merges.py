@@ -405,7 +405,8 @@ def different_fills(base: State, ours: State, theirs: State, schema: Schema) -> 
         for fills, other_fills, side in ((one, other, theirs), (other, one, ours)):
             match fills.get(token):
                 case ("copy", source) if token not in other_fills:
-                    if source in other_fills or _maps_values(base, side, source):
+                    is_lost = source in other_fills or source not in side.schema
+                    if is_lost or _maps_values(base, side, source):
                         return {"SM-108"}
     return set()
 

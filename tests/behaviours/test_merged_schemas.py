@@ -566,14 +566,19 @@ def test_a_copy_of_values_that_the_other_side_mapped_is_a_conflict(
     assert "maps b of N.e to c [SM-108]" in str(caught.value)
 
 
-def test_a_copy_of_nulls_that_the_other_side_filled_is_a_conflict(graph_root: str) -> None:
+@pytest.mark.parametrize(
+    ("property_of_main", "change"),
+    [("  v: I32 @backfill(7)\n", "fills"), ("", "drops")],
+)
+def test_a_copy_of_what_the_other_side_filled_or_dropped_is_a_conflict(
+    graph_root: str, property_of_main: str, change: str
+) -> None:
     graph, dev = _graph(graph_root)
     dev.schema.apply("node N {\n  k: String @key\n  v: I32?\n  w: I32? @backfill(from=v)\n}\n")
-    graph.schema.apply(
-        "node N {\n  k: String @key\n  v: I32 @backfill(7)\n}\n", allow_diverged=True
-    )
+    changed = f"node N {{\n  k: String @key\n{property_of_main}}}\n"
+    graph.schema.apply(changed, allow_diverged=True)
 
-    with pytest.raises(omnigraph.errors.MergeConflictError, match=r"N\.v, ours fills N\.v"):
+    with pytest.raises(omnigraph.errors.MergeConflictError, match=rf"N\.v, ours {change} N\.v"):
         graph.merge("dev")
 
 
@@ -593,7 +598,7 @@ def test_a_default_that_the_other_side_removed_is_gone(graph_root: str) -> None:
 
 def test_fills_since_a_merge_count_although_the_schema_was_the_same_before(graph_root: str) -> None:
     graph, dev = _graph(graph_root)
-    dev.schema.apply(WIDER)
+    dev.schema.apply(FIRST.replace("v: I32?", 'v: I32? @description("a number")'))
     graph.merge("dev")
     graph.revert("HEAD")
     dev.merge("main")

@@ -77,6 +77,8 @@ class History:
         self.story: list[str] = []
         self.outcomes: Counter[str] = Counter()
         self.messages: dict[str, str] = {}
+        self.has_ended = False
+        """After a merge that records no way from the schema of its source: fills are not known."""
         first = first_state()
         text = text_of(Draft(before=first, schema=first.schema))
         self.graph = omnigraph.init(root, schema=text)
@@ -192,6 +194,8 @@ class History:
             del self.lines.heads["side"]
 
     def merge(self, source: str, target: str) -> None:
+        if self.has_ended:
+            return
         ours, theirs = self.lines.head(target), self.lines.head(source)
         resolve = self.rng.choice([None, "ours", "theirs"])
         self.story.append(f"merge {source} into {target}, resolve {resolve}")
@@ -225,6 +229,8 @@ class History:
             return
         after = expected[base] if base != ours.commit_id else Expected(state=theirs.state)
         state = self.choose(target, after)
+        schemas = (self.lines.commits[base].state.schema, theirs.state.schema)
+        self.has_ended = state.schema == ours.state.schema and state.schema not in schemas
         assert result.commit_id is not None
         self.lines.aliases |= after.aliases
         parents = (ours.commit_id, theirs.commit_id)
@@ -237,7 +243,7 @@ class History:
     def go_back(self, branch: str) -> None:
         """Restore an earlier state of a branch, or take back one commit of it."""
         line = self.lines.first_parents(branch)
-        if len(line) < 2:
+        if len(line) < 2 or self.has_ended:
             return
         if self.rng.random() < 0.5:
             self.restore(branch, self.rng.choice(line[1:]))

@@ -326,7 +326,7 @@ class _Merger:
             self._merge_mappings(number, ours, theirs)
 
     def _refuse_copy_of_changed(self, number: int) -> None:
-        """Refuse a copy of values that the other side mapped or filled: its rows lack them now."""
+        """Refuse a copy of what the other side mapped, filled or dropped: its rows lack it now."""
         for side, (given, own) in zip(Side, self._own_numbers(number), strict=True):
             fill = given.fills.get(own)
             if not isinstance(fill, CopyFill):
@@ -347,6 +347,8 @@ class _Merger:
             ]
             if source.number in other.fills:
                 changes.append(f"fills {source.path}")
+            if source.number not in self._sides[side.other]:
+                changes.append(f"drops {source.path}")
             if changes:
                 self._refuse(
                     SchemaConflictKind.FILLED_DIFFERENTLY,
