@@ -511,7 +511,9 @@ class _Lift:
     def rows(self, state: State, missing: Sequence[Change]) -> Content:
         return {
             token: {
-                name: self._last(brought(row, token, self.schema, missing))
+                # A property whose addition was taken back has no value.
+                name: dict.fromkeys(properties_of(self.schema, token))
+                | self._last(brought(row, token, self.schema, missing))
                 for name, row in state.rows.get(token, {}).items()
             }
             for token in types_of(self.schema)
