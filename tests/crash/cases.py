@@ -256,6 +256,9 @@ def large_rivalled_deaths() -> Iterator[RivalledDeath]:
             (moved, staged, 2),
         ):
             yield RivalledDeath(kind=kind, stop=stop, rival=rival, point=point, visit=visit)
+    # Some tables have moved twice, the others once.
+    moves_again = "mutation.post_direct_commit"
+    yield RivalledDeath(kind=Kind.LARGE_DELETE, stop=moved, rival=rival, point=moves_again, visit=4)
 
 
 def sweep_deaths() -> Iterator[SweepDeath]:
