@@ -609,3 +609,19 @@ def test_fills_since_a_merge_count_although_the_schema_was_the_same_before(graph
     graph.merge("dev")
 
     assert _rows(graph) == [{"k": "k1", "v": 1, "p": 9}, {"k": "k2", "v": 2, "p": 9}]
+
+
+def test_rows_that_come_with_columns_to_an_emptied_table_are_looked_up(graph_root: str) -> None:
+    graph, _ = _graph(graph_root)
+    graph.delete({"N": ["k0"]})
+    graph.maintenance.optimize()  # the fragment without the deleted row is indexed
+    side = graph.branches.create("side")
+    side.schema.apply(FILLED)
+    side.write({"N": [{"k": "new", "v": 5, "b": 2}]})
+    graph.delete({"N": ["k1", "k2"]})
+
+    graph.merge("side")
+
+    assert [row["k"] for row in _rows(graph)] == ["new"]
+    assert graph.get("N", "new") == {"id": "new", "k": "new", "v": 5, "b": 2}
+    assert graph.maintenance.check().ok

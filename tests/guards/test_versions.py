@@ -13,6 +13,8 @@ import pytest
 from lance import LanceDataset, LanceOperation, Transaction
 from lance.fragment import write_fragments
 
+from omnigraph.storage.lance.base_paths import highest_fragment_id
+
 pytestmark = pytest.mark.unit
 
 Rows = Callable[..., pa.Table]
@@ -204,3 +206,19 @@ def test_an_open_handle_keeps_reading_its_own_version(uri: str, table: Rows) -> 
 def test_the_default_storage_version_is_2_2(uri: str, table: Rows) -> None:
     """Relied on by: blob columns work without choosing a file format."""
     assert lance.write_dataset(table(1), uri).data_storage_version == "2.2"
+
+
+def test_a_version_tells_the_highest_fragment_that_the_table_ever_had(
+    uri: str, table: Rows
+) -> None:
+    """Relied on by: fragments that we number get no number that an index knows another one by."""
+    lance.write_dataset(table(1), uri)
+    dataset = lance.write_dataset(table(2), uri, mode="append")
+    dataset.delete("true")
+    emptied = lance.dataset(uri)
+    operation = LanceOperation.Merge([], emptied.lance_schema)
+    merged = LanceDataset.commit(uri, operation, read_version=emptied.version)
+
+    assert emptied.get_fragments() == []
+    assert [highest_fragment_id(one) for one in (emptied, merged)] == [1, 1]
+    assert highest_fragment_id(merged.create_branch("fork")) == 1

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 _VERSION: Final = 3
 """The field with the number of the version."""
+_HIGHEST_FRAGMENT: Final = 11
+"""The field with the highest number that a fragment ever had."""
 _NUMBER, _BYTES = 0, 2
 """Kinds of fields."""
 
@@ -58,6 +60,14 @@ def handle_of(
         serialized_manifest=message,
         session=session,
     )
+
+
+def highest_fragment_id(handle: LanceDataset) -> int | None:
+    """The highest number of a fragment that the table ever had; None if it had none."""
+    for number, _, content in fields_of(message_of(handle)):
+        if number == _HIGHEST_FRAGMENT:
+            return number_at(content, 0)[0]
+    return None
 
 
 def renumbered(message: bytes, version: int) -> bytes:

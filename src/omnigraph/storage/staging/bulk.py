@@ -32,6 +32,7 @@ from omnigraph import names
 from omnigraph.errors import ConflictError
 from omnigraph.packed import Packed
 from omnigraph.storage.lance.alignment import align_rows
+from omnigraph.storage.lance.base_paths import highest_fragment_id
 from omnigraph.storage.lance.dataset_cache import cached_dataset
 from omnigraph.storage.lance.datasets import translated
 from omnigraph.storage.lance.row_lineage import RowLineage, place_lineage
@@ -200,9 +201,14 @@ def _reader(
 
 
 def next_fragment_id(root: Root, entry: TableEntry) -> int:
-    """The first number that a new fragment of a table may have."""
-    fragments = cached_dataset(root, entry).get_fragments()
-    return max((fragment.fragment_id for fragment in fragments), default=0) + 1
+    """The first number that a new fragment of a table may have.
+
+    A number that a removed fragment had is not given again: indexes that know its rows would count
+    those of the new one as known.
+    """
+    dataset = cached_dataset(root, entry)
+    present = max((fragment.fragment_id for fragment in dataset.get_fragments()), default=0)
+    return max(present, highest_fragment_id(dataset) or 0) + 1
 
 
 def exclude(
