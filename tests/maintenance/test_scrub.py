@@ -69,7 +69,7 @@ def test_a_damaged_file_is_found_wherever_it_is(graph: Graph, pattern: str) -> N
 def test_a_pass_that_was_stopped_goes_on(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scrub, "_CHUNK_FILES", 3)
     everything = graph.maintenance.scrub().files
-    flip(min(Path(graph.root).glob("nodes/*/_versions/*")))
+    flip(min(Path(graph.root).glob("nodes/*/data/*")))
     compare = scrub._chunks
     chunks: list[object] = []
 
