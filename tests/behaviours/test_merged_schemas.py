@@ -625,3 +625,45 @@ def test_rows_that_come_with_columns_to_an_emptied_table_are_looked_up(graph_roo
     assert [row["k"] for row in _rows(graph)] == ["new"]
     assert graph.get("N", "new") == {"id": "new", "k": "new", "v": 5, "b": 2}
     assert graph.maintenance.check().ok
+
+
+@pytest.mark.parametrize("is_edited", [False, True])
+def test_rows_that_a_branch_deleted_need_no_value_in_what_it_made_required(
+    graph_root: str, is_edited: bool
+) -> None:
+    graph, dev = _graph(graph_root)
+    graph.write({"N": [{"k": "k1", "v": None}, {"k": "k2", "v": None}]}, mode="merge")
+    dev = graph.branches.create("late")
+    dev.delete({"N": ["k1"]})
+    dev.write({"N": [{"k": "k2", "v": 20}]}, mode="merge")
+    dev.schema.apply("node N {\n  k: String @key\n  v: I64\n}\n")
+    if is_edited:
+        graph.write({"N": [{"k": "k3", "v": 3}]})
+
+    graph.merge("late")
+
+    expected = {"k0": 0, "k2": 20} | ({"k3": 3} if is_edited else {})
+    assert {row["k"]: row["v"] for row in _rows(graph)} == expected
+    assert graph.maintenance.check().ok
+    graph.maintenance.optimize()
+    assert {row["k"]: row["v"] for row in _rows(graph)} == expected
+
+
+def test_fills_count_that_came_to_main_by_a_branch_of_the_other_one(graph_root: str) -> None:
+    graph, dev = _graph(graph_root)
+    side = dev.branches.create("side")
+    side.schema.apply("node N {\n  k: String @key\n  v: I32?\n  w: I32?\n}\n")
+    dev.write({"N": [{"k": "k3", "v": 3}]})
+    side.merge("dev")
+    graph.write({"N": [{"k": "k4", "v": 4}]})
+    graph.schema.apply(
+        "node N {\n  k: String @key\n  v: I32?\n  q: I32? @backfill(9)\n}\n", allow_diverged=True
+    )
+    side.merge("main")
+    graph.merge("side")
+    graph.schema.apply(graph.schema.text.replace("q: I32?", 'r: I32? @rename_from("q")'))
+    dev.write({"N": [{"k": "k5", "v": 5}]})
+
+    dev.merge("main")
+
+    assert {row["k"]: row["r"] for row in _rows(dev)} == {f"k{n}": 9 for n in range(6)}

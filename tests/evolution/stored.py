@@ -85,7 +85,7 @@ def changed(root: Root, entry: TableEntry, change: TableChange) -> TableEntry:
 def changed_by(runner: Runner, root: Root, entry: TableEntry, change: TableChange) -> StagedChange:
     """Stage a change as `schema.apply` does."""
     assert change.columns is not None
-    fragments = fragments_to_compute(root, entry, change.columns)
+    fragments = dict.fromkeys(fragments_to_compute(root, entry, change.columns))
     compute = functools.partial(future_values, columns=change.computed)
     files = write_columns(runner, root, entry, change.columns, compute, fragments)
     return staged_from(root, entry, change.columns, files)

@@ -106,17 +106,13 @@ class SchemaWork:
             for fragment in fragments_to_compute(self._root, entry, columns)
             if fragment not in known_fragments
         ]
-        new_files = (
-            write_columns(
-                self._runner,
-                self._root,
-                entry,
-                columns,
-                partial(future_values, columns=change.computed),
-                missing_fragments,
-            )
-            if missing_fragments
-            else ()
+        new_files = write_columns(
+            self._runner,
+            self._root,
+            entry,
+            columns,
+            partial(future_values, columns=change.computed),
+            dict.fromkeys(missing_fragments),
         )
         self._computed[change.stored_key] = files = (*carried_files, *new_files)
         return staged_from(self._root, entry, columns, files)

@@ -15,11 +15,12 @@ from omnigraph.storage.objects.durability import make_durable
 from omnigraph.storage.staging.column_changes import ColumnFiles, column_files
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
 
     from omnigraph.runner.protocol import Runner, Task
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.snapshot import TableEntry
+    from omnigraph.storage.staging.bulk import Shrunk
     from omnigraph.storage.staging.column_changes import Compute
     from omnigraph.storage.staging.column_layout import ColumnChange
 
@@ -39,9 +40,11 @@ def write_columns(
     entry: TableEntry,
     columns: ColumnChange,
     compute: Compute,
-    fragments: Sequence[int],
+    fragments: Mapping[int, Shrunk | None],
 ) -> tuple[ColumnFiles, ...]:
     """Compute and write the new values of some fragments.
+
+    Each comes with what it loses by the same change, if anything.
 
     A piece that runs twice writes files of its own each time; what no answer names is named by no
     version, and cleanup removes it.
@@ -50,9 +53,10 @@ def write_columns(
         InvalidInputError: a column becomes required, and rows have no value in it; or blobs would
             have to be written again.
     """
-    wanted_fragments = frozenset(fragments)
+    if not fragments:
+        return ()
     groups = (
-        tuple(fragment for fragment in group if fragment in wanted_fragments)
+        tuple((fragment, fragments[fragment]) for fragment in group if fragment in fragments)
         for group in fragment_groups(root, entry)
     )
     answers = runner.map(
@@ -69,12 +73,12 @@ def _write_piece(
     entry: TableEntry,
     columns: ColumnChange,
     compute: Compute,
-    fragments: tuple[int, ...],
+    fragments: tuple[tuple[int, Shrunk | None], ...],
     task: Task,
 ) -> list[ColumnFiles]:
     files: list[ColumnFiles] = []
-    for fragment in fragments:
+    for fragment, shrunk in fragments:
         task.advance()
-        files.append(column_files(root, entry, fragment, columns, compute))
+        files.append(column_files(root, entry, fragment, columns, compute, shrunk))
     make_durable(root)
     return files

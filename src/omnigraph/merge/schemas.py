@@ -388,54 +388,74 @@ class _Paths:
         return SchemaPath(recorded=recorded, steps=tuple(map(self._step, recorded)))
 
     def _find_steps(self, side: SideOfMerge) -> tuple[RecordedStep, ...] | None:
-        """The changes along the line of a side from the schema of the base on.
+        """The changes from the schema of the base to that of a side; None if they are not recorded.
+
+        The line of the side counts if it leads to the base. If not, the base came to the side by a
+        merge, and the line of the merged branch counts up to it.
+        """
+        waiting: list[tuple[str, str, tuple[RecordedStep, ...]]] = [
+            (side.commit_id, side.schema_hash, ())
+        ]
+        passed: set[str] = set()
+        for commit_id, schema_hash, later_steps in waiting:
+            steps = self._find_on_line(commit_id, schema_hash)
+            if steps is not None:
+                return (*steps, *later_steps)
+            for commit, steps in self._walk(commit_id, schema_hash):
+                parent_id = commit.merged_parent_id
+                if parent_id is None or parent_id in passed:
+                    continue
+                passed.add(parent_id)
+                expected = steps[0].before if steps else schema_hash
+                of_source = _step_of_source(commit, after=expected)
+                waiting.append(
+                    (parent_id, expected, (*steps, *later_steps))
+                    if of_source is None
+                    else (parent_id, of_source.before, (of_source, *steps, *later_steps))
+                )
+        return None
+
+    def _walk(
+        self, commit_id: str, schema_hash: str
+    ) -> Iterator[tuple[GraphCommit, tuple[RecordedStep, ...]]]:
+        """The commits of a line, with the changes since each; no more if they lead elsewhere."""
+        steps: tuple[RecordedStep, ...] = ()
+        for commit in self._graph.line(commit_id):
+            yield commit, steps
+            if commit.schema_change is not None:
+                if not steps and commit.schema_change.after != schema_hash:
+                    return
+                steps = (*_steps_of(commit.schema_change), *steps)
+
+    def _find_on_line(self, commit_id: str, schema_hash: str) -> tuple[RecordedStep, ...] | None:
+        """The changes along a line from the schema of the base on.
 
         The line has to lead to the base, or to a merge of it: then rows of the base were brought to
         the schema of that moment, by changes that are older than the merge. None if the line had
         the schema of the base more than once: what was written in between is not known.
         """
-        steps: tuple[RecordedStep, ...] = ()
         known_steps: tuple[RecordedStep, ...] | None = None
         has_base = False
-        for commit in self._graph.line(side.commit_id):
+        for commit, steps in self._walk(commit_id, schema_hash):
             is_base = self._base.commit_id in (commit.commit_id, commit.merged_parent_id)
             has_base |= is_base
-            expected = steps[0].before if steps else side.schema_hash
+            expected = steps[0].before if steps else schema_hash
             if known_steps is None and has_base:
-                from_base = self._from_merged(commit, expected)
-                if from_base is not None:
-                    # A commit that takes the path over records it as one of its own line.
-                    return (replace(from_base, is_of_source=False), *steps)
+                # The merge may be an earlier one: of a commit that had this schema already.
+                from_base = _step_of_source(commit, after=expected)
+                if from_base is not None and from_base.before == self._base.schema_hash:
+                    return (from_base, *steps)
                 if expected == self._base.schema_hash:
                     known_steps = steps
             if is_base and (known_steps is not None or commit.commit_id == self._base.commit_id):
                 return known_steps
-            if commit.schema_change is not None:
-                if (
-                    known_steps is not None
-                    and commit.schema_change.before == self._base.schema_hash
-                ):
-                    return None
-                steps = (*_steps_of(commit.schema_change), *steps)
+            if (
+                known_steps is not None
+                and commit.schema_change is not None
+                and commit.schema_change.before == self._base.schema_hash
+            ):
+                return None
         return known_steps
-
-    def _from_merged(self, commit: GraphCommit, expected: str) -> RecordedStep | None:
-        """The step that a merge recorded from the schema of its source, which is that of the base.
-
-        The merge may be an earlier one: of a commit that had the schema of the base already.
-        """
-        change = commit.schema_change
-        if change is None or change.values is None:
-            return None
-        hashes = self._base.schema_hash, expected
-        return next(
-            (
-                step
-                for step in decode_steps(change.values)
-                if step.is_of_source and (step.before, step.after) == hashes
-            ),
-            None,
-        )
 
     def _step(self, step: RecordedStep) -> SchemaStep:
         hashes = (step.before, step.after)
@@ -472,6 +492,20 @@ def _steps_of(change: SchemaChange) -> tuple[RecordedStep, ...]:
     if change.values is None:
         return (RecordedStep(before=change.before, after=change.after, values=None),)
     return tuple(step for step in decode_steps(change.values) if not step.is_of_source)
+
+
+def _step_of_source(commit: GraphCommit, *, after: str) -> RecordedStep | None:
+    """The step that a merge recorded from the schema of its source, as one of its own line.
+
+    A commit that takes a path over records it so.
+    """
+    change = commit.schema_change
+    if change is None or change.values is None:
+        return None
+    for step in decode_steps(change.values):
+        if step.is_of_source and step.after == after:
+            return replace(step, is_of_source=False)
+    return None
 
 
 def _require_same_values(paths: _Paths, ours: SideOfMerge, theirs: SideOfMerge) -> None:

@@ -40,7 +40,6 @@ from omnigraph.storage.lance.row_lineage import RowLineage
 from omnigraph.storage.lance.tables import grouped, plan_scan, scan_fragments
 from omnigraph.storage.staging import bulk
 from omnigraph.storage.staging.column_changes import (
-    ColumnFiles,
     RowEdits,
     fragments_to_compute,
     stage_with_rows,
@@ -261,14 +260,20 @@ class StagedRows:
     ) -> StagedChange:
         """New columns of all rows, and the rows that were written with them, as one change."""
         assert table.lift is not None
+        root, fewer_rows = self._objects.root, _as_shrunk(shrunk)
+        by_number = {fragment.fragment_id: fragment for fragment in fewer_rows}
+        fragments = {
+            number: by_number.get(number)
+            for number in fragments_to_compute(root, table.entry, columns)
+        }
         return stage_with_rows(
             self._objects,
             table.entry,
             columns,
-            _column_files(runner, self._objects.root, table.entry, columns, table.lift),
+            write_columns(runner, root, table.entry, columns, table.lift.compute, fragments),
             RowEdits(
                 inserted=_fragments(fragment for bucket in written for fragment in bucket.inserted),
-                shrunk=_as_shrunk(shrunk),
+                shrunk=fewer_rows,
                 rows_deleted=sum(bucket.deleted for bucket in written),
             ),
         )
@@ -278,16 +283,9 @@ def stage_columns(runner: Runner, root: Root, entry: TableEntry, lift: TableLift
     """Stage the new columns of a table whose rows are not changed otherwise."""
     columns = lift.columns
     assert columns is not None
-    return staged_from(root, entry, columns, _column_files(runner, root, entry, columns, lift))
-
-
-def _column_files(
-    runner: Runner, root: Root, entry: TableEntry, columns: ColumnChange, lift: TableLift
-) -> tuple[ColumnFiles, ...]:
-    fragments = fragments_to_compute(root, entry, columns)
-    if not fragments:
-        return ()
-    return write_columns(runner, root, entry, columns, lift.compute, fragments)
+    fragments = dict.fromkeys(fragments_to_compute(root, entry, columns))
+    files = write_columns(runner, root, entry, columns, lift.compute, fragments)
+    return staged_from(root, entry, columns, files)
 
 
 def _as_shrunk(shrunk: Iterable[_Shrunk]) -> list[bulk.Shrunk]:

@@ -8,12 +8,13 @@ Invariant: a file that does not hold as many rows as its version says is not use
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from omnigraph.errors import DamagedGraphError
 from omnigraph.names import ADDRESS_BITS
 from omnigraph.storage.lance.base_paths import places_of_files
 from omnigraph.storage.objects.lru_cache import LruCache
@@ -21,6 +22,7 @@ from omnigraph.storage.objects.store import stored_objects
 
 if TYPE_CHECKING:
     from lance import LanceDataset
+    from lance.fragment import DeletionFile, FragmentMetadata
 
     from omnigraph.storage.objects.location import Root
 
@@ -48,14 +50,40 @@ def read_deletions(
         file = fragment.metadata.deletion_file
         if file is None:
             continue
-        path = f"{places[file.base_id]}/{file.path(number)}"
-        offsets = _read_offsets(root, path, file.file_type)
-        if offsets is None or len(offsets) != file.num_deleted_rows:
+        offsets = _read_listed(root, places, number, file)
+        if offsets is None:
             return None
         parts.append(
             (np.uint64(number) << np.uint64(ADDRESS_BITS)) | np.sort(offsets).astype(np.uint64)
         )
     return np.concatenate(parts)
+
+
+def read_staged_deletions(
+    root: Root, dataset: LanceDataset, fragment: FragmentMetadata
+) -> np.ndarray:
+    """The offsets that the deletion file of a fragment lists which no version of the table has yet.
+
+    Raises:
+        DamagedGraphError: it is not there as it was written.
+    """
+    assert fragment.deletion_file is not None
+    places = places_of_files(root, dataset)
+    offsets = _read_listed(root, places, fragment.id, fragment.deletion_file)
+    if offsets is None:
+        raise DamagedGraphError(
+            f"a deletion file of fragment {fragment.id} of {dataset.uri} is not there as it was "
+            "written a moment ago",
+            next_step=f"Run `omnigraph check {root}`, and repeat the change.",
+        )
+    return offsets
+
+
+def _read_listed(
+    root: Root, places: Mapping[int | None, str], number: int, file: DeletionFile
+) -> np.ndarray | None:
+    offsets = _read_offsets(root, f"{places[file.base_id]}/{file.path(number)}", file.file_type)
+    return None if offsets is None or len(offsets) != file.num_deleted_rows else offsets
 
 
 def _read_offsets(root: Root, path: str, file_type: str) -> np.ndarray | None:

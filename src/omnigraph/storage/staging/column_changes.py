@@ -23,9 +23,11 @@ from lance import LanceOperation
 from lance.fragment import FragmentMetadata
 
 from omnigraph.errors import InvalidInputError
+from omnigraph.names import ROW_ADDRESS
 from omnigraph.storage.lance.alignment import align_rows
 from omnigraph.storage.lance.dataset_cache import cached_dataset
 from omnigraph.storage.lance.datasets import translated
+from omnigraph.storage.lance.deletion_files import read_staged_deletions
 from omnigraph.storage.lance.row_lineage import names_hidden_columns
 from omnigraph.storage.staging import bulk, column_layout
 from omnigraph.storage.staging.changes import Change, StagedChange
@@ -73,6 +75,7 @@ class _Work(NamedTuple):
     layout: column_layout.Layout
     reads: Sequence[str]
     compute: Compute
+    shrunk: bulk.Shrunk | None
 
 
 def fragments_to_compute(
@@ -90,13 +93,17 @@ def column_files(
     fragment_id: int,
     change: column_layout.ColumnChange,
     compute: Compute,
+    shrunk: bulk.Shrunk | None = None,
 ) -> ColumnFiles:
-    """Compute and write the new values of one fragment; runs in any process."""
+    """Compute and write the new values of one fragment; runs in any process.
+
+    Rows that the same change removes, by `shrunk`, need no value in a required column.
+    """
     base = cached_dataset(root, entry)
     fragment = base.get_fragment(fragment_id)
     assert fragment is not None, "a pinned version keeps its fragments"
     layout = column_layout.lay_out(entry, base, change)
-    return _compute(_Work(root, entry, base, layout, change.reads, compute), fragment)
+    return _compute(_Work(root, entry, base, layout, change.reads, compute, shrunk), fragment)
 
 
 def carried_over(
@@ -283,9 +290,10 @@ def _write(
     and wait, on disk if they are many.
     """
     stand_ins = _stand_ins(fragment.schema.names, written_columns)
+    removed = _find_removed(work, fragment)
     schema = pa.schema(
         [
-            column.field.with_name(name)
+            column.field.with_name(name).with_nullable(column.field.nullable or len(removed) > 0)
             for name, column in zip(stand_ins, written_columns, strict=True)
         ]
     )
@@ -293,7 +301,10 @@ def _write(
     with SpooledTemporaryFile(max_size=_WAITING_BYTES) as waiting:
         with pa.ipc.new_stream(waiting, schema) as sink:
             for batch in _stored_rows(work, fragment):
-                sink.write_batch(_new_values(work, batch, written_columns, schema))
+                values = _new_values(work, batch.select(work.reads), written_columns, schema)
+                offsets = batch.column(ROW_ADDRESS).to_numpy().astype(np.uint32)
+                _require_values(work, values, written_columns, np.isin(offsets, removed))
+                sink.write_batch(values)
         waiting.seek(0)
         with translated(work.root, f"write columns of {work.entry.table_key}"):
             metadata, numbered = fragment.merge_columns(
@@ -310,13 +321,23 @@ def _write(
     return {**file, "fields": [numbers[number] for number in file["fields"]]}
 
 
+def _find_removed(work: _Work, fragment: LanceFragment) -> np.ndarray:
+    """Which rows of a fragment the change removes; those that were removed before may be in it."""
+    if work.shrunk is None:
+        return np.empty(0, np.uint32)
+    if work.shrunk.description is None:
+        return np.arange(fragment.metadata.physical_rows)
+    described = FragmentMetadata.from_json(work.shrunk.description)
+    return read_staged_deletions(work.root, work.base, described)
+
+
 def _stored_rows(work: _Work, fragment: LanceFragment) -> Iterator[pa.RecordBatch]:
-    """The rows of a fragment that are not deleted, in order."""
+    """The rows of a fragment that are not deleted, in order, with their addresses."""
     with translated(work.root, f"read {work.entry.table_key}"):
         scanner = work.base.scanner(
             columns=list(work.reads),
             fragments=[fragment],
-            with_row_address=not work.reads,
+            with_row_address=True,
             batch_size=_batch_rows(fragment.metadata),
             batch_size_bytes=_BATCH_BYTES,
             batch_readahead=1,
@@ -363,14 +384,26 @@ def _new_values(
             continue
         array = computed_batch.column(column.field.name)
         assert array.type == column.field.type, f"{column.field.name} is computed as {array.type}"
-        if array.null_count and not column.field.nullable:
+        values.append(array)
+    return pa.RecordBatch.from_arrays(values, schema=schema)
+
+
+def _require_values(
+    work: _Work,
+    values: pa.RecordBatch,
+    written_columns: Sequence[column_layout.PlacedColumn],
+    is_removed: np.ndarray,
+) -> None:
+    """Refuse rows without a value in a required column, unless they are removed."""
+    for array, column in zip(values.columns, written_columns, strict=True):
+        if column.field.nullable or not array.null_count:
+            continue
+        if np.any(array.is_null().to_numpy(zero_copy_only=False) & ~is_removed):
             raise InvalidInputError(
                 f"column {column.field.name} of {work.entry.table_key} is required, but the "
                 "computation left rows without a value",
                 next_step="Give every row a value, or let the column be null.",
             )
-        values.append(array)
-    return pa.RecordBatch.from_arrays(values, schema=schema)
 
 
 def _batch_rows(fragment: FragmentMetadata) -> int:
