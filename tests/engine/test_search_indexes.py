@@ -346,7 +346,9 @@ def test_a_condition_that_leaves_too_few_rows_in_few_parts_raises_their_number(
     """Few parts are enough for one query, and hold too few rows of the condition for another."""
     monkeypatch.setattr(segments, "_ROWS_PER_PARTITION", 100)
     monkeypatch.setattr(vector_search, "_QUESTIONS_MIN", 4)
-    places = np.random.default_rng(1).random((2000, 4)).astype("f4")
+    # Two groups so far from each other that no part of the index has vectors of both.
+    places = np.random.default_rng(1).random((2000, 4)).astype("f4") / 10
+    places[200:, 0] += 0.9
     notes = [
         note(n, "in" if place[0] < 0.1 else "out", place.tolist()) for n, place in enumerate(places)
     ]
@@ -354,7 +356,7 @@ def test_a_condition_that_leaves_too_few_rows_in_few_parts_raises_their_number(
     kept = np.flatnonzero(places[:, 0] < 0.1)
 
     for first in [0.05] * 6 + [0.95] * 3:
-        query = (first, 0.5, 0.5, 0.5)
+        query = (first, 0.05, 0.05, 0.05)
         found = nearest_candidates(
             root_of(graph), entry_of(graph), question(query, "l2", 10, "text = 'in'")
         )
