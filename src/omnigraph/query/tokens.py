@@ -337,6 +337,7 @@ _VALUE_WORDS: Final = frozenset(
 _BEHIND_MATCH: Final = frozenset({"RETURN", "INSERT", "UPSERT", "UPDATE", "DELETE"})
 _CLAUSE_STARTS: Final = frozenset({"OPTIONAL", "VARIABLE"})
 _WORD: Final = re.compile(r"[$@]?\w+|[<>!]=|\.\.|==|&&|\|\|")
+_VARIABLE_BEFORE: Final = re.compile(r"\$[a-z_]\w*\s*$")
 _BARE_NAME: Final = re.compile(r"(?<![$.@\w])[a-z_]\w*\s*$")
 _OTHER_LANGUAGES: Final = {
     "==": "equality is written `=`",
@@ -500,7 +501,8 @@ def _hint(refusal: _Refusal) -> str:
     word, expected = refusal.found, refusal.expected
     before = refusal.text[max(0, refusal.offset - 1) : refusal.offset]
     other = _OTHER_LANGUAGES.get(before + word) or _OTHER_LANGUAGES.get(word.lower(), "")
-    bare = _BARE_NAME.search(refusal.text[max(0, refusal.offset - 80) : refusal.offset])
+    text_before = refusal.text[max(0, refusal.offset - 80) : refusal.offset]
+    bare, variable = _BARE_NAME.search(text_before), _VARIABLE_BEFORE.search(text_before)
     for condition, hint in (
         (bool(other), other),
         (word in {"<", ">", "-"}, "the direction of an edge follows from the types of its ends"),
@@ -509,6 +511,10 @@ def _hint(refusal: _Refusal) -> str:
         ("VARIABLE" in expected and word[:1].isalpha(), f"variables start with `$`: `${word}`"),
         ("NAME" in expected and word[:1].isupper(), "names start with a small letter or `_`"),
         (word == ":" and bare is not None, "variables start with `$`: `$p: Person`"),
+        (
+            word == ":" and variable is not None,
+            "the type of a variable is a clause of its own: `$p: Person  $p knows $q`",
+        ),
         (word == ".", "a number has digits on both sides of its point: `0.5`"),
         (word == "as" and "VARIABLE" not in expected, "an alias is a name: `as total`"),
         (not word and "RBRACE" in expected, "close the block with `}`"),

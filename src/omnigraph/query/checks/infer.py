@@ -587,11 +587,14 @@ def unknown_property(name: ast.Name, holder: str, known: list[str], scope: Scope
 def _word(expression: ast.Word, scope: Scope) -> ex.PropertyOf | None:
     name = expression.name
     if scope.own is None:
+        function = FUNCTIONS.get(name.text)
         scope.findings.error(
             Rule.UNKNOWN_VARIABLE,
             name.span,
             f"`{name.text}` is not valid here",
-            'variables start with `$`, properties follow them: `$p.name`; text is in `"`',
+            'variables start with `$`, properties follow them: `$p.name`; text is in `"`'
+            if function is None
+            else f"it is a function: `{function.usage}`",
         )
         return None
     if not scope.row_readable:
