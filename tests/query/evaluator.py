@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from omnigraph.query.expressions import Aggregate, Distance, Expression, Fusion, Ranking
+from omnigraph.query.expressions import Distance, Expression, Fusion, Ranking, has_aggregate
 from omnigraph.query.plan import vector_arm_depth
 from omnigraph.query.typed import (
     Block,
@@ -34,11 +34,11 @@ from tests.query.expression_values import (
     HeldPath,
     Row,
     Run,
-    aggregate,
     having,
     order_key,
     score,
     value_of,
+    value_of_group,
 )
 
 EPOCH = dt.datetime(2024, 5, 31, 12, 0, tzinfo=dt.UTC)
@@ -398,24 +398,17 @@ def _distinct(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _key_columns(body: TypedRead) -> list[str]:
-    return [
-        each.column.name for each in body.projections if not isinstance(each.expression, Aggregate)
-    ]
+    return [each.column.name for each in body.projections if not has_aggregate(each.expression)]
 
 
 def _grouped(body: TypedRead, rows: list[Row], run: Run) -> list[dict[str, Any]]:
-    keys = [each for each in body.projections if not isinstance(each.expression, Aggregate)]
+    keys = [each for each in body.projections if not has_aggregate(each.expression)]
     groups: dict[tuple[Any, ...], list[Row]] = {} if keys else {(): []}
     for row in rows:
         key = tuple(order_key(value_of(each.expression, row, run)) for each in keys)
         groups.setdefault(key, []).append(row)
     return [
-        {
-            each.column.name: aggregate(each.expression, group, run)
-            if isinstance(each.expression, Aggregate)
-            else value_of(each.expression, group[0], run)
-            for each in body.projections
-        }
+        {each.column.name: value_of_group(each.expression, group, run) for each in body.projections}
         for group in groups.values()
     ]
 

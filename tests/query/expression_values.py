@@ -50,6 +50,7 @@ from omnigraph.query.expressions import (
     TextSearch,
     TextSearchKind,
     TypeName,
+    map_operands,
 )
 from omnigraph.query.types import EdgeOf, is_float, is_integer, scalar_of
 from omnigraph.schema.catalog import Catalog, DecimalType
@@ -496,6 +497,17 @@ def _choose_row(each: Aggregate, rows: Sequence[Row], run: Run) -> Any:
         return None
     choose = min if each.function is AggregateFunction.FIRST else max
     return choose(found, key=lambda pair: pair[0])[1]
+
+
+def value_of_group(each: Expression, rows: Sequence[Row], run: Run) -> Any:
+    """The value of an expression with aggregates of a group; else that of any of its rows."""
+
+    def with_values(part: Expression) -> Expression:
+        if isinstance(part, Aggregate):
+            return Constant(value=aggregate(part, rows, run), type=part.type)
+        return map_operands(part, with_values)
+
+    return value_of(with_values(each), rows[0] if rows else {}, run)
 
 
 def having(condition: Expression | None, result: Mapping[str, Any], run: Run) -> bool:

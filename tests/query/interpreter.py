@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, assert_never
 
+from omnigraph.query.expressions import RESULT, Distance, Expression
 from omnigraph.query.expressions import Aggregate as AggregateExpression
-from omnigraph.query.expressions import Distance, Expression
 from omnigraph.query.plan import (
     Aggregate,
     Anti,
@@ -268,6 +268,8 @@ class _Interpreter:
         return [row for row in rows if score(plan.by, row, self.run) is not None]
 
     def _project(self, plan: Project, row: Row) -> dict[str, Any]:
+        if isinstance(plan.input, Aggregate):
+            row = {RESULT: Held(type="", id="", properties=row)}
         return {
             each.column.name: value_of(each.expression, row, self.run) for each in plan.projections
         }
@@ -290,7 +292,7 @@ class _Interpreter:
         return [each for each in results if having(plan.having, each, self.run)]
 
     def _order(self, plan: Order, rows: list[Any]) -> list[Any]:
-        columns = isinstance(plan.input, Aggregate | Distinct)
+        columns = isinstance(plan.input, Aggregate | Distinct | Project)
 
         def key(row: Any) -> list[Any]:
             found: list[Any] = []

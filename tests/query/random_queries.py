@@ -219,6 +219,9 @@ def random_query(generator: random.Random) -> str:
     tail = ""
     if style == 0 and names:
         columns = [f"${names[0]}.id", "count(*) as n", f"count(distinct ${names[-1]}.id)"]
+        computed = [f"count(*) / count(distinct ${names[-1]}.id) as per"]
+        computed += [f"concat(${names[0]}.id, cast(max(${names[-1]}.id) as String)) as both"]
+        columns += [generator.choice(computed)] if generator.random() < 0.4 else []
         by = f"${names[-1]}.id by type(${names[-1]})"
         columns += [f"first({by}) as one", f"last({by})"] if generator.random() < 0.3 else []
         ages = [f"${each}.age" for each in names if TYPES.get(each) == "Person"]

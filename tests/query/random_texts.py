@@ -510,11 +510,28 @@ class _Writer:
                 sortable.append(f"c{len(columns) - 1}")
             if text.startswith(("count", "sum")) and ordered:
                 testable.append(self.generator.choice([f"c{len(columns) - 1}", text]))
+                if self._chance(0.4):
+                    computed = self._computed_from(text)
+                    columns.append(f"{computed} as c{len(columns)}")
+                    testable.append(self.generator.choice([f"c{len(columns) - 1}", computed]))
+                    sortable.append(f"c{len(columns) - 1}")
         self.generator.shuffle(columns)
         distinct = "distinct " if self._chance(0.05) else ""
         having = self._having(testable, sortable) if self._chance(0.4) else ""
         order = self._column_order(sortable)
         return _returned(distinct, columns, having, order, *self._cut())
+
+    def _computed_from(self, number: str) -> str:
+        """A number that is computed from aggregates."""
+        return self.generator.choice(
+            [
+                f"{number} - count(*)",
+                f"count(*) * 2 - {number}",
+                f"coalesce({number}, count(*), 0)",
+                f"case when count(*) > 1 then {number} else -1 end",
+                f"if({number} is null, -{number}, count(*) + 0)",
+            ]
+        )
 
     def _having(self, numbers: list[str], columns: list[str]) -> str:
         """A condition on groups, on columns that rounding leaves alone."""

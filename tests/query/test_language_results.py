@@ -85,6 +85,50 @@ def test_groups_stay_of_which_having_is_true(
     assert rows(people, "$p: Person", result, tail, **given) == expected
 
 
+@pytest.mark.parametrize(
+    ("result", "tail", "expected"),
+    [
+        ("sum($p.age) / count(*), round(avg($p.age), 1)", "", [(13.0, 16.3)]),
+        (
+            "$p.age, count(*) * 10 + $p.age as n",
+            "order { n desc }",
+            [(20, 40), (30, 40), (-5, 5), (None, None)],
+        ),
+        (
+            '$p.admin, if(count(*) > 2, "many", "few") as how, max($p.age)',
+            "order { how }",
+            [(False, "few", None), (True, "few", 30), (None, "many", 20)],
+        ),
+        (
+            "concat($p.status, cast(count(*) as String)) as s, $p.status",
+            'having s = "left1"',
+            [("left1", "left")],
+        ),
+        ("$p.age, -count(*) as n", "having n = -2", [(20, -2)]),
+        ("$p.age, -count(*), count(*)", "having -count(*) < -1 and count(*) > 1", [(20, -2, 2)]),
+        ("length($p.id) as l, count(*) + 1", "having length($p.id) = 3", [(3, 6)]),
+        ("type($p) as kind, 2 * count(*)", 'having type($p) = "Company"', []),
+        (
+            "$p.status, sum($p.age) - 1 as s",
+            "order { sum($p.age) - 1 desc } limit 1",
+            [("active", 49)],
+        ),
+    ],
+)
+def test_columns_of_groups_are_computed_from_aggregates_and_keys(
+    people: Graph, result: str, tail: str, expected: list[Any]
+) -> None:
+    assert rows(people, "$p: Person", result, tail) == expected
+
+
+def test_what_is_computed_of_no_rows_is_one_group(people: Graph) -> None:
+    nothing = "$p: Person $p.age > 99"
+
+    assert rows(people, nothing, "count(*) + 1, sum($p.age) * 2") == [(1, None)]
+    assert rows(people, nothing, "coalesce(sum($p.age), 0) as s", "having s > 0") == []
+    assert rows(people, nothing, "$p.age, count(*) + 1") == []
+
+
 def test_having_decides_about_the_only_group_of_no_rows(people: Graph) -> None:
     nothing = "$p: Person $p.age > 99"
 

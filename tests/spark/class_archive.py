@@ -81,7 +81,8 @@ def _key() -> str:
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=f"{home}/bin" if home else None)
     jars = _spark_home() / "jars"
-    names = sorted(path.name for path in jars.iterdir())
+    # A Python worker of Spark has PySpark in an archive, without the jars.
+    names = sorted(path.name for path in jars.iterdir()) if jars.is_dir() else []
     parts = [str(Path(java).resolve()) if java else "", str(jars), *names]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 

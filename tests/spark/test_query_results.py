@@ -61,6 +61,12 @@ RESULTS = [
     ("$p: Person", "$p.id", "limit 0"),
     ("$p: Person", "$p.id", "limit 2"),
     ("$p: Person", '$p.age + 2 * 3, "a`b", 1, $p.name contains "a"', ""),
+    (
+        "$p: Person",
+        "$p, round(avg($p.age), 1) as mean, concat($p.id, cast(count(*) as String)) as one",
+        "having mean > 0 order { mean desc } limit 3",
+    ),
+    ("$p: Person $p.age > 99", "count(*) * 2 as n, sum($p.age) / count(*) as m", "having n = 0"),
 ]
 DISTINCT = [
     ("$p: Person $p knows $q", "$q.age", "order { $q.age }"),
@@ -69,7 +75,7 @@ DISTINCT = [
     ("$p: Person optional { $p worksAt $c }", "$c, $p.tags, $p.age", "order { $p.age } limit 3"),
     ("$p: Person", "$p.status, count(*)", ""),
 ]
-RESULTS_IN_GATE = [RESULTS[number] for number in (2, 4, 8, 15)]
+RESULTS_IN_GATE = [RESULTS[number] for number in (2, 4, 8, 15, -2)]
 DISTINCT_IN_GATE = [DISTINCT[number] for number in (0, 2)]
 
 

@@ -71,7 +71,11 @@ def group_rows(
     shape: Shape, frame: Frame, window: Window, *, values: Values
 ) -> list[pa.Array] | None:
     """The columns of the result of groups or distinct rows; None if SQL has to compute them."""
-    if shape.having is not None or (shape.order is None and window.limit is not None):
+    if (
+        shape.having is not None
+        or shape.computed
+        or (shape.order is None and window.limit is not None)
+    ):
         return None
     try:
         return _Grouping(shape.projections, frame, values).result(shape.order, window)

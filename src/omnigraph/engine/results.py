@@ -13,6 +13,7 @@ Invariants:
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -273,6 +274,8 @@ class ResultPlan:
     simple_shape: Shape
     """With counts of rows for counts of something that is never null."""
     schema: pa.Schema
+    group_schema: pa.Schema
+    """Of the columns that others are computed from; otherwise the same."""
     origins: Mapping[str, Origin]
     required: RequiredColumns
 
@@ -287,6 +290,9 @@ def result_plan(plan: Plan, catalog: Catalog) -> ResultPlan:
         shape=shape,
         simple_shape=simple_shape,
         schema=arrow_schema(
+            (engine_column(projection.column) for projection in shape.columns), catalog
+        ),
+        group_schema=arrow_schema(
             (engine_column(projection.column) for projection in shape.projections), catalog
         ),
         origins=known,
@@ -310,6 +316,7 @@ class Results:
         self._statements = statements
         self._carried = StatementInput(patterns.values, self._known)
         self.schema = plan.schema
+        self._group_schema = plan.group_schema
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The result, portion by portion; no portion if it has no rows."""
@@ -491,7 +498,7 @@ class Results:
             yield self._typed(columns)
         elif not gathered and not self._shape.keys:
             alone = self._of_nothing()
-            if alone.num_rows:
+            if alone is not None and alone.num_rows:
                 yield alone
         elif columns is None and gathered:
             others = itertools.chain(gathered[1:], frames)
@@ -513,32 +520,57 @@ class Results:
         ordered = ""
         if self._shape.order is not None:
             ordered = f" ORDER BY {', '.join(self._column_keys())}"
-        statement = f"SELECT * FROM ({text}){self._having_sql()}{ordered}{self._limit_sql()}"  # noqa: S608
+        statement = (
+            f"{self._select_sql()} FROM ({text}){self._having_sql()}{ordered}{self._limit_sql()}"
+        )
         for batch in self._answer(statement, first, others):
-            columns = [
-                self._key_of(at, projection, batch)
-                if isinstance(projection.expression, ex.Entity)
-                else batch.column(f"v{at}")
-                for at, projection in enumerate(self._shape.projections)
-            ]
-            yield self._typed(columns)
+            yield self._typed(self._columns_of(batch))
 
-    def _having_sql(self) -> str:
-        """The condition on groups, whose columns are called as in `_group_sql`."""
-        if self._shape.having is None:
-            return ""
-        places = {
-            projection.column.name: at for at, projection in enumerate(self._shape.projections)
-        }
+    def _columns_of(self, groups: pa.RecordBatch) -> list[pa.Array]:
+        """The columns of the result, of rows that SQL has made of groups."""
+        columns = [
+            self._key_of(at, projection, groups)
+            if isinstance(projection.expression, ex.Entity)
+            else groups.column(f"v{at}")
+            for at, projection in enumerate(self._shape.projections)
+        ]
+        if not self._shape.computed:
+            return columns
+        places = self._places
+        return [
+            groups.column(f"c{at}") if place is None else columns[place]
+            for at, projection in enumerate(self._shape.computed)
+            for place in (places.get(projection.column.name),)
+        ]
+
+    @functools.cached_property
+    def _places(self) -> Mapping[str, int]:
+        """Where the columns of groups are, by their names."""
+        return {projection.column.name: at for at, projection in enumerate(self._shape.projections)}
+
+    def _select_sql(self) -> str:
+        """All columns of groups, and those of the result that are computed from them."""
+        computed = [
+            f"{self._sql_of_group(projection.expression)} AS c{at}"
+            for at, projection in enumerate(self._shape.computed)
+            if projection.column.name not in self._places
+        ]
+        return f"SELECT {', '.join(['*', *computed])}"
+
+    def _sql_of_group(self, expression: ex.Expression) -> str:
+        """What is computed from columns of groups, which are called as in `_group_sql`."""
 
         def column(leaf: ex.Expression) -> str:
             assert isinstance(leaf, ex.PropertyOf)
-            return f"v{places[leaf.name]}"
+            return f"v{self._places[leaf.name]}"
 
-        condition = sql_of(
-            self._shape.having, column=column, parameters=self._patterns.run.parameters
-        )
-        return f" WHERE {condition}"
+        return sql_of(expression, column=column, parameters=self._patterns.run.parameters)
+
+    def _having_sql(self) -> str:
+        """The condition on groups."""
+        if self._shape.having is None:
+            return ""
+        return f" WHERE {self._sql_of_group(self._shape.having)}"
 
     def _key_of(self, at: int, projection: TypedProjection, batch: pa.RecordBatch) -> pa.Array:
         assert isinstance(projection.expression, ex.Entity)
@@ -554,9 +586,6 @@ class Results:
         """The order of groups and distinct rows, by their columns."""
         order = self._shape.order
         assert order is not None
-        places = {
-            projection.column.name: at for at, projection in enumerate(self._shape.projections)
-        }
         keys: list[str] = []
         if order.ranking is not None:
             at = next(
@@ -568,25 +597,31 @@ class Results:
             keys.append(f"v{at} {direction}")
         for key in order.keys:
             assert key.column is not None
-            keys += self._column_key(places[key.column], descending=key.descending)
+            keys += self._column_key(key.column, descending=key.descending)
         for tie in order.ties:
-            keys += self._column_key(places[tie], descending=False)
+            keys += self._column_key(tie, descending=False)
         return keys
 
-    def _column_key(self, at: int, *, descending: bool) -> list[str]:
+    def _column_key(self, name: str, *, descending: bool) -> list[str]:
         direction = _direction(descending=descending)
-        if isinstance(self._shape.projections[at].expression, ex.Entity):
-            return [f"v{at}_id {direction}", f"v{at}_type {direction}"]
-        if isinstance(self._shape.projections[at].column.type, ListType):
+        at = self._places.get(name)
+        if at is None:
+            at = [computed.column.name for computed in self._shape.computed].index(name)
+            text, projection = f"c{at}", self._shape.computed[at]
+        else:
+            text, projection = f"v{at}", self._shape.projections[at]
+        if isinstance(projection.expression, ex.Entity):
+            return [f"{text}_id {direction}", f"{text}_type {direction}"]
+        if isinstance(projection.column.type, ListType):
             # Nulls inside of a list come first too; DuckDB alone puts them last.
-            return [f"list_transform(v{at}, lambda x: row(x IS NOT NULL, x)) {direction}"]
-        return [f"v{at} {direction}"]
+            return [f"list_transform({text}, lambda x: row(x IS NOT NULL, x)) {direction}"]
+        return [f"{text} {direction}"]
 
     def _counts(self) -> pa.RecordBatch | None:
         """The result if it consists of counts only, computed without SQL."""
         expressions = [projection.expression for projection in self._simple_shape.projections]
         counters = counters_of(expressions, self._known)
-        if counters is None or self._shape.having is not None:
+        if counters is None or self._shape.having is not None or self._shape.computed:
             return None
         for frame in self._frames():
             for counter in counters:
@@ -630,23 +665,21 @@ class Results:
     def _limit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch.slice(self._number(self._shape.offset) or 0, self._number(self._shape.limit))
 
-    def _of_nothing(self) -> pa.RecordBatch:
-        """The one group of no rows."""
+    def _of_nothing(self) -> pa.RecordBatch | None:
+        """The one group of no rows; None if `having` is not true of it."""
         values: list[pa.Array] = []
-        for projection, field in zip(self._shape.projections, self.schema, strict=True):
+        for projection, field in zip(self._shape.projections, self._group_schema, strict=True):
             assert isinstance(projection.expression, ex.Aggregate)
             none = {ex.AggregateFunction.COUNT: 0, ex.AggregateFunction.COLLECT: []}
             values.append(pa.array([none.get(projection.expression.function)], field.type))
-        alone = pa.RecordBatch.from_arrays(values, schema=self.schema)
-        return self._limit(alone) if self._stays(alone) else alone.slice(0, 0)
-
-    def _stays(self, group: pa.RecordBatch) -> bool:
-        """Whether `having` is true of the only group."""
-        if self._shape.having is None:
-            return True
-        table = pa.table({f"v{at}": column for at, column in enumerate(group.columns)})
-        statement = f"SELECT * FROM {_INPUT}{self._having_sql()}"  # noqa: S608
-        return any(batch.num_rows for batch in self._statements.batches(statement, table))
+        if self._shape.having is None and not self._shape.computed:
+            return self._limit(pa.RecordBatch.from_arrays(values, schema=self.schema))
+        group = pa.table({f"v{at}": column for at, column in enumerate(values)})
+        statement = f"{self._select_sql()} FROM {_INPUT}{self._having_sql()}"
+        for batch in self._statements.batches(statement, group):
+            if batch.num_rows:
+                return self._limit(self._typed(self._columns_of(batch)))
+        return None
 
     def _sql(self, expression: ex.Expression) -> str:
         return sql_of(

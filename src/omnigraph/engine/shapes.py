@@ -36,6 +36,13 @@ class Shape:
     limit: Expression | None
     offset: Expression | None
     having: Expression | None = None
+    computed: tuple[TypedProjection, ...] = ()
+    """The columns of the result that are computed from those of groups; none if these are it."""
+
+    @property
+    def columns(self) -> tuple[TypedProjection, ...]:
+        """The columns of the result."""
+        return self.computed or self.projections
 
     @property
     def keys(self) -> tuple[TypedProjection, ...]:
@@ -106,6 +113,9 @@ def shape_of(plan: Plan) -> Shape:
     if isinstance(plan, Order):
         order = plan
         plan = plan.input
+    computed: tuple[TypedProjection, ...] = ()
+    if isinstance(plan, Project) and isinstance(plan.input, Aggregate):
+        computed, plan = plan.projections, plan.input
     if isinstance(plan, Aggregate):
         kind, projections, pattern = ShapeKind.GROUPS, plan.projections, plan.input
         having = plan.having
@@ -126,6 +136,7 @@ def shape_of(plan: Plan) -> Shape:
         limit=limit,
         offset=offset,
         having=having,
+        computed=computed,
     )
 
 

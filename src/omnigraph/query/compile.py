@@ -251,7 +251,7 @@ def _check_read(body: ast.ReadBody, scope: Scope) -> tq.TypedRead | None:
             "bind a node: `$p: Person`",
         )
     sub_patterns = SubPatternChecks(numbers)
-    result_scope = replace(checked.scope, sub_patterns=sub_patterns)
+    result_scope = replace(checked.scope, sub_patterns=sub_patterns, may_aggregate=True)
     body = expand_projections(body, result_scope)
     projections, grouped = check_projections(body, result_scope)
     having = check_having(body, projections, result_scope, grouped=grouped)

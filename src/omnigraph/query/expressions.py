@@ -499,6 +499,18 @@ def reads_rows(expression: Expression) -> bool:
     )
 
 
+def is_same(projected: Expression, other: Expression) -> bool:
+    """Whether an expression has the value of a column."""
+    if isinstance(projected, Aggregate) and isinstance(other, Aggregate):
+        return replace(projected, nullable=other.nullable) == other
+    return projected == other
+
+
+def has_aggregate(expression: Expression) -> bool:
+    """Whether an expression is, or is computed from, values of a group."""
+    return any(isinstance(part, Aggregate) for part in walk(expression))
+
+
 def variables_of(expression: Expression) -> frozenset[str]:
     """The variables of the pattern that an expression reads."""
     return frozenset(

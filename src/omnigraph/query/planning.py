@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, Final, assert_never
 
@@ -34,7 +34,7 @@ from omnigraph.query.join_order import (
 from omnigraph.query.plan import Aggregate, Distinct, Limit, Mutation, Order, Plan, Project, Rank
 from omnigraph.query.prune_empty import drop_empty
 from omnigraph.query.rewrites import narrow_scans, prune_columns, push_filters
-from omnigraph.query.types import BOOL, I64, INTEGER_LIMITS
+from omnigraph.query.types import BOOL, I64, INTEGER_LIMITS, NullType, PathOf
 from omnigraph.schema.catalog import Catalog, DecimalType, Scalar
 
 TRUE: Final = ex.Constant(value=True, type=BOOL)
@@ -434,9 +434,9 @@ def _result(body: tq.TypedRead, pattern: Plan) -> Plan:
         keys = tuple(
             projection.column.name
             for projection in body.projections
-            if not isinstance(projection.expression, ex.Aggregate)
+            if not ex.has_aggregate(projection.expression)
         )
-        plan = Aggregate(input=plan, projections=body.projections, keys=keys, having=body.having)
+        plan = _plan_groups(plan, body.projections, body.having)
         plan = _order(plan, body, ties=keys) if ordered else plan
     elif body.distinct:
         plan = Distinct(input=Project(input=plan, projections=body.projections))
@@ -450,11 +450,83 @@ def _result(body: tq.TypedRead, pattern: Plan) -> Plan:
     return Limit(input=plan, limit=body.limit, offset=body.offset)
 
 
+def _is_computed(expression: ex.Expression) -> bool:
+    """Whether a column of groups is computed from aggregates, and is not one itself."""
+    return not isinstance(expression, ex.Aggregate) and ex.has_aggregate(expression)
+
+
+def _plan_groups(
+    plan: Plan, projections: tuple[tq.TypedProjection, ...], having: ex.Expression | None
+) -> Plan:
+    """One row per group of the rows of a plan, with these columns."""
+    plain = [one for one in projections if not _is_computed(one.expression)]
+    groups = _Groups([*plain])
+    computed = tuple(replace(one, expression=groups.read(one.expression)) for one in projections)
+    by_name = {one.column.name: one.expression for one in computed}
+    aggregate = Aggregate(
+        input=plan,
+        projections=tuple(groups.columns),
+        keys=tuple(
+            one.column.name for one in groups.columns if not ex.has_aggregate(one.expression)
+        ),
+        having=None if having is None else _with_columns(having, by_name),
+    )
+    is_plain = len(plain) == len(projections)
+    return aggregate if is_plain else Project(input=aggregate, projections=computed)
+
+
+def _as_column(key: tq.OrderKey) -> tq.OrderKey:
+    """A key of the order of groups, which reads the column that has its value."""
+    if key.column is None or not _is_computed(key.expression):
+        return key
+    kind = key.expression.type
+    assert not isinstance(kind, NullType | PathOf)
+    column = tq.Column(name=key.column, type=kind, nullable=key.expression.nullable)
+    return replace(key, expression=_read(column))
+
+
+def _read(column: tq.Column) -> ex.PropertyOf:
+    return ex.PropertyOf(
+        variable=ex.RESULT, name=column.name, type=column.type, nullable=column.nullable
+    )
+
+
+def _with_columns(condition: ex.Expression, by_name: dict[str, ex.Expression]) -> ex.Expression:
+    """A condition on columns of the result, on those of the groups."""
+    if isinstance(condition, ex.PropertyOf):
+        return by_name[condition.name]
+    return ex.map_operands(condition, lambda inner: _with_columns(inner, by_name))
+
+
+@dataclass(slots=True)
+class _Groups:
+    """The columns of groups; more come with every aggregate that is part of an expression."""
+
+    columns: list[tq.TypedProjection] = field(default_factory=list)
+
+    def read(self, expression: ex.Expression) -> ex.Expression:
+        """An expression that reads columns of the groups instead of rows."""
+        if not ex.reads_rows(expression):
+            return expression
+        for projection in self.columns:
+            if ex.is_same(projection.expression, expression):
+                return _read(projection.column)
+        if ex.operands(expression) and not isinstance(expression, ex.Aggregate):
+            return ex.map_operands(expression, self.read)
+        kind = expression.type
+        assert not isinstance(kind, NullType | PathOf)
+        # No column of a result is called so.
+        name = f"#{len(self.columns)}"
+        column = tq.Column(name=name, type=kind, nullable=expression.nullable)
+        self.columns.append(tq.TypedProjection(column=column, expression=expression))
+        return _read(column)
+
+
 def _order(plan: Plan, body: tq.TypedRead, *, ties: tuple[str, ...]) -> Plan:
     """The rows in order; a key with one value for all rows does not change it."""
     ordered_columns = {key.column for key in body.order}
     keys = tuple(
-        key
+        _as_column(key)
         for key in body.order
         if not isinstance(key.expression, ex.Constant | ex.Parameter | ex.Now)
     )

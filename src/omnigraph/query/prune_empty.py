@@ -47,7 +47,7 @@ def _empty(plan: lp.Plan) -> lp.Empty:
 
 def _has_no_rows(plan: lp.Plan) -> bool:
     if isinstance(plan, lp.Project):
-        return isinstance(plan.input, lp.Empty)
+        return _has_no_rows(plan.input)
     if isinstance(plan, lp.Aggregate):
         if _is_contradiction(plan.having):
             return True

@@ -431,6 +431,13 @@ class Result:
     columns: Mapping[str, str]
     projections: tuple[TypedProjection, ...]
 
+    def as_rows(self) -> spark_rows.Rows:
+        """Its rows, for expressions that read its columns."""
+        row = spark_rows.HeldEntity(
+            types=(), id_column="", type_column=None, properties=self.columns
+        )
+        return spark_rows.Rows(frame=self.frame, held={ex.RESULT: row})
+
     def identity(self, name: str) -> tuple[Column, ...]:
         """What distinguishes values of a column."""
         column = sql.col(self.columns[name])
@@ -482,11 +489,11 @@ def aggregated(
     values |= {name: sql.col(column) for name, column in once.columns.items()}
     columns = {projection.column.name: run.names.fresh() for projection in plan.projections}
     frame = once.frame.select(*(values[name].alias(new) for name, new in columns.items()))
+    result = Result(frame=frame, columns=columns, projections=plan.projections)
     if plan.having is not None:
-        row = spark_rows.HeldEntity(types=(), id_column="", type_column=None, properties=columns)
-        groups = spark_rows.Rows(frame=frame, held={ex.RESULT: row})
-        frame = frame.where(expressions.column(plan.having, groups))
-    return Result(frame=frame, columns=columns, projections=plan.projections)
+        condition = expressions.column(plan.having, result.as_rows())
+        result = replace(result, frame=frame.where(condition))
+    return result
 
 
 def distinct(result: Result, run: spark_rows.Run) -> Result:
@@ -642,6 +649,9 @@ class _Executor:
 
     def result(self, plan: lp.Plan) -> Result:
         match plan:
+            case lp.Project(input=lp.Aggregate()):
+                groups = self.result(plan.input).as_rows()
+                return projected(plan, groups, self._run, self._expressions)
             case lp.Project():
                 rows = self._rows(plan.input, self._wanted, None)
                 return projected(plan, rows, self._run, self._expressions)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from omnigraph.language.diagnostics import Span
@@ -410,8 +410,12 @@ def _may_stand(
         return True
     if place in (ExpressionContext.RESULT, ExpressionContext.ORDER):
         return True
+    if shape.family is Family.AGGREGATE and scope.may_aggregate:
+        return True
     where = "`return` and `order`"
     hint = f"use it on its own in {where}, not inside another expression"
+    if shape.family is Family.AGGREGATE:
+        hint = "use it in `return`, `order` or `having`, and not inside another aggregate"
     if scope.own is not None:
         hint = "a mutation cannot rank or aggregate"
     scope.findings.error(
@@ -551,6 +555,7 @@ def _weight(call: ast.Call, variable: str, bound: Bound, scope: Scope) -> ex.Par
 
 def _aggregate(call: ast.Call, scope: Scope, infer: Infer) -> ex.Aggregate | None:
     function = ex.AggregateFunction(call.function.text)
+    scope = replace(scope, may_aggregate=False)
     if call.star:
         return ex.Aggregate(
             function=function, argument=None, distinct=False, type=qt.I64, nullable=False

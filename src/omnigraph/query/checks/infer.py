@@ -37,6 +37,7 @@ from omnigraph.query.checks.scope import (
     ANONYMOUS,
     Bound,
     ExpressionContext,
+    Findings,
     Groups,
     KnownProperty,
     Scope,
@@ -317,8 +318,10 @@ def infer(  # noqa: C901, PLR0911, PLR0912 - one case per kind of expression
     expression: ast.Expression, scope: Scope, place: ExpressionContext
 ) -> ex.Expression | None:
     """The typed form of an expression."""
-    if scope.groups is not None and _is_of_rows(expression, scope):
-        return _column_of_group(expression, scope.groups)
+    if scope.groups is not None:
+        column = _same_column(expression, scope.groups)
+        if column is not None or _is_of_rows(expression, scope):
+            return column or _column_of_group(expression, scope.groups)
     match expression:
         case ast.StringLiteral():
             return string_constant(expression, scope.findings)
@@ -369,6 +372,34 @@ def infer(  # noqa: C901, PLR0911, PLR0912 - one case per kind of expression
             assert_never(expression)
 
 
+def _same_column(expression: ast.Expression, groups: Groups) -> ex.PropertyOf | None:
+    """The column of `return` that is written like an expression in `having`."""
+    if isinstance(expression, ast.Word | ast.SubPattern):
+        return None
+    findings = Findings(groups.rows.findings.suggestions)
+    apart = replace(groups.rows, findings=findings, sub_patterns=None)
+    typed = infer(expression, apart, ExpressionContext.RESULT)
+    if typed is None or not ex.reads_rows(typed):
+        return None
+    return _as_column(typed, groups.projections)
+
+
+def _as_column(
+    typed: ex.Expression, projections: Sequence[TypedProjection]
+) -> ex.PropertyOf | None:
+    for projection in projections:
+        if ex.is_same(projection.expression, typed):
+            return _column_of(projection)
+    return None
+
+
+def _column_of(projection: TypedProjection) -> ex.PropertyOf:
+    column = projection.column
+    return ex.PropertyOf(
+        variable=ex.RESULT, name=column.name, type=column.type, nullable=column.nullable
+    )
+
+
 def _is_of_rows(expression: ast.Expression, scope: Scope) -> bool:
     """Whether an expression in `having` must be a column: what it is made from are rows."""
     match expression:
@@ -378,37 +409,37 @@ def _is_of_rows(expression: ast.Expression, scope: Scope) -> bool:
             return expression.name.text not in scope.parameters
         case ast.Call():
             shape = FUNCTIONS.get(expression.function.text)
-            return shape is not None and shape.family in (Family.AGGREGATE, Family.RANKING)
+            is_of_variable = any(
+                isinstance(argument, ast.VariableUse) and _is_of_rows(argument, scope)
+                for argument in expression.arguments
+            )
+            return is_of_variable or (
+                shape is not None and shape.family in (Family.AGGREGATE, Family.RANKING)
+            )
         case _:
             return False
 
 
 def _column_of_group(expression: ast.Expression, groups: Groups) -> ex.PropertyOf | None:
-    rows, projections = groups.rows, groups.projections
     if isinstance(expression, ast.Word):
-        name = expression.name.text
-        matching = [projection for projection in projections if projection.column.name == name]
-        if not matching:
-            unknown_column(expression.name, projections, rows)
-            return None
-    else:
-        typed = infer(expression, rows, ExpressionContext.RESULT)
-        if typed is None:
-            return None
-        matching = [
-            projection for projection in projections if is_same(projection.expression, typed)
-        ]
-    if not matching:
-        rows.findings.error(
-            Rule.HAVING_COLUMN,
-            expression.span,
-            "`having` reads columns of `return`, and this is none",
-            "add it to `return`, and use its alias",
-        )
+        for projection in groups.projections:
+            if projection.column.name == expression.name.text:
+                return _column_of(projection)
+        unknown_column(expression.name, groups.projections, groups.rows)
         return None
-    column = matching[0].column
-    return ex.PropertyOf(
-        variable=ex.RESULT, name=column.name, type=column.type, nullable=column.nullable
+    typed = infer(expression, groups.rows, ExpressionContext.RESULT)
+    column = None if typed is None else _as_column(typed, groups.projections)
+    if typed is not None and column is None:
+        refuse_as_column(expression.span, groups.rows.findings)
+    return column
+
+
+def refuse_as_column(span: Span, findings: Findings) -> None:
+    findings.error(
+        Rule.HAVING_COLUMN,
+        span,
+        "`having` reads columns of `return`, and this is none",
+        "add it to `return`, and use its alias",
     )
 
 
@@ -421,13 +452,6 @@ def unknown_column(name: ast.Name, projections: Sequence[TypedProjection], scope
         scope.findings.suggestions.closest(name.text, known)
         or "use the alias of a column of `return`, or a property: `$p.name`",
     )
-
-
-def is_same(projected: ex.Expression, other: ex.Expression) -> bool:
-    """Whether an expression has the value of a column."""
-    if isinstance(projected, ex.Aggregate) and isinstance(other, ex.Aggregate):
-        return replace(projected, nullable=other.nullable) == other
-    return projected == other
 
 
 def infer_value(
@@ -667,7 +691,7 @@ def _sub_pattern(expression: ast.SubPattern, scope: Scope) -> ex.MatchesOf | Non
             "use it in conditions of `match`, in `return` or in `order`",
         )
         return None
-    return scope.sub_patterns.matches_of(expression, scope)
+    return scope.sub_patterns.matches_of(expression, replace(scope, may_aggregate=False))
 
 
 def _null_test(expression: ast.NullTest, scope: Scope) -> ex.IsNull | None:

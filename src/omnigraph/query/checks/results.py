@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
+from omnigraph.language.diagnostics import Span
 from omnigraph.names import ID_COLUMN, edge_table_key, node_table_key
 from omnigraph.query import ast
 from omnigraph.query import expressions as ex
@@ -18,7 +19,6 @@ from omnigraph.query.ast import Expression as SyntaxExpression
 from omnigraph.query.checks.infer import (
     infer,
     infer_condition,
-    is_same,
     look_up,
     unknown_column,
 )
@@ -256,14 +256,17 @@ def check_projections(body: ast.ReadBody, scope: Scope) -> tuple[tuple[TypedProj
         typed = infer(projection.expression, scope, ExpressionContext.RESULT)
         if typed is not None and _can_be_column(projection, typed, scope):
             valid_projections.append((projection, typed))
-    grouped = any(isinstance(typed, ex.Aggregate) for _, typed in valid_projections)
-    keyed = any(not isinstance(typed, ex.Aggregate) for _, typed in valid_projections)
+    keys = [typed for _, typed in valid_projections if not ex.has_aggregate(typed)]
+    grouped = len(keys) < len(valid_projections)
+    for projection, typed in valid_projections:
+        if ex.has_aggregate(typed):
+            require_keys(typed, keys, projection.expression.span, scope)
     projections: list[TypedProjection] = []
     taken_names: dict[str, str] = {}
     for projection, typed in valid_projections:
         _can_be_compared(projection, typed, scope, grouped=grouped, distinct=body.distinct)
         name = _column_name(projection, taken_names, scope)
-        expression = _without_needless_null(typed, keyed=keyed)
+        expression = _without_needless_null(typed, keyed=bool(keys))
         assert not isinstance(expression.type, PathOf | NullType)
         column = Column(name=name, type=expression.type, nullable=expression.nullable)
         if column.type == BLOB:
@@ -369,6 +372,59 @@ def _column_name(projection: ast.Projection, taken: dict[str, str], scope: Scope
     return name
 
 
+def require_keys(
+    expression: ex.Expression,
+    keys: Sequence[ex.Expression],
+    span: Span,
+    scope: Scope,
+    *,
+    updated: str | None = None,
+) -> bool:
+    """Whether rows of one group share all but aggregates that a value is computed from.
+
+    If not, that is a finding. They share what is read of a key that is a whole node or edge, and
+    in an update of what is `updated`.
+    """
+    if isinstance(expression, ex.Aggregate) or expression in keys:
+        return True
+    if isinstance(expression, _OF_A_ROW):
+        whole = [key.variable for key in keys if isinstance(key, ex.Entity)]
+        if expression.variable in (updated, *whole):
+            return True
+        scope.findings.error(
+            Rule.AGGREGATE_MIX,
+            span,
+            f"{_spell(expression)} is neither inside of an aggregate nor a key of the groups",
+            "return it in a column of its own, or aggregate it, for example by `max(...)`"
+            if scope.own is None
+            else "aggregate it, for example by `max(...)`",
+        )
+        return False
+    return all(
+        require_keys(operand, keys, span, scope, updated=updated)
+        for operand in ex.operands(expression)
+    )
+
+
+_OF_A_ROW: Final = (ex.PropertyOf, ex.TypeName, ex.Entity, ex.PartOfPath, ex.MatchesOf)
+
+
+def _spell(
+    leaf: ex.PropertyOf | ex.TypeName | ex.Entity | ex.PartOfPath | ex.MatchesOf,
+) -> str:
+    match leaf:
+        case ex.PropertyOf():
+            return f"`${leaf.variable}.{leaf.name}`"
+        case ex.TypeName():
+            return f"`type(${leaf.variable})`"
+        case ex.Entity():
+            return f"`${leaf.variable}`"
+        case ex.PartOfPath():
+            return f"`{leaf.part.value}(${leaf.variable})`"
+        case ex.MatchesOf():
+            return f"`{leaf.kind.value} {{ ... }}`"
+
+
 def _without_needless_null(typed: ex.Expression, *, keyed: bool) -> ex.Expression:
     """A group has at least one row, so only a null value can make its aggregate null."""
     if not isinstance(typed, ex.Aggregate) or typed.argument is None or not typed.nullable:
@@ -458,13 +514,13 @@ def _key(
     if typed is None:
         return None
     for projection in projections:
-        if projection.column.blob is None and is_same(projection.expression, typed):
+        if projection.column.blob is None and ex.is_same(projection.expression, typed):
             return OrderKey(
                 expression=projection.expression,
                 descending=descending,
                 column=projection.column.name,
             )
-    if columns_only or isinstance(typed, ex.Aggregate):
+    if columns_only or ex.has_aggregate(typed):
         scope.findings.error(
             Rule.ORDER_KEY,
             ordering.expression.span,

@@ -93,7 +93,8 @@ class Scope:
 
     A variable that is None was reported already. `own` is the type a mutation statement is
     about; `row_readable` says whether a row of it exists yet. Without `sub_patterns` an expression
-    cannot ask about one. The parameters of an ad-hoc text need no declaration.
+    cannot ask about one. Where it `may_aggregate`, aggregates can be parts of expressions. The
+    parameters of an ad-hoc text need no declaration.
     """
 
     catalog: ct.Catalog
@@ -105,6 +106,7 @@ class Scope:
     sub_patterns: SubPatterns | None = None
     is_adhoc: bool = False
     groups: Groups | None = None
+    may_aggregate: bool = False
 
     def with_variables(self, more: Mapping[str, Bound | None]) -> Scope:
         return replace(self, variables={**self.variables, **more})

@@ -23,9 +23,17 @@ from omnigraph.query.checks.infer import infer_condition, infer_value, look_up, 
 from omnigraph.query.checks.inserted_ends import END_WORDS, type_of, with_end_types
 from omnigraph.query.checks.literals import fit
 from omnigraph.query.checks.pattern import CheckedBlock, SubPatternChecks, check_block
+from omnigraph.query.checks.results import require_keys
 from omnigraph.query.checks.scope import ExpressionContext, Scope
 from omnigraph.query.diagnostics import Rule
-from omnigraph.query.expressions import ROW, Aggregate, Constant, Expression, PropertyOf, is_known
+from omnigraph.query.expressions import (
+    ROW,
+    Constant,
+    Expression,
+    PropertyOf,
+    has_aggregate,
+    is_known,
+)
 from omnigraph.query.types import BLOB, BOOL, STRING, EdgeOf, NodeOf, NullType, PathOf
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, PropertyType
 from omnigraph.schema.ends import end_type_columns
@@ -392,9 +400,9 @@ def _check_update(
     if of_several:
         checked = _narrow(checked, statement.variable, own)
     sub_patterns = SubPatternChecks(numbers)
-    scope = replace(checked.scope, own=own, sub_patterns=sub_patterns)
+    scope = replace(checked.scope, own=own, sub_patterns=sub_patterns, may_aggregate=True)
     assignments = _assignments(statement.assignments, _slots(own), scope, updating=True)
-    if assignments is None:
+    if assignments is None or not _require_keys(statement, assignments, scope):
         return None
     typed = _statement_of(
         tq.MatchedVerb.UPDATE,
@@ -414,12 +422,31 @@ def _check_insert(
     numbers: Iterator[int],
 ) -> tq.MatchedStatement | None:
     sub_patterns = SubPatternChecks(numbers)
-    scope = replace(checked.scope, sub_patterns=sub_patterns)
+    scope = replace(checked.scope, sub_patterns=sub_patterns, may_aggregate=True)
     typed = _insert(statement, own, replace(scope, own=own))
-    if typed is None:
+    if typed is None or not _require_keys(statement, typed.assignments, scope):
         return None
     verb = tq.MatchedVerb.UPSERT if statement.replacing else tq.MatchedVerb.INSERT
     return _statement_of(verb, own, typed.assignments, checked, sub_patterns, first=[])
+
+
+def _require_keys(
+    statement: ast.Insert | ast.MatchedUpdate,
+    assignments: tuple[tq.TypedAssignment, ...],
+    scope: Scope,
+) -> bool:
+    """Whether values of groups are computed from aggregates and keys alone, or a finding.
+
+    The keys are the other values and, of an update, what it updates.
+    """
+    values = [assignment.value for assignment in assignments]
+    keys = [value for value in values if not has_aggregate(value)]
+    updated = statement.variable.text if isinstance(statement, ast.MatchedUpdate) else None
+    return all(
+        require_keys(value, keys, statement.span, scope, updated=updated)
+        for value in values
+        if has_aggregate(value)
+    )
 
 
 def _statement_of(
@@ -482,7 +509,7 @@ def _read_of(
     distinct: bool = True,
     sub_patterns: SubPatternChecks | None = None,
 ) -> tq.TypedRead:
-    grouped = any(isinstance(projection.expression, Aggregate) for projection in projections)
+    grouped = any(has_aggregate(projection.expression) for projection in projections)
     return tq.TypedRead(
         block=checked.block,
         projections=tuple(projections),
