@@ -126,7 +126,7 @@ ROUTES: Mapping[tuple[BranchWorld, Errand], Route] = {
         *_CREATING[:4], "branch.post_abandon", *_CREATING[4:]
     ),
     (BranchWorld.DEV, delete(DEV)): {
-        **_once(*_READING, "branch.pre_delete", "branch.post_delete"),
+        **_once("branch.pre_delete", "branch.post_delete"),
         **_LOOKING_TWICE,
         "cleanup.resolve_branch_snapshot": (1, 2),
         "reconcile.check": (1, 2),

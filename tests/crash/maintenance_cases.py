@@ -92,9 +92,10 @@ def _twice(*points: str) -> dict[str, tuple[int, ...]]:
 
 _FOLDING = ("fold.post_read", "fold.post_history", "fold.pre_drop", "fold.post_drop")
 _OPTIMIZING: Route = {
+    **_once("read.begin", "read.post_manifest", "read.verify"),
     **_twice("mutation.begin", "mutation.validate"),
     **dict.fromkeys(("mutation.post_sidecar", "mutation.post_stage"), (1, 2, 3)),
-    **dict.fromkeys(("mutation.pre_direct_commit", "mutation.post_direct_commit"), (1, 2, 3)),
+    **dict.fromkeys(("mutation.pre_direct_commit", "mutation.post_direct_commit"), (1, 2, 3, 4)),
     **dict.fromkeys(("optimize.pre_reserve", "mutation.post_table_commit"), (1, 2, 3)),
     **_once("optimize.post_phase_b_pre_manifest_commit"),
     **dict.fromkeys(("publish.pre_manifest", "publish.post_manifest"), (1, 2, 3)),

@@ -14,6 +14,7 @@ import pytest
 import omnigraph
 from omnigraph.graph import Graph
 from omnigraph.storage.staging import tail_merge
+from tests.gate.selection import is_nightly
 
 SCHEMA = """
 node Person { name: String @key  age: I64?  tag: String? @index  at: Vector(2)?  words: [String]? }
@@ -118,7 +119,7 @@ def test_graphs_that_merge_their_tails_are_equal_to_those_that_do_not(
     for graph, kept in zip(graphs, (2, 10**9), strict=True):
         rng = random.Random(seed)
         with _merging_from(kept):
-            for number in range(24):
+            for number in range(36 if is_nightly() else 24):
                 _step(graph, rng, number)
                 if number == 10:
                     middle.append(graph.commits()[0].commit_id)
