@@ -10,7 +10,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import assert_never
+from typing import Any, assert_never
 
 from ulid import ULID
 
@@ -233,9 +233,19 @@ def look_at(graph: Graph, base: Content, *, only: Collection[str] | None = None)
         contents[f"tag:{each.tag}"] = content_of(graph, graph.at(each.tag).snapshot().pinned)
     picture = {name: marks_in(content, base) for name, content in contents.items()}
     for name, marks in picture.items():
-        whole = contents[name] == content_with(base, marks)
-        assert whole, f"{name} holds half a write of {sorted(marks)}"
+        changed = _difference(contents[name], content_with(base, marks))
+        assert not changed, f"{name} holds half a write of {sorted(marks)}: {changed}"
     return Look(contents=contents, picture=picture)
+
+
+def _difference(content: Content, expected: Content) -> dict[str, Any]:
+    """The rows that are not as expected, by table and id: what is there, and what should be."""
+    return {
+        f"{key} {row_id}": (rows.get(row_id), expected[key].get(row_id))
+        for key, rows in content.items()
+        for row_id in rows.keys() | expected[key].keys()
+        if rows.get(row_id) != expected[key].get(row_id)
+    }
 
 
 def marks_in(content: Content, base: Content) -> Marks:

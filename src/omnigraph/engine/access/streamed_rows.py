@@ -70,7 +70,11 @@ def row_scan(plan: lp.Plan) -> RowScan | None:
         _is_id(projection.expression) for projection in shape.keys
     ):
         return None
-    properties = {part.name for part in parts if isinstance(part, ex.PropertyOf)}
+    properties = {
+        part.name
+        for part in parts
+        if isinstance(part, ex.PropertyOf) and part.variable != ex.RESULT
+    }
     return RowScan(
         plan=plan.input if isinstance(plan, lp.Distinct) else plan,
         table=names.node_table_key(pattern.types[0]),
