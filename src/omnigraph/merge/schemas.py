@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -368,6 +368,10 @@ def conflicts_after(
     return result.conflicts
 
 
+_MERGED_LINES_MAX: Final = 100
+"""Of a history with more merges, the newest ones are looked at."""
+
+
 class _Paths:
     """Looks up what commits recorded of changes of the schema."""
 
@@ -403,7 +407,7 @@ class _Paths:
                 return (*steps, *later_steps)
             for commit, steps in self._walk(commit_id, schema_hash):
                 parent_id = commit.merged_parent_id
-                if parent_id is None or parent_id in passed:
+                if parent_id is None or parent_id in passed or len(passed) == _MERGED_LINES_MAX:
                     continue
                 passed.add(parent_id)
                 expected = steps[0].before if steps else schema_hash
