@@ -230,7 +230,10 @@ def test_a_roll_forward_publishes_versions_of_one_attempt_only(
         return _differences(root, after(written, job) if done else written)
 
     assert differences(ON) == []
-    assert differences("fwd_any_attempt") == ["edge:LivesIn -l1", "edge:Visited -v1"]
+    # Tables move side by side: which ones the first attempt has moved is by chance.
+    wrong = differences("fwd_any_attempt")
+    assert wrong
+    assert set(wrong) <= {"edge:LivesIn -l1", "edge:Visited -v1"}
 
 
 def test_a_roll_back_is_written_down_where_the_writer_will_find_it(
