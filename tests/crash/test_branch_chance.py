@@ -104,7 +104,12 @@ class _Draw:
 
 
 @pytest.mark.cost("two errands and up to five others, among six branches that are all checked", 6)
-@pytest.mark.parametrize("seed", case_seeds("branch-chance", PAIRS), ids=map(str, range(PAIRS)))
+@pytest.mark.parametrize(
+    "seed",
+    # In the first one an attempt on a fork gave its version the number that main's got meanwhile.
+    ["branch-chance-777001-63", *case_seeds("branch-chance", PAIRS)],
+    ids=["same-version-numbers", *map(str, range(PAIRS))],
+)
 def test_two_errands_that_wake_up_are_explained_by_some_order(
     seed: str, branch_worlds: BranchWorlds
 ) -> None:

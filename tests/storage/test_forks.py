@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from threading import Event, Thread
 
+import pyarrow as pa
 import pytest
 
 import omnigraph
 from omnigraph.storage.lance.forks import drop_fork, fork_table, forks_of
+from omnigraph.storage.staging.changes import stage_append
+from omnigraph.storage.staging.table_versions import commit_staged
 
 pytestmark = pytest.mark.unit
 
@@ -34,3 +37,24 @@ def test_forks_that_are_deleted_meanwhile_do_not_break_a_listing(graph_root: str
     other.join()
 
     assert forks_of(root, entry.location) == ()
+
+
+@pytest.mark.parametrize("has_moved", [False, True])
+def test_a_fork_of_another_version_is_not_taken_for_one_of_the_pin(
+    graph_root: str, has_moved: bool
+) -> None:
+    graph = omnigraph.init(graph_root, schema="node P { k: String @key }")
+    graph.write({"P": [{"k": "a"}]})
+    root, before = graph._objects.root, graph.snapshot().tables["node:P"]
+    fork = fork_table(root, before, fork="dev", branch="dev")
+    assert fork is not None
+    if has_moved:
+        rows = pa.table({"id": ["x"], "k": ["x"]})
+        change = stage_append(root, fork, rows)
+        assert commit_staged(root, change, on_version=fork.version, operation_id="op") is not None
+    graph.write({"P": [{"k": "b"}]})
+    after = graph.snapshot().tables["node:P"]
+    assert after.version == before.version + 1
+
+    assert fork_table(root, after, fork="dev", branch="dev") is None
+    assert fork_table(root, before, fork="dev", branch="dev") == fork

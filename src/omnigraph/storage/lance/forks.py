@@ -22,18 +22,27 @@ def fork_table(
 ) -> TableEntry | None:
     """The pinned version as the first of a fork; one that an earlier attempt made is taken.
 
-    None if a fork of that name is torn: Lance makes its folder first and lists it afterwards, and
-    the files of one that is not listed are not protected.
+    None if a fork of that name started from another version: an earlier attempt made it, and may
+    have given what it wrote the number of the pinned version. None also if it is torn: Lance makes
+    its folder first and lists it afterwards, and the files of one that is not listed are not
+    protected.
     """
     forked = replace(entry, fork=fork, branch=branch, made_at=None)
     with translated(root, f"fork {entry.table_key}"):
         main = open_dataset(root, entry.location)
         if main is None:
             raise OSError(f"{entry.location} is gone")
-        if open_dataset(root, entry.location, fork=fork, version=entry.version) is not None:
-            return forked if fork in lance_branches(main) else None
-        main.create_branch(fork, (entry.fork, entry.version))
-    return forked
+        if open_dataset(root, entry.location, fork=fork, version=entry.version) is None:
+            try:
+                main.create_branch(fork, (entry.fork, entry.version))
+            except (ValueError, OSError):
+                if fork not in lance_branches(main):
+                    raise
+            else:
+                return forked
+        listed = lance_branches(main).get(fork)
+    origin = None if listed is None else (listed["parent_version"], listed["parent_branch"])
+    return forked if origin == (entry.version, entry.fork) else None
 
 
 def fork_origin(root: Root, entry: TableEntry) -> Pin | None:
