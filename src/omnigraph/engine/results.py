@@ -536,11 +536,12 @@ class Results:
         ]
         if not self._shape.computed:
             return columns
-        places = self._places
+        of_groups = {name: columns[place] for name, place in self._places.items()}
         return [
-            groups.column(f"c{at}") if place is None else columns[place]
+            of_groups[projection.column.name]
+            if projection.column.name in of_groups
+            else groups.column(f"c{at}")
             for at, projection in enumerate(self._shape.computed)
-            for place in (places.get(projection.column.name),)
         ]
 
     @functools.cached_property

@@ -430,11 +430,11 @@ def _column_of_group(expression: ast.Expression, groups: Groups) -> ex.PropertyO
     typed = infer(expression, groups.rows, ExpressionContext.RESULT)
     column = None if typed is None else _as_column(typed, groups.projections)
     if typed is not None and column is None:
-        refuse_as_column(expression.span, groups.rows.findings)
+        _refuse_as_column(expression.span, groups.rows.findings)
     return column
 
 
-def refuse_as_column(span: Span, findings: Findings) -> None:
+def _refuse_as_column(span: Span, findings: Findings) -> None:
     findings.error(
         Rule.HAVING_COLUMN,
         span,
