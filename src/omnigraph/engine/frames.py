@@ -100,7 +100,7 @@ def numbers_of(column: EntityColumn, tables: tuple[str, ...] | None = None) -> P
     The tables are numbered as in the column, or as in `tables`, which has those of all rows.
     """
     tables = column.tables if tables is None else tables
-    if len(tables) == 1:
+    if len(tables) == 1 or not column.tables:  # no row has a variable that nothing can bind
         return column.positions
     if len(tables) > 1 << (NUMBER_BITS - POSITION_BITS):
         raise QueryFailedError(
