@@ -164,6 +164,7 @@ POINTS: Final = frozenset(
         "rebuild.post_move",
         "rebuild.post_moves",
         "rebuild.post_audit",
+        "migration.post_history",
         "migration.pre_step",
         "migration.post_step",
     }

@@ -154,10 +154,11 @@ class Graph(Reads):
         """
         resolved = self._handle.resolve(reference)
         schema = resolved.snapshot.schema_hash or resolved.state.head.first_schema
-        snapshot = replace(resolved.snapshot, schema_hash=schema)
+        contract = self._handle.contracts.of(schema)
+        snapshot = replace(resolved.snapshot, schema_hash=contract.model_hash)
         return GraphView(
             self._objects,
-            self._handle.contracts.of(schema),
+            contract,
             resolved.name,
             snapshot,
             self._handle.hold(snapshot, hold, thing=resolved.name),
@@ -911,6 +912,7 @@ def _load_options(
     return chosen, partial(
         LoadRequest,
         columns=chosen.columns,
+        dialect=chosen.dialect,
         end_type=chosen.end_type,
         order_by=chosen.order_by,
         max_bad=chosen.max_rejected,

@@ -42,12 +42,17 @@ SCHEMA_SOURCE: Final = "_schema.pg"
 SCHEMA_MODEL: Final = "_schema.ir.json"
 SCHEMA_STATE: Final = "__schema_state.json"
 SCHEMAS_DIR: Final = "_schemas"
+LEGACY_STAGED: Final = ".staging"
+"""What Omnigraph 0.7 puts behind the names of schema files that are not in force yet."""
+LEGACY_SCHEMA_HASH: Final = "schema_ir_hash"
+"""The field of the state of a schema by which one that Omnigraph 0.3 to 0.7 wrote is told."""
 
 MAIN: Final = "main"
 HEAD: Final = "HEAD"
 """In references: the newest commit of the branch that is asked."""
 SYSTEM_PREFIX: Final = "__"
 SYSTEM_ACTOR_PREFIX: Final = "omnigraph:"
+MIGRATION_ACTOR: Final = f"{SYSTEM_ACTOR_PREFIX}migration"
 LEGACY_RUN_PREFIX: Final = "__run__"
 SCHEMA_APPLY_LOCK: Final = "__schema_apply_lock__"
 
@@ -78,6 +83,8 @@ PROPERTY_ID_KEY: Final = "omnigraph:property_id"
 PRIMARY_KEY_KEY: Final = "lance-schema:unenforced-primary-key"
 BLOB_KEY: Final = "lance-encoding:blob"
 JSON_KEY: Final = "omnigraph:json"
+REWRITTEN_KEY: Final = "omnigraph:rewritten"
+"""On a column of blobs that Omnigraph 0.3 to 0.7 made: its nulls are stored as those of others."""
 OPERATION_PROPERTY: Final = "omnigraph:operation"
 ROLE_PROPERTY: Final = "omnigraph:role"
 PIN_PROPERTY: Final = "omnigraph:pin"
@@ -386,8 +393,8 @@ def fork_owner(fork: str) -> tuple[str, str]:
 
 
 def is_fork(name: str) -> bool:
-    """Whether a Lance branch has a name that only Omnigraph gives."""
-    return _FORK.fullmatch(name) is not None
+    """Whether a Lance branch has a name that only Omnigraph gives, or gave to its runs."""
+    return _FORK.fullmatch(name) is not None or name.startswith(LEGACY_RUN_PREFIX)
 
 
 def _slug(branch: str) -> str:

@@ -30,7 +30,7 @@ from omnigraph.language.diagnostics import shown
 from omnigraph.notes import commit_note
 from omnigraph.storage.manifest.history import Recovery, record_recovery
 from omnigraph.storage.manifest.state import BranchRef, ManifestState
-from omnigraph.storage.manifest.swap import is_whole
+from omnigraph.storage.manifest.swap import is_whole, read_manifest
 from omnigraph.storage.objects.location import is_durability_given, parse_root
 from omnigraph.storage.objects.paths import checked_path
 from omnigraph.storage.objects.power_cuts import SetAside, mark_boot, set_aside_torn_files
@@ -284,6 +284,7 @@ def _made_writable(
     objects: Objects, state: ManifestState, set_aside: SetAside, *, force: bool = False
 ) -> RecoveryReport:
     # Readers need none.
+    from omnigraph.commit.protocol import rewrite_legacy_tables
     from omnigraph.commit.recovery import sweep
     from omnigraph.creation.lost_manifest import require_newest
 
@@ -291,6 +292,7 @@ def _made_writable(
     _prepare_for_writing(objects, state)
     torn = _recorded(set_aside, objects)
     swept = sweep(objects, SYSTEM_CLOCK, force=force)
+    rewrite_legacy_tables(objects, SYSTEM_CLOCK, read_manifest(objects.root))
     return replace(swept, settled=(*torn, *swept.settled))
 
 
@@ -324,7 +326,6 @@ def _prepare_for_writing(objects: Objects, state: ManifestState) -> None:
                 objects=objects,
                 operation_id=new_id(),
                 now=SYSTEM_CLOCK.timestamp(),
-                schema_hash=read_contract(objects).model_hash,
                 new_id=new_id,
             )
         )

@@ -85,7 +85,7 @@ GUARDS: Final[Mapping[str, tuple[Edit, ...]]] = {
         ),
     ),
     "no_heal": (Edit(_standing, "if head is None:", "return head\nif head is None:"),),
-    "ignore_foreign": (Edit(require_no_foreign, "if record.is_foreign:", "if False:"),),
+    "ignore_foreign": (Edit(require_no_foreign, "if record.is_foreign and", "if False and"),),
     "no_pin_check": (Edit(publish, "_require_pins(pins_of(state), decision)", "pass"),),
     "no_read_set": (
         Edit(
@@ -170,7 +170,7 @@ GUARDS: Final[Mapping[str, tuple[Edit, ...]]] = {
     "fold_drop_first": (Edit(move_to_history, "record_commits(root, commits)", "pass"),),
     "prune_no_watermark": (Edit(_without, ", *pruned]", "]"),),
     # Schemas.
-    "copy_believed": (Edit(read_contract, "contract.model_hash == schema_hash", "True"),),
+    "copy_believed": (Edit(read_contract, "if schema_hash in (", "if True or schema_hash in ("),),
     "promote_blindly": (Edit(follow_up_schema, " and in_force == move.after", ""),),
     # Branches.
     "read_unverified": (

@@ -31,6 +31,7 @@ from tests.crash.gate_rule import Matrix, matrix
 from tests.crash.mutants import GUARDS
 from tests.crash.small_world import KINDS, Kind
 from tests.crash.verdict import kinds_that_follow
+from tests.legacy import test_legacy_upgrade
 from tests.load import test_load_crash
 
 pytestmark = pytest.mark.crash
@@ -43,6 +44,7 @@ KILLED_BY_A_TEST_OF_ITS_OWN = frozenset(
         test_resume.POINT,
         *(test_combined_crashes.COLLECTED, test_combined_crashes.COMMITTED),
         test_reported_crashes.REPORTED,
+        *test_legacy_upgrade.KILLED_IN_GATE.values(),
     }
 )
 """The first by test_a_sweep_whose_restored_version_came_too_late_changes_nothing."""

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from omnigraph.diff import table_diff
 from omnigraph.diff.table_diff import ChangeCounts, TableDiff, count_changes, diff_table
 from omnigraph.errors import DamagedGraphError, InvalidInputError, StorageUnavailableError
+from omnigraph.names import BLOB_KEY, PROPERTY_ID_KEY
 from omnigraph.storage.lance.datasets import create_dataset
 from omnigraph.storage.objects.location import Root, parse_root
 from omnigraph.storage.snapshot import TableEntry
@@ -146,7 +147,7 @@ def test_every_value_of_every_type_is_told_from_every_other(root: Root, name: st
     kind, values = KINDS[name]
     pairs = [(was, now) for was in values for now in values]
     ids = [f"{number:03}" for number in range(len(pairs))]
-    metadata = {"lance-encoding:blob": "true"} if name == "blob" else None
+    metadata = {BLOB_KEY: "true", PROPERTY_ID_KEY: "1"} if name == "blob" else None
     schema = pa.schema([("id", pa.string()), pa.field(name, kind, metadata=metadata)])
     before, after = (
         pa.table([ids, pa.array([pair[side] for pair in pairs], kind)], schema=schema)

@@ -54,6 +54,7 @@ NOT_RUN_HERE = {
     "docs/how-to/backup.md": "other disks and stores; docs/operations/index.md runs the commands",
     "docs/how-to/editor.md": "editors; tests/editor/test_server.py",
     "docs/how-to/from-cypher.md": "tests/docs/test_translations.py",
+    "docs/how-to/from-omnigraph-0-7.md": "tests/legacy/test_legacy_page.py",
     "docs/how-to/from-sql.md": "tests/docs/test_translations.py",
     "docs/how-to/object-store.md": "a bucket and its keys; tests/s3",
     "docs/how-to/spark-platforms.md": "clusters; tests/cluster and the nightly",

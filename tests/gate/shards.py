@@ -21,6 +21,7 @@ SUITES: Mapping[str, tuple[int, tuple[str, ...]]] = {
     ),
     "model": (6, ("tests/model",)),
     "behaviours": (2, ("tests/behaviours",)),
+    "legacy": (2, ("tests/legacy",)),
     "units": (
         3,
         (
@@ -45,7 +46,14 @@ SUITES: Mapping[str, tuple[int, tuple[str, ...]]] = {
 SUITES_ON_S3 = (
     *("tests/algorithms", "tests/api", "tests/behaviours", "tests/cli", "tests/commit"),
     *("tests/creation", "tests/diff", "tests/engine"),
-    *("tests/evolution", "tests/load", "tests/maintenance", "tests/merge", "tests/mutate"),
+    *(
+        "tests/evolution",
+        "tests/legacy",
+        "tests/load",
+        "tests/maintenance",
+        "tests/merge",
+        "tests/mutate",
+    ),
     *("tests/query", "tests/runner", "tests/storage", "tests/validation"),
 )
 RANDOM_UNITS: Mapping[str, tuple[int, tuple[str, ...]]] = {

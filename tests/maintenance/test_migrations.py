@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import lance
@@ -10,6 +11,7 @@ import omnigraph
 from omnigraph import names
 from omnigraph.commit import refs
 from omnigraph.errors import FormatTooNewError
+from omnigraph.maintenance.legacy_upgrade import find_leftovers
 from omnigraph.maintenance.migrations import STEPS, MigrationContext, migrate
 from omnigraph.storage.manifest.state import BranchRef
 from omnigraph.storage.manifest.swap import manifest_branches, read_manifest, swap_manifest
@@ -171,7 +173,7 @@ def test_main_is_stamped_last_so_a_walk_that_died_is_taken_up_again(graph_root: 
     root = parse_root(graph_root)
     dev = read_manifest(root, branch=legacy("dev"))
     context = _context(graph_root)
-    STEPS[3](dev, context)
+    STEPS[3](dev, replace(context, leftovers=find_leftovers(context.objects)))
 
     assert read_manifest(root, branch=legacy("dev")).stamp == 4
     assert read_manifest(root).stamp == 3
@@ -263,7 +265,6 @@ def _context(root: str) -> MigrationContext:
         objects=StoredObjects(parse_root(root)),
         operation_id="op",
         now="2026-11-15T00:00:00.000000+00:00",
-        schema_hash="hash",
         new_id=lambda: next(ids),
     )
 

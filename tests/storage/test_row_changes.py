@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lance import LanceDataset, LanceOperation, Transaction
 
-from omnigraph.names import BLOB_KEY, OPERATION_PROPERTY, PRIMARY_KEY_KEY
+from omnigraph.names import BLOB_KEY, OPERATION_PROPERTY, PRIMARY_KEY_KEY, PROPERTY_ID_KEY
 from omnigraph.storage.lance.tables import create_table
 from omnigraph.storage.objects.location import Root, parse_root
 from omnigraph.storage.objects.store import StoredObjects
@@ -43,7 +43,7 @@ SCHEMA = pa.schema(
         pa.field("id", pa.string(), nullable=False, metadata={PRIMARY_KEY_KEY: "true"}),
         pa.field("s", pa.string()),
         pa.field("x", pa.float64()),
-        pa.field("b", pa.large_binary(), metadata={BLOB_KEY: "true"}),
+        pa.field("b", pa.large_binary(), metadata={BLOB_KEY: "true", PROPERTY_ID_KEY: "1"}),
         pa.field("v", pa.list_(pa.field("item", pa.float32()), 2)),
     ]
 )

@@ -14,8 +14,9 @@ pytestmark = [pytest.mark.unit, pytest.mark.usefixtures("_parsed_sources")]
 
 IMPORT_SHARE_MAX = 7.0
 """Percent of all lines; the aim is 6."""
-ONE_IMPORTER_MAX = 80
-MODULES_MAX = 458
+ONE_IMPORTER_MAX = 83
+MODULES_MAX = 465
+"""Seven of them read what Omnigraph 0.3 to 0.7 wrote, most for one caller."""
 PACKAGE_MAX = 22
 """Modules in one package; about 15 are enough."""
 PARTICIPLES_MAX = 459

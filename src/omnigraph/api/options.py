@@ -124,6 +124,8 @@ class LoadOptions:
 
     columns: Mapping[str, str] | None = None
     """Columns of the input by property, where their names differ."""
+    dialect: Literal["0.7"] | None = None
+    """How JSON lines spell dates and times: `"0.7"` for exports of Omnigraph 0.7."""
     end_type: Mapping[str, str] | None = None
     """Node types of ends of edges that the input does not name, as in `{"to": "Company"}`."""
     order_by: str | None = None

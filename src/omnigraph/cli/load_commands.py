@@ -66,6 +66,10 @@ Mapped = Annotated[
     list[str] | None,
     typer.Option("--map", metavar="PROP=COLUMN", help="Column of the file that holds a property."),
 ]
+Dialect = Annotated[
+    str | None,
+    typer.Option("--dialect", help="0.7 for JSON lines that Omnigraph 0.7 exported."),
+]
 EndType = Annotated[
     list[str] | None,
     typer.Option(
@@ -251,6 +255,7 @@ def load(  # noqa: PLR0913 - one parameter per option
     max_bad: MaxBad = None,
     type_name: As = None,
     mapped: Mapped = None,
+    dialect: Dialect = None,
     end_type: EndType = None,
     order_by: OrderBy = None,
     dry_run: DryRun = False,
@@ -280,6 +285,7 @@ def load(  # noqa: PLR0913 - one parameter per option
         metadata=options.metadata_of(metadata),
         options=LoadOptions(
             columns=_columns(mapped),
+            dialect=cast("Literal['0.7'] | None", dialect),
             end_type=_end_types(end_type),
             order_by=order_by,
             max_rejected=max_bad,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
+from omnigraph.commit.legacy_sidecar import LegacySidecar, Rule, complete_version
 from omnigraph.commit.publish import Decision
 from omnigraph.commit.schema_move import all_created
 from omnigraph.commit.sidecar import PlannedTable, Sidecar, SidecarState
@@ -91,7 +92,7 @@ def roll_forward(root: Root, sidecar: Sidecar, own: Mapping[str, int], clock: Cl
 
 
 def _row(root: Root, sidecar: Sidecar, table: PlannedTable, version: int) -> TableVersion:
-    facts = table_versions.facts_at(root, _entry(table), version)
+    facts = table_versions.facts_at(root, entry_of(table), version)
     return TableVersion(
         table_key=table.table_key,
         version=version,
@@ -117,6 +118,8 @@ def own_versions(root: Root, sidecar: Sidecar) -> dict[str, int] | None:
     """
     if sidecar.state is SidecarState.STAGING:
         return None
+    if sidecar.legacy is not None:
+        return _legacy_versions(root, sidecar, sidecar.legacy)
     if sidecar.kind.is_maintenance:
         maintenance_versions = {
             table.table_key: maintenance_version(root, table) for table in sidecar.tables
@@ -136,21 +139,38 @@ def own_versions(root: Root, sidecar: Sidecar) -> dict[str, int] | None:
     return versions if all_created(root, move, operation_id=sidecar.operation_id) else None
 
 
+def _legacy_versions(root: Root, sidecar: Sidecar, legacy: LegacySidecar) -> dict[str, int] | None:
+    if legacy.rule is Rule.NEVER:
+        return None
+    versions: dict[str, int] = {}
+    for table, said in zip(sidecar.tables, legacy.tables, strict=True):
+        is_pinned = table.expected.version == table.pin
+        complete = (
+            complete_version(root, entry_of(table), said.planned, legacy.rule)
+            if is_pinned
+            else None
+        )
+        if complete is None:
+            return None
+        versions[table.table_key] = complete
+    return versions
+
+
 def maintenance_version(root: Root, table: PlannedTable) -> int | None:
     """The newest version that a compaction of this table may be published as.
 
     Everything from the pin up to it keeps the content, and every data file of it is named by the
     pin or by the sidecar: others may be about to be cleaned.
     """
-    known = table_versions.data_files_at(root, _entry(table), table.pin)
+    known = table_versions.data_files_at(root, entry_of(table), table.pin)
     if known is None:
         return None
     newest, below = None, table.pin
-    for record in table_versions.version_records(root, _entry(table), above=table.pin):
+    for record in table_versions.version_records(root, entry_of(table), above=table.pin):
         if record.version != below + 1 or not record.is_maintenance:
             break
         below = record.version
-        files = table_versions.data_files_at(root, _entry(table), record.version)
+        files = table_versions.data_files_at(root, entry_of(table), record.version)
         is_known = files is not None and files <= known | set(table.files)
         if files != known and is_known:
             newest = record.version
@@ -158,7 +178,7 @@ def maintenance_version(root: Root, table: PlannedTable) -> int | None:
 
 
 def _exact_version(root: Root, table: PlannedTable, sidecar: Sidecar) -> int | None:
-    records = table_versions.version_records(root, _entry(table), above=table.pin)
+    records = table_versions.version_records(root, entry_of(table), above=table.pin)
     by_version = {record.version: record for record in records}
     for record in reversed(records):
         if not _is_own(record, sidecar, table.pin):
@@ -200,7 +220,8 @@ def _is_widened_by(
     )
 
 
-def _entry(table: PlannedTable) -> TableEntry:
+def entry_of(table: PlannedTable) -> TableEntry:
+    """A planned table at its pin, on the line that is written."""
     return TableEntry(
         table_key=table.table_key,
         location=table.location,

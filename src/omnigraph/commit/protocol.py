@@ -29,6 +29,7 @@ from omnigraph.commit.coordination.turns import (
     take_turn,
 )
 from omnigraph.commit.history_compaction import fold_if_due
+from omnigraph.commit.legacy_tables import find_legacy_tables, rewriting
 from omnigraph.commit.phases import (
     Armed,
     Committed,
@@ -48,7 +49,7 @@ from omnigraph.storage.objects.durability import make_durable
 
 if TYPE_CHECKING:
     from omnigraph.clock import Clock
-    from omnigraph.storage.manifest.state import BranchRef
+    from omnigraph.storage.manifest.state import BranchRef, ManifestState
     from omnigraph.storage.objects.store import Objects
 
 _ATTEMPTS_MAX: Final = 40
@@ -70,13 +71,26 @@ def commit_write(write: WriteRequest, verb: Verb) -> Finished:
         finished: Finished = phases.acknowledge(Decided(operation=earlier, state=state), ())
     else:
         require_schema(state, write.schema_hash, is_early=True)
-        with active_operation(write.operation_id):
-            finished = _drive(write, verb, phases.start(write, verb, state))
+        state = rewrite_legacy_tables(write.objects, write.clock, state)
+        finished = _commit_undecided(write, verb, state)
     if isinstance(finished, Committed) and finished.has_swapped:
         with suppress(errors.OmnigraphError):
             # It is published; a compaction that fails now is due again at the next write.
             fold_if_due(root, finished.state)
     return finished
+
+
+def rewrite_legacy_tables(objects: Objects, clock: Clock, state: ManifestState) -> ManifestState:
+    """Rewrite the tables of a branch that nothing may be written on; returns its newest state."""
+    if not find_legacy_tables(objects.root, state):
+        return state
+    _commit_undecided(*rewriting(objects, clock, state.ref), state)
+    return read_manifest(objects.root, branch=state.ref)
+
+
+def _commit_undecided(write: WriteRequest, verb: Verb, state: ManifestState) -> Finished:
+    with active_operation(write.operation_id):
+        return _drive(write, verb, phases.start(write, verb, state))
 
 
 def _drive(write: WriteRequest, verb: Verb, started: Started) -> Finished:

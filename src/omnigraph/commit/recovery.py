@@ -26,8 +26,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from omnigraph.commit.effects import RECOVERY_ACTOR, own_versions, roll_forward
-from omnigraph.commit.publish import Decision, decision_in, publish
+from omnigraph.commit.effects import (
+    RECOVERY_ACTOR,
+    entry_of,
+    own_versions,
+    roll_forward,
+)
+from omnigraph.commit.publish import Decision, decision_in, pins_of, publish
 from omnigraph.commit.rollback import put_maintenance_back, roll_back_pins
 from omnigraph.commit.schema_commit import follow_up_schema
 from omnigraph.commit.sidecar import (
@@ -46,11 +51,13 @@ from omnigraph.storage.manifest.swap import read_manifest
 from omnigraph.storage.manifest_rows import Operation, Outcome
 from omnigraph.storage.refs.branches import find_branch, is_living
 from omnigraph.storage.snapshot import Pin
+from omnigraph.storage.staging.table_versions import head_version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from omnigraph.clock import Clock
+    from omnigraph.commit.legacy_sidecar import LegacySidecar
     from omnigraph.storage.manifest.state import BranchRef
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.objects.store import Objects
@@ -115,7 +122,9 @@ def _settle(objects: Objects, sidecar: Sidecar, clock: Clock) -> Recovery | None
     if sidecar.branch is not None:
         branch = find_branch(objects, sidecar.branch)
         reach("recovery.post_log")
-        if branch is None or branch.incarnation != sidecar.incarnation:
+        # Omnigraph 0.7 names no incarnation of a branch.
+        names_it = sidecar.legacy is None
+        if branch is None or (names_it and branch.incarnation != sidecar.incarnation):
             return _discard(objects, sidecar, clock)
     try:
         return _settle_on(objects, branch, sidecar, clock)
@@ -131,6 +140,13 @@ def _settle_on(
     root = objects.root
     state = read_manifest(root, branch=branch, point="recovery.decided")
     decided = decision_in(root, state, sidecar.operation_id)
+    legacy = sidecar.legacy
+    if legacy is not None:
+        pins = pins_of(state)
+        sidecar = _on_pins(sidecar, pins)
+        if decided is None and _was_published(root, sidecar, legacy, pins):
+            recovery = _recovery(sidecar, ROLLED_FORWARD, clock)
+            return _close(objects, replace(recovery, commit_id=state.head.commit_id), sidecar)
     if decided is not None and decided.decided_by != RECOVERY_ACTOR:
         _follow_up(objects, branch, sidecar, decided, clock)
         return None
@@ -161,7 +177,35 @@ def _settle_on(
         )
         recovery = replace(recovery, commit_id=restored)
     follow_up_schema(objects, sidecar, decided)
-    record_recovery(root, recovery)
+    return _close(objects, recovery, sidecar)
+
+
+def _on_pins(sidecar: Sidecar, pins: Mapping[str, Pin]) -> Sidecar:
+    """A sidecar of Omnigraph 0.7, which names versions only, with the pins of its tables."""
+    tables = (
+        replace(table, expected=pins.get(table.table_key, table.expected))
+        for table in sidecar.tables
+    )
+    return replace(sidecar, tables=tuple(tables))
+
+
+def _was_published(
+    root: Root, sidecar: Sidecar, legacy: LegacySidecar, pins: Mapping[str, Pin]
+) -> bool:
+    """Whether a writer of Omnigraph 0.7 ended between its publish and the end of its sidecar."""
+    heads = ((table, head_version(root, entry_of(table))) for table in sidecar.tables)
+    created = [key for key, _ in legacy.created]
+    has_moved = any(table.expected.version > table.pin for table in sidecar.tables)
+    return (
+        bool(has_moved or created or legacy.dropped)
+        and all(head == table.expected.version for table, head in heads)
+        and pins.keys() >= set(created)
+        and pins.keys().isdisjoint(legacy.dropped)
+    )
+
+
+def _close(objects: Objects, recovery: Recovery, sidecar: Sidecar) -> Recovery:
+    record_recovery(objects.root, recovery)
     reach("recovery.healed")
     _remove(objects, sidecar)
     return recovery
@@ -181,10 +225,7 @@ def _discard(objects: Objects, sidecar: Sidecar, clock: Clock) -> Recovery:
     """Forget an operation whose branch is gone: what it may still publish there is never read."""
     recovery = _recovery(sidecar, BRANCH_DELETED, clock)
     follow_up_schema(objects, sidecar, None)
-    record_recovery(objects.root, recovery)
-    reach("recovery.healed")
-    _remove(objects, sidecar)
-    return recovery
+    return _close(objects, recovery, sidecar)
 
 
 def _decide(
@@ -228,6 +269,8 @@ def _without(own: Mapping[str, int], table_key: str) -> Mapping[str, int] | None
 
 def _is_left_by(sidecar: Sidecar, record: VersionRecord) -> bool:
     """Whether a version above a pin was made by the operation; maintenance leaves no name."""
+    if sidecar.legacy is not None:
+        return record.operation_id is None
     if sidecar.kind.is_maintenance:
         return record.is_maintenance
     return record.operation_id == sidecar.operation_id

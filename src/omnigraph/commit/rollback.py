@@ -61,7 +61,7 @@ def roll_back_pins(
                     branch=state.branch,
                     row_count=entry.row_count,
                     fork=entry.fork,
-                    made_at=new_version.made_at,
+                    made_at=entry.made_at and new_version.made_at,
                 )
             )
     if not restored_versions:
@@ -101,12 +101,14 @@ def _restore(
     if not any(is_ours(record) for record in version_records(root, entry, above=entry.version)):
         return None
     try:
-        require_no_foreign(root, entry, below=head + 1, point="recovery.drift")
+        below = head + 1
+        require_no_foreign(root, entry, below=below, point="recovery.drift", is_ours=is_ours)
         reach("recovery.pre_restore")
         new_version = restore_pin(root, entry, head=head, operation_id=operation_id)
         reach("recovery.post_restore")
         if new_version is not None:
-            require_no_foreign(root, entry, below=new_version.version, point="recovery.drift")
+            below = new_version.version
+            require_no_foreign(root, entry, below=below, point="recovery.drift", is_ours=is_ours)
     except errors.DriftNeedsRepairError:
         # Foreign rows stay visible at HEAD for `repair`; the operation itself is decided.
         return None

@@ -28,6 +28,7 @@ import msgspec
 from ulid import ULID
 
 from omnigraph import names
+from omnigraph.commit import legacy_sidecar
 from omnigraph.commit.schema_move import SchemaMove
 from omnigraph.errors import OmnigraphError, RecoveryRequiredError
 from omnigraph.notes import NO_NOTE, CommitNote
@@ -186,6 +187,8 @@ class Sidecar:
     made: tuple[TableVersion, ...] = ()
     """The versions that its tables are at, if it waits for another writer to publish them."""
     note: CommitNote = NO_NOTE
+    legacy: legacy_sidecar.LegacySidecar | None = None
+    """What a writer of Omnigraph 0.7 said; None for those of later programs."""
 
     @property
     def path(self) -> str:
@@ -320,6 +323,8 @@ def active_operation(operation_id: names.OperationId) -> Iterator[None]:
 
 def is_abandoned(sidecar: Sidecar, *, now: datetime) -> bool:
     """Whether its writer seems dead. A wrong guess costs that writer a retry, never data."""
+    if sidecar.legacy is not None:
+        return True
     if sidecar.host == this_host():
         if sidecar.pid == this_process():
             return sidecar.operation_id not in _active
@@ -370,6 +375,8 @@ def _running(pid: int) -> str:
 def _encode(sidecar: Sidecar) -> bytes:
     """The document; one without a note or an offer is of a format that older programs read."""
     values = {name.name: getattr(sidecar, name.name) for name in fields(sidecar)}
+    legacy = values.pop("legacy")
+    assert legacy is None, "no sidecar of Omnigraph 0.7 is written"
     version = _FORMAT_OF_OFFERS
     note = values.pop("note")
     if note:
@@ -384,11 +391,11 @@ def _encode(sidecar: Sidecar) -> bytes:
     return msgspec.json.format(content, indent=1)
 
 
-def _of_today(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a sidecar; the first format knew no branches and wrote a pin as a number."""
+def _of_today(fields: Mapping[str, Any]) -> Sidecar:
+    """A sidecar; the first format knew no branches and wrote a pin as a number."""
     merged = fields.get("merged")
     move = fields.get("schema_move")
-    return {
+    values = {
         "incarnation": None,
         "schema_hash": None,
         **fields,
@@ -404,7 +411,47 @@ def _of_today(fields: Mapping[str, Any]) -> dict[str, Any]:
         "offer": _offer(fields.get("offer")),
         "made": tuple(TableVersion(**row) for row in fields.get("made", ())),
         "note": CommitNote.parse(**fields.get("note", {"message": None, "metadata": None})),
+        "legacy": None,
     }
+    del values["format"]
+    return Sidecar(**values)
+
+
+def _of_legacy(fields: Mapping[str, Any]) -> Sidecar:
+    """One of Omnigraph 0.7, which does not say who runs it: its process counts as dead."""
+    legacy = legacy_sidecar.parse(fields)
+    return Sidecar(
+        operation_id=names.OperationId(legacy.operation_id),
+        nonce="",
+        kind=WriterKind(legacy.kind),
+        actor=legacy.actor,
+        branch=legacy.branch,
+        incarnation=None,
+        commit_id=names.CommitId(legacy.operation_id),
+        state=SidecarState.ARMED,
+        floor={},
+        read_set={},
+        tables=tuple(
+            PlannedTable(
+                table_key=table.table_key,
+                location=table.location,
+                fork=table.fork,
+                pin=table.pin,
+                expected=Pin(table.pin, table.fork),
+            )
+            for table in legacy.tables
+        ),
+        pointed=(),
+        merged=None if legacy.merged_commit is None else MergedFrom(commit_id=legacy.merged_commit),
+        schema_hash=None,
+        schema_move=None,
+        started_at=legacy.started_at,
+        beat_at=legacy.started_at,
+        host="",
+        pid=1,
+        process_started="",
+        legacy=legacy,
+    )
 
 
 def _offer(fields: Mapping[str, Any] | None) -> Offer | None:
@@ -433,12 +480,14 @@ def _decode(path: str, content: bytes) -> Sidecar:
     look = f"Look at {path}; it is kept until it is repaired."
     try:
         fields: dict[str, Any] = parsed(content)
-        if int(fields.pop("format")) > SIDECAR_FORMAT:
+        is_legacy = legacy_sidecar.FORMAT_FIELD in fields
+        newest = legacy_sidecar.FORMAT if is_legacy else SIDECAR_FORMAT
+        if int(fields[legacy_sidecar.FORMAT_FIELD if is_legacy else "format"]) > newest:
             raise RecoveryRequiredError(
                 f"the sidecar of operation {operation_id} was written by a newer Omnigraph",
                 next_step="Upgrade omnigraph, then open the graph again.",
             )
-        sidecar = typed(Sidecar, asdict(Sidecar(**_of_today(fields))))
+        sidecar = typed(Sidecar, asdict(_of_legacy(fields) if is_legacy else _of_today(fields)))
         moment(sidecar.started_at), moment(sidecar.beat_at)
         if sidecar.pid < 1:
             raise ValueError(f"{sidecar.pid} is no process")

@@ -28,7 +28,7 @@ from omnigraph.storage.staging.changes import adopt_append
 from omnigraph.storage.staging.checksum_recording import record_change
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from omnigraph.commit.sidecar import Sidecar
     from omnigraph.names import OperationId
@@ -161,10 +161,17 @@ def see_heads(root: Root, staged: Sequence[StagedChange]) -> Mapping[str, int]:
         return dict(zip((change.table_key for change in staged), heads, strict=True))
 
 
-def require_no_foreign(root: Root, entry: TableEntry, *, below: int, point: str) -> None:
+def require_no_foreign(
+    root: Root,
+    entry: TableEntry,
+    *,
+    below: int,
+    point: str,
+    is_ours: Callable[[table_versions.VersionRecord], bool] | None = None,
+) -> None:
     """Refuse at a point if a version between the pin and `below` is foreign."""
     for record in table_versions.version_records(root, entry, above=entry.version, below=below):
-        if record.is_foreign:
+        if record.is_foreign and not (is_ours is not None and is_ours(record)):
             reach(point)
             raise errors.DriftNeedsRepairError(
                 entry.table_key,

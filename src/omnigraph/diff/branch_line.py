@@ -518,4 +518,4 @@ def nodes_first(table_key: str) -> tuple[bool, str]:
 
 def _is_unrecorded(commit: GraphCommit) -> bool:
     """Commits of earlier formats have neither an operation nor the tables they moved."""
-    return not commit.operation_id
+    return not commit.operation_id and not commit.tables

@@ -57,6 +57,9 @@ _ASKED_AT_ONCE: Final = 16
 Named = str | os.PathLike[str]
 
 
+_DIALECTS: Final = {"0.7": FileFormat.JSONL_OF_0_7}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputFile:
     """A file that a name means; `bucket` is where it is, unless on a disk."""
@@ -67,12 +70,13 @@ class InputFile:
     tag: str | None = None
 
 
-def find_sources(
+def find_sources(  # noqa: PLR0913 - what a file is, where it is, and how it is read
     named: Named | Iterable[Named],
     *,
     catalog: Catalog,
     type_name: str | None = None,
     columns: Mapping[str, str] | None = None,
+    dialect: str | None = None,
     storage_options: Mapping[str, str] | None = None,
     graph: Root | None = None,
 ) -> tuple[SourceFile, ...]:
@@ -86,6 +90,7 @@ def find_sources(
             it is called after, as in `Person.csv`, or its folder is, as in
             `nodes/Person/part-0.parquet`.
         columns: The file's own name for the column of a property, in CSV and Parquet files.
+        dialect: How JSON lines spell dates and times; without it as today.
         storage_options: Options of the object store of the files. Without them, those of the graph
             if it is on a store of the same kind, or else the environment.
         graph: The root of the graph that the files are for.
@@ -101,8 +106,13 @@ def find_sources(
         raise NotFoundError("no input was named", next_step="Name a file, a folder or a pattern.")
     if type_name is not None:
         type_named(type_name, catalog)
+    lines = FileFormat.JSONL if dialect is None else _DIALECTS.get(dialect)
+    if lines is None:
+        raise InvalidInputError(
+            f"dialect is {quoted(dialect)}, expected {' or '.join(map(repr, _DIALECTS))}"
+        )
     files = list_files(input_names, storage_options=storage_options, graph=graph)
-    return tuple(_source(file, names, type_name, columns or {}) for file in files)
+    return tuple(_source(file, names, type_name, columns or {}, lines) for file in files)
 
 
 def list_files(
@@ -229,7 +239,11 @@ def _is_data(name: str) -> bool:
 
 
 def _source(
-    file: InputFile, names: TypeNames, type_name: str | None, columns: Mapping[str, str]
+    file: InputFile,
+    names: TypeNames,
+    type_name: str | None,
+    columns: Mapping[str, str],
+    lines: FileFormat,
 ) -> SourceFile:
     path = file.path
     lowered = path.lower()
@@ -248,7 +262,7 @@ def _source(
                 "whose records name their types and properties themselves",
                 next_step="Leave these out, or load CSV and Parquet files separately.",
             )
-        chosen = None
+        file_format, chosen = lines, None
     else:
         chosen = type_name or _called_after(path, names)
     return SourceFile(

@@ -121,6 +121,8 @@ class LoadRequest:
     progress: Progress
     note: CommitNote = NO_NOTE
     source_options: Mapping[str, str] | None = None
+    dialect: str | None = None
+    """How JSON lines spell dates and times; None is the spelling of today."""
     schema_merging: SchemaMerging | None = None
     """Adds properties for the columns of frames; without it such columns are refused."""
     computed: ComputedInput | None = None
@@ -363,6 +365,7 @@ class _Input:
             catalog=catalog,
             type_name=request.type_name,
             columns=request.columns,
+            dialect=request.dialect,
             storage_options=request.source_options,
             graph=graph,
         )

@@ -406,6 +406,11 @@ class _Load:
             staged = (answer for answer in answers if isinstance(answer, PieceReport))
             self._reports = Packed(map(msgspec.msgpack.encode, staged), PieceReport)
             require_answers(answers)
+        if self._spool is None and self._job.mode.upserts:
+            for table_key in {key for report in self._reports for key in report.tables}:
+                entry = plan.entries[table_key]
+                if entry.row_count:
+                    _refuse_blobs(entry, plan.schema(table_key))
         reach("load.staged")
         return plan
 
@@ -614,8 +619,6 @@ class _Load:
             return stage_edits(
                 objects, entry, rows, upserted=pa.concat_arrays(ids), deleted=_NO_IDS
             )
-        if self._spool is None:
-            _refuse_blobs(entry, schema)
         stage = Stage(verb=_VERB, type=_type_name(entry), name="merge rows")
         target = UpsertTarget(root=objects.root, entry=entry, schema=schema)
         merged = upsert(self._runner, target, pieces, stage=stage, scratch=self._scratch)

@@ -9,31 +9,38 @@ manifest swap that sets the next stamp. Steps have no clock and no randomness of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
-from omnigraph.errors import DamagedGraphError, StorageUnavailableError
+from omnigraph.errors import DamagedGraphError, NotFoundError, StorageUnavailableError
 from omnigraph.failpoints import reach
+from omnigraph.maintenance.legacy_upgrade import Leftovers, find_leftovers
 from omnigraph.storage.lance.datasets import cleans_by_itself
-from omnigraph.storage.manifest.history import ensure_history, newest_commit
+from omnigraph.storage.manifest.accepted_schemas import keep_schema, promote_schema
+from omnigraph.storage.manifest.commit_graph import commit_graph
+from omnigraph.storage.manifest.history import UNRECORDED, ensure_history
 from omnigraph.storage.manifest.state import BranchRef, ManifestState
 from omnigraph.storage.manifest.swap import (
     drop_manifest_branch,
     keep_manifest_versions,
     manifest_branches,
     read_manifest,
+    read_manifest_version,
     swap_manifest,
 )
-from omnigraph.storage.manifest_rows import GraphCommit, GraphHead
+from omnigraph.storage.manifest_rows import GraphCommit, GraphHead, ManifestRow, TableVersion
 from omnigraph.storage.refs.branches import claim_branch
 from omnigraph.storage.refs.tags import confirm_tags
+from omnigraph.validation.schema_contract import stored_form
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.objects.store import Objects
+    from omnigraph.storage.snapshot import TableEntry
 
 
 def _annotate_object_id(state: ManifestState, context: MigrationContext) -> None:
@@ -76,18 +83,18 @@ def _drop_run_branches(root: Root) -> None:
     )
 
 
-ACTOR: Final = f"{names.SYSTEM_ACTOR_PREFIX}migration"
-
-
 def _record_heads(state: ManifestState, context: MigrationContext) -> None:
     """Stamp 4: the manifest itself carries commits and one head row per branch.
 
     Earlier stamps kept the commit graph only in the history tables. The new head points at a commit
     of its own, whose parent is the branch's newest commit in that history. Branch names that were
-    never claimed get their claim first, and history tables of the older shape the columns of today.
+    never claimed get their claim first.
     """
-    root = context.objects.root
-    ensure_history(root, operation_id=context.operation_id)
+    root, leftovers = context.objects.root, context.leftovers
+    assert leftovers is not None, "found before the first step"
+    rows = leftovers.rows(root, state)
+    parent = commit_graph(root, state).get(state.head.commit_id)
+    parent_id = None if parent is None or parent.commit_id == UNRECORDED else parent.commit_id
     claimed = claim_branch(
         context.objects,
         BranchRef(
@@ -100,20 +107,38 @@ def _record_heads(state: ManifestState, context: MigrationContext) -> None:
         commit_id=context.new_id(),
         branch=state.branch,
         operation_id=context.operation_id,
-        actor=ACTOR,
+        actor=names.MIGRATION_ACTOR,
         created_at=context.now,
-        parent_id=newest_commit(root, branch=state.branch),
+        parent_id=parent_id,
         manifest_version=state.version + 1,
+        tables=_find_moves(state, parent, rows),
     )
     head = GraphHead(
         branch=state.branch,
         sequence=state.version + 1,
         commit_id=commit.commit_id,
         incarnation=claimed.incarnation,
-        schema_hash=context.schema_hash,
+        schema_hash=leftovers.contract.model_hash,
         parent_branch=manifest_branches(root)[state.branch].parent if state.branch else None,
     )
-    swap_manifest(state, (*state.rows, commit, head), operation_id=context.operation_id, stamp=4)
+    swap_manifest(state, (*rows, commit, head), operation_id=context.operation_id, stamp=4)
+
+
+def _find_moves(
+    state: ManifestState, parent: GraphCommit | None, rows: Iterable[ManifestRow]
+) -> tuple[tuple[str, int, str | None], ...]:
+    """What was published after the newest commit: a writer may have died before it recorded one."""
+    versions = [row for row in rows if isinstance(row, TableVersion)]
+    known: Mapping[str, TableEntry] = {}
+    if parent is not None:
+        with suppress(NotFoundError):
+            left = read_manifest_version(state.root, parent.manifest_version, branch=state.ref)
+            known = left.snapshot().tables
+    return tuple(
+        (row.table_key, row.version, row.fork)
+        for row in versions
+        if row.table_key not in known or known[row.table_key].pin != (row.version, row.fork)
+    )
 
 
 def _record_schema_changes(state: ManifestState, context: MigrationContext) -> None:
@@ -196,14 +221,26 @@ class Migrated:
 
 def migrate(context: MigrationContext) -> tuple[Migrated, ...]:
     """Bring every branch to the current stamp; returns the branches that moved."""
-    root = context.objects.root
+    objects, root = context.objects, context.objects.root
     stamp = _stamp(root, None)
     if stamp == names.STAMP:
         return ()
+    if stamp < names.STAMP_OF_HEADS:
+        leftovers = find_leftovers(objects)
+        context = replace(context, leftovers=leftovers)
+        contract = leftovers.contract
+        keep_schema(objects, contract.model_hash, stored_form(contract))
+        # Before the manifest is rewritten, which tells what commits of that time moved.
+        ensure_history(root, operation_id=context.operation_id)
+        reach("migration.post_history")
+        if names.SCHEMA_APPLY_LOCK in manifest_branches(root):
+            drop_manifest_branch(root, names.SCHEMA_APPLY_LOCK)
     branches = sorted(name for name in manifest_branches(root) if not names.is_system_name(name))
     if stamp < names.STAMP_WITHOUT_RUNS:
         branches = [name for name in branches if not name.startswith(names.LEGACY_RUN_PREFIX)]
     walks = [_walk(context, branch) for branch in (*branches, None)]
+    if context.leftovers is not None:
+        promote_schema(objects, context.leftovers.contract.model_hash)
     return tuple(walk for walk in walks if walk.stamps)
 
 
@@ -245,5 +282,6 @@ class MigrationContext:
     objects: Objects
     operation_id: str
     now: str
-    schema_hash: str
     new_id: Callable[[], str]
+    leftovers: Leftovers | None = None
+    """Of a graph without heads, what its writers left."""

@@ -3,18 +3,22 @@
 Invariant: the manifest says by its hash which schema a state has. A contract is used only if its
 model has that hash and its text means the same; where it was found does not matter. Comments and
 white space of the text at the root may differ from what was accepted.
+
+Until its first opening for writing a graph of Omnigraph 0.3 to 0.7 has the files of that program at
+its root, and its states go by their hash.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from omnigraph import names
 from omnigraph.errors import DamagedGraphError, SchemaInvalidError
 from omnigraph.failpoints import reach
+from omnigraph.schema import legacy_model
 from omnigraph.schema.model import decode_model, encode_model, model_hash, shape_hash
 from omnigraph.storage.manifest.accepted_schemas import StoredSchema, kept_schema, schema_at_root
 from omnigraph.storage.objects.documents import parsed
@@ -35,6 +39,8 @@ class SchemaContract:
     text: str
     catalog: Catalog
     model_hash: str
+    legacy_hash: str | None = None
+    """What states that Omnigraph 0.3 to 0.7 left call it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +106,7 @@ def read_contract(objects: Objects, schema_hash: str | None = None) -> SchemaCon
         if kept is None:
             raise
         return kept
-    if schema_hash is None or contract.model_hash == schema_hash:
+    if schema_hash in (None, contract.model_hash, contract.legacy_hash):
         return contract
     reach("read.post_contract")
     kept = kept_contract(objects, schema_hash)
@@ -111,6 +117,20 @@ def read_contract(objects: Objects, schema_hash: str | None = None) -> SchemaCon
             f"{contract.model_hash[:12]}, and {names.accepted_schema(schema_hash)} is missing",
         )
     return kept
+
+
+def read_staged_contract(objects: Objects, staged: Mapping[str, bytes]) -> SchemaContract:
+    """The schema at the root with some of its files exchanged.
+
+    Raises:
+        DamagedGraphError: they do not belong together.
+    """
+    stored = schema_at_root(objects)
+    if not isinstance(stored, str):
+        contents = {**stored.at_root(), **staged}
+        texts = [content.decode(errors="replace") for content in contents.values()]
+        stored = StoredSchema(text=texts[0], model=texts[1], state=texts[2])
+    return _check(objects, stored)
 
 
 def kept_contract(objects: Objects, schema_hash: str) -> SchemaContract | None:
@@ -127,8 +147,10 @@ def kept_contract(objects: Objects, schema_hash: str) -> SchemaContract | None:
 def _check(objects: Objects, stored: StoredSchema | str) -> SchemaContract:
     if isinstance(stored, str):
         raise _torn(objects, f"{stored} is missing")
-    catalog = decode_model(stored.model)
     state = _state_in(objects, stored.state)
+    if names.LEGACY_SCHEMA_HASH in state:
+        return _check_legacy(objects, stored, state)
+    catalog = decode_model(stored.model)
     contract = contract_for(stored.text, catalog)
     if state.get("format") != _STATE_FORMAT:
         raise _torn(objects, f"its state has format {state.get('format')!r}, not {_STATE_FORMAT}")
@@ -141,21 +163,46 @@ def _check(objects: Objects, stored: StoredSchema | str) -> SchemaContract:
     return contract
 
 
+def _check_legacy(
+    objects: Objects, stored: StoredSchema, state: Mapping[str, object]
+) -> SchemaContract:
+    if state.get("format_version") != legacy_model.STATE_FORMAT:
+        raise _torn(objects, f"its state has format {state.get('format_version')!r:.40}")
+    legacy_hash = legacy_model.legacy_hash(stored.model)
+    if state[names.LEGACY_SCHEMA_HASH] != legacy_hash:
+        raise _torn(objects, "its model was changed without its state")
+    # The same graph gets the same domain from every process that opens it.
+    catalog = _compile(objects, stored.text, identity_domain=legacy_hash)
+    try:
+        difference = legacy_model.find_difference(stored.model, catalog)
+    except (ValueError, LookupError, TypeError) as error:
+        raise _torn(objects, f"{names.SCHEMA_MODEL} cannot be read: {error!r:.80}") from error
+    if difference is not None:
+        raise _torn(
+            objects, f"{names.SCHEMA_SOURCE} and {names.SCHEMA_MODEL} differ in {difference}"
+        )
+    return replace(contract_for(stored.text, catalog), legacy_hash=legacy_hash)
+
+
 def _check_meaning(objects: Objects, text: str, catalog: Catalog) -> None:
-    # The compiler costs 120 ms; only an edited text needs it.
+    edited = _compile(objects, text, identity_domain=catalog.identity_domain)
+    if shape_hash(edited) != shape_hash(catalog):
+        raise _torn(objects, f"{names.SCHEMA_SOURCE} was edited and has another meaning now")
+
+
+def _compile(objects: Objects, text: str, *, identity_domain: str) -> Catalog:
+    # The compiler costs 120 ms; only an edited text, or one of Omnigraph 0.7, needs it.
     from omnigraph.schema.compile import compile_schema
 
     try:
-        edited = compile_schema(
+        return compile_schema(
             text,
             filename=names.SCHEMA_SOURCE,
-            identity_domain=catalog.identity_domain,
+            identity_domain=identity_domain,
             was_accepted=True,
         )
     except SchemaInvalidError as error:
-        raise _torn(objects, f"{names.SCHEMA_SOURCE} was edited and is no longer valid") from error
-    if shape_hash(edited) != shape_hash(catalog):
-        raise _torn(objects, f"{names.SCHEMA_SOURCE} was edited and has another meaning now")
+        raise _torn(objects, f"{names.SCHEMA_SOURCE} is not a valid schema") from error
 
 
 def _state_in(objects: Objects, content: str) -> Mapping[str, object]:

@@ -32,7 +32,15 @@ from omnigraph.load.formats import json_record
 from omnigraph.load.formats.input_names import type_names
 from omnigraph.load.formats.json_record import DecodedRows
 from omnigraph.load.formats.json_shapes import Indexes, ShapeReader
-from omnigraph.load.formats.records import Parsed, Refusal, Split, SplitEnd, refused_records
+from omnigraph.load.formats.legacy_lines import line_translator, translate_block
+from omnigraph.load.formats.records import (
+    FileFormat,
+    Parsed,
+    Refusal,
+    Split,
+    SplitEnd,
+    refused_records,
+)
 from omnigraph.load.formats.row_validator import (
     RowValidator,
     ValidatedRows,
@@ -298,11 +306,14 @@ def parse_lines(
 ) -> Iterator[Parsed]:
     """Everything the lines of a split hold."""
     reader = _LineReader(catalog, new_ids, partial=partial, end_types=end_types or {})
+    is_legacy = split.file.format is FileFormat.JSONL_OF_0_7
+    translate = line_translator(catalog) if is_legacy else None
     lines = records = 0
     for line in read_lines(split, block_bytes=block_bytes):
         match line:
             case LineBlock():
-                read, blank = yield from reader.block(line)
+                block = line if translate is None else translate_block(line, translate)
+                read, blank = yield from reader.block(block)
                 lines += read
                 records += read - blank
             case LongLine():

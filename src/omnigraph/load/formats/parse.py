@@ -86,7 +86,7 @@ def parse_split(  # noqa: PLR0913 - a part of a file, and how it is read
         )
         return parser.parse(read_raw(split))
     match split.file.format:
-        case FileFormat.JSONL:
+        case FileFormat.JSONL | FileFormat.JSONL_OF_0_7:
             return parse_lines(
                 split,
                 catalog,
@@ -138,7 +138,7 @@ def raw_records(split: Split, places: Sequence[int]) -> list[bytes]:
     """
     wanted = frozenset(places)
     match split.file.format:
-        case FileFormat.JSONL:
+        case FileFormat.JSONL | FileFormat.JSONL_OF_0_7:
             raw_by_place = dict(_lines(split, wanted))
         case FileFormat.PARQUET:
             raw_by_place = dict(_rows(split, wanted))
@@ -204,7 +204,7 @@ def read_raw(split: Split) -> Iterator[RawRecords]:
         StorageUnavailableError: the file cannot be opened.
     """
     match split.file.format:
-        case FileFormat.JSONL:
+        case FileFormat.JSONL | FileFormat.JSONL_OF_0_7:
             return _raw_lines(split)
         case FileFormat.CSV:
             return raw_csv(split)

@@ -29,9 +29,11 @@ from omnigraph.validation.violations import Reason, Violation
 
 
 class FileFormat(StrEnum):
-    """How a file holds records. Those below the first three are read with a mapping only."""
+    """How a file holds records. Those below the first four are read with a mapping only."""
 
     JSONL = "jsonl"
+    JSONL_OF_0_7 = "jsonl-0.7"
+    """An export of Omnigraph 0.7."""
     CSV = "csv"
     PARQUET = "parquet"
     JSON = "json"

@@ -158,7 +158,7 @@ def _ranges_of_all(
 
 def _ranges(file: SourceFile, split_bytes: int) -> list[tuple[int, int]]:
     match file.format:
-        case FileFormat.JSONL:
+        case FileFormat.JSONL | FileFormat.JSONL_OF_0_7:
             return [(0, file.size)] if file.gzipped else _equal_ranges(file.size, split_bytes)
         case FileFormat.PARQUET:
             return list(_group(_row_group_bytes(file), split_bytes))

@@ -158,8 +158,10 @@ def forget_lists() -> None:
     _COMPLETE.clear()
 
 
-def recorded_digest(root: Root, location: str, *, version: int, made_at: str) -> str | None:
+def recorded_digest(root: Root, location: str, *, version: int, made_at: str | None) -> str | None:
     """The digest of a whole list of a version on a table's main line; None if there is none."""
+    if made_at is None:
+        return None
     ref = ChecksumRef(None, version, made_at, None)
     for digest in _digests(root, location, ref):
         with suppress(DamagedGraphError):

@@ -17,6 +17,7 @@ import pyarrow as pa
 from omnigraph.storage.lance.base_paths import below_root, names_former_root
 from omnigraph.storage.lance.checksums import verify_table
 from omnigraph.storage.lance.datasets import dataset_uri, is_not_found, made_at, translated
+from omnigraph.storage.lance.legacy_types import as_declared
 from omnigraph.storage.lance.tables import open_pinned, streamed
 from omnigraph.storage.objects.lru_cache import LruCache
 from omnigraph.storage.objects.processes import use_storage
@@ -104,7 +105,7 @@ def _open(root: Root, entry: TableEntry) -> LanceDataset:
             raise
     if made_at(dataset) != entry.made_at:
         return open_pinned(root, entry)
-    return below_root(root, dataset, session=session)
+    return as_declared(below_root(root, dataset, session=session))
 
 
 def look_up(

@@ -26,6 +26,7 @@ from omnigraph.errors import ConflictError, DamagedGraphError, InvalidInputError
 from omnigraph.language.diagnostics import did_you_mean, shown
 from omnigraph.storage.lance import datasets
 from omnigraph.storage.lance.checksums import verify_table
+from omnigraph.storage.lance.legacy_types import as_declared
 from omnigraph.storage.objects.containment import require_tree_inside
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def open_unverified(root: Root, entry: TableEntry) -> LanceDataset:
             next_step="Read it again: a cleanup may have removed it meanwhile. If the error "
             f"persists, run `omnigraph check {root}`.",
         )
-    return dataset
+    return as_declared(dataset)
 
 
 def find_entry(root: Root, snapshot: Snapshot, table_key: str) -> TableEntry:

@@ -8,6 +8,7 @@ process, early or late: readers compare them with the hash in the manifest.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Final
 
@@ -77,6 +78,26 @@ def schema_at_root(objects: Objects) -> StoredSchema | str:
             return path
         texts.append(content.decode(errors="replace"))
     return StoredSchema(text=texts[0], model=texts[1], state=texts[2])
+
+
+def read_staged_files(objects: Objects) -> dict[str, bytes]:
+    """The schema files that a schema change of Omnigraph 0.7 left beside those at the root."""
+    contents = read_all(objects, [path + names.LEGACY_STAGED for path in _AT_ROOT])
+    return {
+        path.removesuffix(names.LEGACY_STAGED): content
+        for path, content in contents.items()
+        if content is not None
+    }
+
+
+def drop_staged(objects: Objects, staged: Mapping[str, bytes], *, accepted: bool) -> None:
+    """Delete such files, once they are in place if the schema is accepted."""
+    for path, content in staged.items():
+        if accepted:
+            objects.replace(path, content)
+        reach("schema.post_promote_file")
+    for path in staged:
+        objects.delete(path + names.LEGACY_STAGED)
 
 
 def is_schema_there(objects: Objects, model_hash: str) -> bool:

@@ -19,16 +19,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from lance import LanceDataset
+from lance.commit import CommitConflictError
 from lance.fragment import write_fragments
 
 from omnigraph import names
 from omnigraph.display.cells import Moment
 from omnigraph.display.pages import Displayed, Listing, Page, page_of
 from omnigraph.display.tables import TableView
-from omnigraph.errors import DamagedGraphError
+from omnigraph.errors import ConflictError, DamagedGraphError, StorageUnavailableError
 from omnigraph.notes import CommitNote
 from omnigraph.storage import manifest_rows
 from omnigraph.storage.lance import datasets
+from omnigraph.storage.manifest import legacy_history
 from omnigraph.storage.manifest.retention import Line, Removal, remove_versions, versions_of
 from omnigraph.storage.objects.documents import MALFORMED, digest_of_values, parsed
 from omnigraph.storage.objects.location import Root, stored_path
@@ -82,6 +84,7 @@ _SHAPES: Final[Mapping[str, pa.Schema]] = {
 }
 
 HISTORY: Final = tuple(_SHAPES)
+_SHAPE_ATTEMPTS: Final = 5
 _FRAGMENTS_WORTH_COMPACTING: Final = 8
 _FILES_LOOKED_AT: Final = 8
 _VERSIONS_KEPT: Final = 100
@@ -132,21 +135,48 @@ def create_history(root: Root, *, operation_id: str) -> None:
 
 
 def ensure_history(root: Root, *, operation_id: str) -> None:
-    """Give older history tables the columns of today, and create missing ones."""
-    for location, schema in _SHAPES.items():
-        dataset = datasets.open_dataset(root, location)
-        if dataset is None:
-            datasets.create_dataset(root, location, schema.empty_table(), operation_id=operation_id)
-            continue
-        missing = [field for field in schema if field.name not in dataset.schema.names]
-        if missing:
-            with datasets.translated(root, f"add columns to {location}"):
-                dataset.add_columns(pa.schema(missing))
-        if datasets.cleans_by_itself(dataset):
-            with datasets.translated(root, f"switch off the automatic cleanup of {location}"):
-                LanceDataset.commit(
-                    dataset, datasets.without_cleanup(dataset), read_version=dataset.version
-                )
+    """Give older history tables the shape of today, and create missing ones.
+
+    Several processes may do so at once: who loses a race finds what the other one has done.
+    """
+    for location in _SHAPES:
+        for _ in range(_SHAPE_ATTEMPTS - 1):
+            with suppress(ConflictError, StorageUnavailableError, CommitConflictError):
+                _ensure_table(root, location, operation_id)
+                break
+        else:
+            _ensure_table(root, location, operation_id)
+
+
+def _ensure_table(root: Root, location: str, operation_id: str) -> None:
+    schema = _SHAPES[location]
+    dataset = datasets.open_dataset(root, location)
+    if dataset is None:
+        datasets.create_dataset(root, location, schema.empty_table(), operation_id=operation_id)
+        return
+    if legacy_history.is_legacy(dataset):
+        dataset = _rewrite(root, location, dataset)
+    missing = [field for field in schema if field.name not in dataset.schema.names]
+    if missing:
+        with datasets.translated(root, f"add columns to {location}"):
+            dataset.add_columns(pa.schema(missing))
+    if datasets.cleans_by_itself(dataset):
+        with datasets.translated(root, f"switch off the automatic cleanup of {location}"):
+            LanceDataset.commit(
+                dataset, datasets.without_cleanup(dataset), read_version=dataset.version
+            )
+
+
+def _rewrite(root: Root, location: str, dataset: LanceDataset) -> LanceDataset:
+    """Write the rows of Omnigraph 0.3 to 0.7 as those of today."""
+    rows = [
+        {**row, _DIGEST.name: _digest(row)}
+        for row in legacy_history.read_records(root, location, dataset)
+    ]
+    table = pa.Table.from_pylist(rows, schema=_SHAPES[location])
+    with datasets.translated(root, f"rewrite {location}"):
+        change = write_fragments(table, dataset, mode="overwrite", return_transaction=True)
+        return LanceDataset.commit(dataset, change)
 
 
 def record_commits(root: Root, commits: Sequence[manifest_rows.GraphCommit]) -> None:
@@ -301,14 +331,6 @@ def forget_old_history(root: Root, location: str) -> Removal:
     return remove_versions(root, line, versions_of(root, line)[:-_VERSIONS_KEPT])
 
 
-def newest_commit(root: Root, *, branch: str | None) -> str | None:
-    """The commit of the branch with the highest manifest version, or None without history."""
-    wanted = "graph_branch IS NULL" if branch is None else f"graph_branch = {_quote(branch)}"
-    rows = _rows(root, names.COMMITS, where=wanted)
-    newest = max(rows, key=lambda row: int(row["manifest_version"]), default=None)
-    return None if newest is None else str(newest["graph_commit_id"])
-
-
 def _add(root: Root, location: str, key: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Append the rows that the newest files do not have.
 
@@ -336,6 +358,9 @@ def _rows(root: Root, location: str, *, where: str | None = None) -> list[dict[s
     dataset = datasets.open_dataset(root, location)
     if dataset is None:
         return []
+    if legacy_history.is_legacy(dataset):
+        # No operation of that time has an id in it.
+        return [] if where else [*map(dict, legacy_history.read_records(root, location, dataset))]
     _require_columns(root, location, dataset)
     with datasets.translated(root, f"read {location}"):
         rows: list[dict[str, Any]] = dataset.to_table(filter=where).to_pylist()
@@ -393,7 +418,7 @@ def _quote(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-_UNRECORDED: Final = "0" * 26
+UNRECORDED: Final = "0" * 26
 """The substitute commit of a state without a commit in the history."""
 
 
@@ -414,7 +439,7 @@ def assumed_rows(root: Root, old: OldVersion) -> tuple[manifest_rows.ManifestRow
     head = manifest_rows.GraphHead(
         branch=old.branch,
         sequence=old.version,
-        commit_id=_UNRECORDED if commit is None else commit.commit_id,
+        commit_id=UNRECORDED if commit is None else commit.commit_id,
         incarnation="",
         schema_hash=old.schema_hash,
         parent_branch=old.parent_branch,
@@ -422,7 +447,7 @@ def assumed_rows(root: Root, old: OldVersion) -> tuple[manifest_rows.ManifestRow
     if commit is not None:
         return (head,)
     unrecorded = manifest_rows.GraphCommit(
-        commit_id=_UNRECORDED,
+        commit_id=UNRECORDED,
         branch=old.branch,
         operation_id="",
         actor="",
@@ -436,7 +461,8 @@ def schema_hash_at_root(root: Root) -> str:
     """The accepted schema of a graph whose manifest does not name it."""
     content = stored_objects(root).read(names.SCHEMA_STATE)
     try:
-        return str(parsed(content or b"")["model_hash"])
+        state = parsed(content or b"")
+        return str(state.get(names.LEGACY_SCHEMA_HASH) or state["model_hash"])
     except MALFORMED as error:
         raise DamagedGraphError(
             f"{names.SCHEMA_STATE} of {root} is missing or damaged: {error!r:.80}",
@@ -445,8 +471,7 @@ def schema_hash_at_root(root: Root) -> str:
 
 
 def _newest(root: Root, old: OldVersion) -> manifest_rows.GraphCommit | None:
-    """The commit that left the version: the branch's newest, else that of what it was made from."""
-    commits = [row for row in recorded_commits(root) if row.manifest_version <= old.version]
-    own = [commit for commit in commits if commit.branch == old.branch]
-    inherited = [commit for commit in commits if commit.branch in (None, old.parent_branch)]
-    return max(own or inherited, key=lambda commit: commit.manifest_version, default=None)
+    """The commit that left the version."""
+    wanted = legacy_history.head_commit(root, old.branch, old.version)
+    known = (commit for commit in recorded_commits(root) if commit.commit_id == wanted)
+    return next(known, None)

@@ -36,6 +36,8 @@ from omnigraph.storage.lance.datasets import (
     translated,
     without_cleanup,
 )
+from omnigraph.storage.lance.legacy_types import must_be_rewritten
+from omnigraph.storage.manifest import legacy_history
 from omnigraph.storage.manifest.accepted_schemas import is_schema_there
 from omnigraph.storage.manifest.history import OldVersion, assumed_rows, schema_hash_at_root
 from omnigraph.storage.manifest.retention import Line, Removal, remove_versions, versions_of
@@ -380,6 +382,10 @@ def _with_checksums(
             row_count=row.row_count,
             checksums=None if before is None or before.location != location else before.checksums,
         )
+        if row.made_at is None:
+            table = open_dataset(root, location, fork=row.fork, version=row.version)
+            if table is None or must_be_rewritten(table):
+                return row
         checksums = record_version(root, entry, row.version)
         if checksums is None or row.made_at not in (None, checksums.made_at):
             return row  # another version of that number: readers will say so
@@ -484,8 +490,11 @@ def _read_whole(
     if is_newest and handle.version < latest:
         _require_own_number(root, branch, latest)
     if rows is None:
-        stored_rows = manifest_rows.decode(table)
-        rows = stored_rows if branch is None else _with_head(stored_rows, branch)
+        rows = manifest_rows.decode(table)
+        if facts.stamp < names.STAMP_OF_HEADS:
+            rows = legacy_history.fold_rows(rows, None if branch is None else branch.branch)
+        elif branch is not None:
+            rows = _with_head(rows, branch)
     state = ManifestState(
         ref=branch,
         version=handle.version,

@@ -122,7 +122,9 @@ def tables_under(state: ManifestState, change: SchemaChange | None) -> tuple[Tab
 
 
 def _with_facts(entry: TableEntry, facts: VersionFacts) -> TableEntry:
-    checksums = ChecksumRef(entry.fork, entry.version, facts.made_at, None)
+    checksums = None
+    if facts.made_at is not None:
+        checksums = ChecksumRef(entry.fork, entry.version, facts.made_at, None)
     return replace(entry, row_count=facts.rows, made_at=facts.made_at, checksums=checksums)
 
 
@@ -206,7 +208,7 @@ def _put_together(
         if version_facts is not None
     }
     missing_keys = sorted(stored_facts.keys() - facts.keys())
-    if missing_keys or len(moves) < len(tables):
+    if missing_keys or (len(moves) < len(tables) and not _is_whole(graph, commit.commit_id)):
         unknown_keys = missing_keys or sorted({table.table_key for table in tables} - moves.keys())
         raise NoLongerKeptError(
             f"commit {commit.commit_id} is known, but its data of {', '.join(unknown_keys[:3])} "
@@ -219,8 +221,20 @@ def _put_together(
         head=None,
         tables={key: _with_facts(entry, facts[key]) for key, entry in entries.items()},
         commit_id=commit.commit_id,
-        schema_hash=state.head.first_schema if change is None else change.after,
+        schema_hash=_first_schema(state) if change is None else change.after,
     )
+
+
+def _is_whole(graph: CommitGraph, commit_id: str) -> bool:
+    """Whether all moves up to a commit are known: what did not move was not there yet."""
+    return graph.gap(commit_id) is None and all(
+        commit.tables or commit.operation_id for commit in graph.line(commit_id)
+    )
+
+
+def _first_schema(state: ManifestState) -> str | None:
+    """None for manifests that do not say it."""
+    return None if state.assumed else state.head.first_schema
 
 
 def list_commits(

@@ -130,7 +130,7 @@ def _write(
     rows: pa.Table | pa.RecordBatchReader,
     columns: column_layout.ColumnChange | None = None,
 ) -> Sequence[FragmentMetadata]:
-    rows = align_rows(rows)
+    rows = align_rows(_with_blobs_last(rows))
     if columns is None and not adds_columns(base, rows.schema):
         return write_fragments(rows, base, mode="append")
     storage_version = base.data_storage_version
@@ -149,6 +149,23 @@ def _write(
         )
     }
     return [_renumber(fragment, numbers) for fragment in written]
+
+
+def _with_blobs_last(rows: pa.Table | pa.RecordBatchReader) -> pa.Table | pa.RecordBatchReader:
+    """The same rows, so that the file can be read again without its blobs.
+
+    Lance 14 miscounts the columns behind a blob when it reads a file that no version names.
+    """
+    blobs = [
+        field.name for field in rows.schema if names.BLOB_KEY.encode() in (field.metadata or {})
+    ]
+    if not blobs:
+        return rows
+    order = [*(name for name in rows.schema.names if name not in blobs), *blobs]
+    if isinstance(rows, pa.Table):
+        return rows.select(order)
+    schema = pa.schema([rows.schema.field(name) for name in order], rows.schema.metadata)
+    return pa.RecordBatchReader.from_batches(schema, (batch.select(order) for batch in rows))
 
 
 def adds_columns(base: LanceDataset, schema: pa.Schema) -> bool:

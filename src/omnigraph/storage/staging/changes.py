@@ -10,23 +10,29 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
+import pyarrow as pa
 from lance import LanceOperation
 from lance.fragment import FragmentMetadata, write_fragments
 
 from omnigraph import names
 from omnigraph.storage.lance.alignment import align_table
 from omnigraph.storage.lance.dataset_cache import cached_dataset
-from omnigraph.storage.lance.datasets import translated
+from omnigraph.storage.lance.datasets import translated, without_cleanup
+from omnigraph.storage.lance.legacy_types import schema_to_write
+from omnigraph.storage.lance.tables import whole_rows
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from lance import LanceDataset
 
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.snapshot import TableEntry
 
+
+# What blobs weigh is written nowhere but in their rows.
+_BLOB_ROWS: Final = 32
+_ROWS: Final = 8192
 
 Checksums: TypeAlias = Mapping[str, tuple[int, str]]
 """Sizes and digests of files of a table, by name."""
@@ -159,6 +165,48 @@ def stage_overwrite(root: Root, entry: TableEntry, rows: pa.Table) -> StagedChan
         rows_updated=0,
         rows_deleted=entry.row_count,
         make_operation=lambda: transaction.operation,
+        base=base,
+    )
+
+
+def stage_rewrite(root: Root, entry: TableEntry) -> StagedChange:
+    """Write a table that Omnigraph 0.3 to 0.7 wrote with the types of today; no value changes."""
+    base = cached_dataset(root, entry)
+    schema = schema_to_write(base)
+    has_blobs = any(names.BLOB_KEY.encode() in (field.metadata or {}) for field in schema)
+    batches = whole_rows(root, entry, batch_rows=_BLOB_ROWS if has_blobs else _ROWS)
+    rows = pa.RecordBatchReader.from_batches(
+        schema, (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in batches)
+    )
+    with translated(root, f"rewrite {entry.table_key}"):
+        transaction = write_fragments(
+            rows,
+            base,
+            mode="overwrite",
+            data_storage_version=base.data_storage_version,
+            return_transaction=True,
+        )
+    return StagedChange(
+        entry=entry,
+        change=Change.OVERWRITE,
+        rows_inserted=entry.row_count,
+        rows_updated=0,
+        rows_deleted=entry.row_count,
+        make_operation=lambda: transaction.operation,
+        base=base,
+    )
+
+
+def stage_without_cleanup(root: Root, entry: TableEntry) -> StagedChange:
+    """Take the settings of a table away by which Lance deletes old versions."""
+    base = cached_dataset(root, entry)
+    return StagedChange(
+        entry=entry,
+        change=Change.COLUMNS,
+        rows_inserted=0,
+        rows_updated=0,
+        rows_deleted=0,
+        make_operation=lambda: without_cleanup(base),
         base=base,
     )
 

@@ -30,6 +30,7 @@ from omnigraph import names
 from omnigraph.failpoints import reach
 from omnigraph.storage.lance import datasets
 from omnigraph.storage.lance.dataset_cache import keep_next
+from omnigraph.storage.lance.legacy_types import must_be_rewritten
 from omnigraph.storage.lance.next_version import commit_next, head_of
 
 if TYPE_CHECKING:
@@ -55,10 +56,14 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionFacts:
-    """What a version is: its rows, and when it was made."""
+    """What a version is: its rows, and when it was made.
+
+    A table that must be rewritten before it is written to does not say when, here and in what is
+    published: that is how writers find it.
+    """
 
     rows: int
-    made_at: str
+    made_at: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +206,10 @@ def restore_pin(
             handle,
             Transaction(
                 read_version=head,
-                operation=LanceOperation.Restore((restored or pinned).version),
+                # A dataset without rows is false.
+                operation=LanceOperation.Restore(
+                    (pinned if restored is None else restored).version
+                ),
                 transaction_properties=_properties(operation_id, Role.HEAL, entry.version),
             ),
         )
@@ -265,7 +273,8 @@ def facts_at(root: Root, entry: TableEntry, version: int) -> VersionFacts | None
     dataset = datasets.open_dataset(root, entry.location, fork=entry.fork, version=version)
     if dataset is None:
         return None
-    return VersionFacts(rows=int(dataset.count_rows()), made_at=datasets.made_at(dataset))
+    made_at = None if must_be_rewritten(dataset) else datasets.made_at(dataset)
+    return VersionFacts(rows=int(dataset.count_rows()), made_at=made_at)
 
 
 def columns_at(root: Root, entry: TableEntry, version: int) -> pa.Schema | None:
@@ -351,6 +360,7 @@ def _record(
         restores=_restored_by(root, entry, operation, version, pin if role is Role.HEAL else None),
         preserves_content=isinstance(operation, _PRESERVING)
         or _only_settings(operation)
+        or _deletes_nothing(operation)
         or _only_reserves(root, entry, operation, version),
         adds_columns=role is Role.HEAL and isinstance(operation, LanceOperation.Project),
     )
@@ -378,6 +388,14 @@ def _only_settings(operation: object) -> bool:
         and operation.schema_metadata_updates is None
         and not operation.field_metadata_updates
     )
+
+
+def _deletes_nothing(operation: object) -> bool:
+    """Omnigraph 0.7 commits a deletion to every table of edges that might have some, at once."""
+    return isinstance(operation, LanceOperation.Delete) and not [
+        *operation.updated_fragments,
+        *operation.deleted_fragment_ids,
+    ]
 
 
 def _same_content(root: Root, entry: TableEntry, version: int, other_version: int) -> bool:
