@@ -292,7 +292,9 @@ def _made_writable(
     _prepare_for_writing(objects, state)
     torn = _recorded(set_aside, objects)
     swept = sweep(objects, SYSTEM_CLOCK, force=force)
-    rewrite_legacy_tables(objects, SYSTEM_CLOCK, read_manifest(objects.root))
+    if state.stamp < names.STAMP:
+        state = read_manifest(objects.root)
+    rewrite_legacy_tables(objects, SYSTEM_CLOCK, state)
     return replace(swept, settled=(*torn, *swept.settled))
 
 

@@ -220,7 +220,7 @@ def test_branches_of_runs_leave_the_tables_at_reconcile(name: str, graph_root: s
     ("name", "point"),
     for_gate(
         [(name, point) for name in ALL for point in KILL_POINTS],
-        lambda case: case in KILLED_IN_GATE.items(),
+        lambda case: case in [*KILLED_IN_GATE.items()],
     ),
 )
 def test_an_upgrade_that_is_killed_at_every_step_is_finished_by_the_next(

@@ -17,7 +17,7 @@ from omnigraph.api.options import ImportOptions, LoadOptions, Mode
 from omnigraph.cli import options, output
 from omnigraph.cli.output import YesFlag, require_confirmation
 from omnigraph.display.cells import counted
-from omnigraph.errors import DamagedGraphError
+from omnigraph.errors import DamagedGraphError, InvalidInputError
 
 if TYPE_CHECKING:
     from omnigraph.api.options import Durability
@@ -164,9 +164,17 @@ def init(  # noqa: PLR0913 - one parameter per option
             help="Writes survive a power failure (commit, default) or only a crash (os).",
         ),
     ] = None,
+    like: Annotated[str | None, typer.Option("--like", hidden=True)] = None,
     as_json: options.JsonFlag = False,
 ) -> None:
     """Create a graph with a schema."""
+    if like is not None:
+        raise InvalidInputError(
+            f"no graph is created in the format of Omnigraph {like}: its commits are two writes, "
+            "one of tables and one of history, and a process may die between them",
+            next_step="Create it with that program: it is read here, and upgraded by the first "
+            "write. Rows that are exported here can be loaded there.",
+        )
     created = omnigraph.init(
         graph,
         schema=options.text_of(schema) if str(schema) == options.STDIN else schema,

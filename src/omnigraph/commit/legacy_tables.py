@@ -46,7 +46,7 @@ def _is_legacy(root: Root, entry: TableEntry) -> bool:
     try:
         return must_be_rewritten(cached_dataset(root, entry))
     except DamagedGraphError:
-        # `check` finds it, and whoever reads it fails; writers of other tables do not.
+        # Damage is for `check` and for readers of the table to report; other tables are written.
         return False
 
 

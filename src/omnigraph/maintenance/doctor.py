@@ -29,6 +29,7 @@ from omnigraph.display.cells import counted, file_size
 from omnigraph.display.pages import Displayed, Page
 from omnigraph.display.tables import TableView
 from omnigraph.errors import NotFoundError, OmnigraphError, UnsafeStoreError
+from omnigraph.maintenance.legacy_upgrade import PROGRAMS, foresee
 from omnigraph.runner.memory import half_of_this_machine
 from omnigraph.runner.session import find_java
 from omnigraph.storage.objects.location import Root, Scheme, parse_root
@@ -37,6 +38,7 @@ from omnigraph.storage.objects.store import Put, StoredObjects
 
 if TYPE_CHECKING:
     from omnigraph.clock import Clock
+    from omnigraph.storage.manifest.state import ManifestState
 
 DISTRIBUTION: Final = "omnigraph"
 _PYTHON_MIN: Final = (3, 11)
@@ -300,7 +302,7 @@ def _store(root: str, clock: Clock) -> Iterable[Check]:
     except OmnigraphError as error:
         return [_failure("store", error)]
     if location.scheme is not Scheme.LOCAL:
-        return [_probe(location, clock), _graph(location)]
+        return [_probe(location, clock), *_graph(location)]
     folder = _existing(Path(location.uri))
     if not folder.is_dir():
         return [
@@ -312,7 +314,7 @@ def _store(root: str, clock: Clock) -> Iterable[Check]:
             )
         ]
     checks = [_disk("disk", folder), _probe(replace(location, uri=str(folder)), clock)]
-    return [*checks, _graph(location)]
+    return [*checks, *_graph(location)]
 
 
 def _existing(folder: Path) -> Path:
@@ -393,12 +395,41 @@ def _remove_if_empty(folder: Path) -> None:
         folder.rmdir()
 
 
-def _graph(location: Root) -> Check:
+def _graph(location: Root) -> Iterator[Check]:
     try:
         state = existing_graph(location)
     except NotFoundError:
-        return Check(name="graph", level=Level.OK, finding="none yet; `omnigraph init` creates it")
+        finding = "none yet; `omnigraph init` creates it"
+        yield Check(name="graph", level=Level.OK, finding=finding)
+        return
     except OmnigraphError as error:
-        return _failure("graph", error)
+        yield _failure("graph", error)
+        return
     tables = counted(len(state.snapshot().tables), "table")
-    return Check(name="graph", level=Level.OK, finding=f"{tables}, format {state.facts.stamp}")
+    writer = PROGRAMS.get(state.stamp)
+    by = "" if writer is None else f", written by {writer}"
+    yield Check(name="graph", level=Level.OK, finding=f"{tables}, format {state.stamp}{by}")
+    if writer is not None:
+        yield _upgrade(location, state, writer)
+
+
+def _upgrade(location: Root, state: ManifestState, writer: str) -> Check:
+    """What opening a graph of an earlier program for writing changes, and what it does not keep."""
+    try:
+        foreseen = foresee(StoredObjects(location), state)
+    except OmnigraphError as error:
+        return replace(_failure("upgrade", error), level=Level.WARN)
+    changes = [f"the first opening for writing makes it format {names.STAMP}"]
+    if foreseen.rewritten:
+        changes.append(f"rewrites {', '.join(foreseen.rewritten)}")
+    if foreseen.unfinished:
+        changes.append(f"settles {counted(foreseen.unfinished, 'unfinished write')}")
+    if foreseen.runs:
+        runs = ", ".join(foreseen.runs)
+        changes.append(f"drops {runs} with all rows that were not published from there")
+    return Check(
+        name="upgrade",
+        level=Level.WARN,
+        finding=", ".join(changes),
+        fix=f"Stop every writer of {writer} first: that program refuses the graph afterwards.",
+    )

@@ -11,9 +11,11 @@ found nothing were committed all the same. Such a version is published instead o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from omnigraph import names
 from omnigraph.commit.sidecar import Sidecar, WriterKind, pending_sidecars, read_sidecars
 from omnigraph.errors import DamagedGraphError, InvalidInputError
 from omnigraph.schema.arrow import table_schema
@@ -22,7 +24,7 @@ from omnigraph.storage.lance.datasets import made_at
 from omnigraph.storage.lance.legacy_types import must_be_rewritten
 from omnigraph.storage.lance.tables import open_unverified
 from omnigraph.storage.manifest.accepted_schemas import drop_staged, read_staged_files
-from omnigraph.storage.manifest.swap import read_manifest
+from omnigraph.storage.manifest.swap import manifest_branches, read_manifest
 from omnigraph.storage.manifest_rows import ManifestRow, Table, TableVersion
 from omnigraph.storage.snapshot import TableEntry
 from omnigraph.storage.staging.table_versions import (
@@ -34,13 +36,19 @@ from omnigraph.storage.staging.table_versions import (
 from omnigraph.validation.schema_contract import SchemaContract, read_contract, read_staged_contract
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from omnigraph.storage.manifest.state import ManifestState
     from omnigraph.storage.objects.location import Root
     from omnigraph.storage.objects.store import Objects
 
 
+PROGRAMS: Final[Mapping[int, str]] = {
+    1: "Omnigraph 0.3 or before",
+    2: "Omnigraph 0.4 to 0.6.0",
+    3: "Omnigraph 0.6.1 to 0.7",
+}
+"""The published programs that wrote a format before the first of this one."""
 _SPELLED_OTHERWISE: Final = frozenset(
     ScalarType(scalar=scalar) for scalar in (Scalar.DATE, Scalar.DATETIME, Scalar.F32, Scalar.F64)
 )
@@ -77,6 +85,44 @@ class Leftovers:
             fork=entry.fork,
             made_at=None if must_be_rewritten(dataset) else made_at(dataset),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foreseen:
+    """What the first opening for writing will do."""
+
+    rewritten: tuple[str, ...]
+    """Tables of main, by key."""
+    unfinished: int
+    """Writes that are finished or rolled back."""
+    runs: tuple[str, ...]
+    """Branches that are not kept."""
+
+
+def foresee(objects: Objects, state: ManifestState) -> Foreseen:
+    """Tell what an upgrade will do, without doing any of it.
+
+    Raises:
+        InvalidInputError: it will be refused.
+    """
+    root, tables = objects.root, state.snapshot().tables
+    contract = read_contract(objects, state.head.schema_hash)
+    _require_same_ids(root, Leftovers(contract=contract, tables=tables, unsettled=frozenset()))
+    return Foreseen(
+        rewritten=tuple(
+            sorted(
+                key
+                for key, entry in tables.items()
+                if must_be_rewritten(open_unverified(root, entry))
+            )
+        ),
+        unfinished=len(pending_sidecars(objects)),
+        runs=tuple(
+            sorted(
+                name for name in manifest_branches(root) if name.startswith(names.LEGACY_RUN_PREFIX)
+            )
+        ),
+    )
 
 
 def find_leftovers(objects: Objects) -> Leftovers:
