@@ -366,6 +366,18 @@ class FormatTooNewError(NothingWrittenError):
         self.supported = supported
 
 
+class OtherFormatError(NothingWrittenError):
+    """The graph has the format of another program that goes by the name Omnigraph."""
+
+    def __init__(self, what: str, *, writer: str) -> None:
+        super().__init__(
+            f"{what} is in the format of {writer}, which is not read here",
+            next_step="Export the rows with that program, and load them into a new graph in the "
+            "dialect 0.7.",
+        )
+        self.writer = writer
+
+
 class IndexPendingError(NothingWrittenError):
     """An index cannot be built from the existing rows yet; reported, never fatal."""
 

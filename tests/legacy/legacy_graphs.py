@@ -31,8 +31,13 @@ BEFORE_STAMPS: Final = (
     "0.3.1/killed-1",
     "0.3.1/killed-2",
 )
-ALL: Final = (*PUBLISHED, *KILLED, *BEFORE_STAMPS)
-UNFINISHED: Final = tuple(sorted(path.name for path in (GRAPHS / "unfinished").glob("*-*")))
+OF_STAMP_2: Final = tuple(
+    f"0.6.0/{state}" for state in ("plain", "history", "branches", "optimized", "evolved")
+)
+ALL: Final = (*PUBLISHED, *KILLED, *BEFORE_STAMPS, *OF_STAMP_2)
+UNFINISHED: Final = tuple(
+    sorted(str(path.parent.relative_to(GRAPHS)) for path in GRAPHS.glob("unfinished*/*/*.tar.gz"))
+)
 
 
 def place_graph(name: str, root: str) -> str:

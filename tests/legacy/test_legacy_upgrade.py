@@ -13,7 +13,7 @@ import pytest
 
 import omnigraph
 from omnigraph.api.options import LoadOptions
-from omnigraph.errors import InvalidInputError, RecoveryRequiredError
+from omnigraph.errors import InvalidInputError, OtherFormatError, RecoveryRequiredError
 from omnigraph.graph import Graph
 from tests.forking.programs import start_code
 from tests.gate.selection import for_gate
@@ -29,7 +29,7 @@ from tests.legacy.legacy_graphs import (
     place_graph,
 )
 from tests.legacy.rows import exported_rows
-from tests.stores import folder_of
+from tests.stores import files_of, folder_of
 
 pytestmark = pytest.mark.behaviour
 
@@ -75,7 +75,7 @@ def assert_upgraded(graph: Graph, name: str, folder: Path) -> None:
     assert checked.ok, checked.findings
 
 
-@pytest.mark.parametrize("name", for_gate(ALL, lambda name: name in IN_GATE))
+@pytest.mark.parametrize("name", for_gate(ALL, lambda name: name in {*IN_GATE, "0.6.0/evolved"}))
 def test_an_opening_for_writing_upgrades_in_place(
     name: str, graph_root: str, tmp_path: Path
 ) -> None:
@@ -156,7 +156,6 @@ def _work(graph: Graph, folder: Path) -> list[Any]:
 def test_what_the_program_left_unfinished_is_recovered_as_by_itself(
     name: str, graph_root: str, tmp_path: Path
 ) -> None:
-    name = f"unfinished/{name}"
     graph = omnigraph.open(place_graph(name, graph_root))
 
     assert_upgraded(graph, name, tmp_path)
@@ -275,6 +274,29 @@ def test_an_emptied_table_keeps_the_versions_of_tags_and_branches(
     assert exported_rows(graph.at("kept"), tmp_path) == rows
     assert exported_rows(graph.checkout("side"), tmp_path) == rows
     assert graph.maintenance.check(deep=True).ok
+
+
+def test_a_graph_of_a_later_program_is_refused_by_its_format_and_its_export_loads(
+    graph_root: str, tmp_path: Path
+) -> None:
+    place_graph("0.8.0/plain", graph_root)
+    before = sorted(map(str, files_of(graph_root)))
+
+    for refused in (
+        lambda: omnigraph.open(graph_root),
+        lambda: omnigraph.open(graph_root, read_only=True),
+        lambda: omnigraph.rebuild_manifest(graph_root),
+    ):
+        with pytest.raises(OtherFormatError, match=r"the format of Omnigraph 0\.8 or later"):
+            refused()
+
+    assert sorted(map(str, files_of(graph_root))) == before
+    schema = (folder_of(graph_root) / "_schema.pg").read_text()
+    copy = omnigraph.init(f"{graph_root}-copy", schema=schema)
+    lines = tmp_path / "rows.jsonl"
+    lines.write_bytes(gzip.decompress((GRAPHS / "0.8.0/plain/main.jsonl.gz").read_bytes()))
+    copy.load(lines, options=LoadOptions(dialect="0.7"))
+    assert exported_rows(copy, tmp_path) == exports("0.8.0/plain")["main"]
 
 
 @pytest.mark.parametrize("name", ["0.7.1/history", "0.7.1/evolved"])

@@ -1,6 +1,6 @@
-"""Makes `graphs/unfinished`: kills the published program at its writes, and keeps what differs.
+"""Makes `graphs/unfinished`: kills a published program at its writes, and keeps what differs.
 
-    python -m tests.legacy.unfinished PATH-OF-THE-PROGRAM
+    python -m tests.legacy.unfinished PATH-OF-THE-PROGRAM FOLDER
 
 Every state of sidecar, tables, schema files and manifest is kept once, with what the program itself
 exports after it has recovered from it.
@@ -8,13 +8,10 @@ exports after it has recovered from it.
 
 from __future__ import annotations
 
-import gzip
 import json
 import random
-import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
@@ -23,9 +20,10 @@ from typing import Any
 
 from omnigraph import names
 from tests.legacy.legacy_graphs import GRAPHS
+from tests.legacy.programs import GRAPH, Program
 
-OUT = GRAPHS / "unfinished"
 ROWS, FURTHER, TRIES = 120, 4, 60
+AFTER = "after"
 WAITS = (0, 0.003, 0.006, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.16, 0.2, 0.25, 0.3, 0.4)
 SCHEMA = """interface Named {
     name: String @index
@@ -57,51 +55,50 @@ FEWER_TYPES = MORE_TYPES.replace("edge Owns: Plain -> Thing\n", "").replace(
 )
 
 
-def main(program: str) -> None:
+def main(path: str, name_of_folder: str) -> None:
     draw = random.Random(7)
     with tempfile.TemporaryDirectory() as folder:
-        base, forked = Path(folder, "base"), Path(folder, "forked")
-        _make_base(program, base)
-        _make_forked(program, base, forked)
-        shutil.rmtree(OUT, ignore_errors=True)
+        base = Program(path=path, place=Path(folder, "base"))
+        _make_base(base)
+        forked = base.copied_to(Path(folder, "forked"))
+        _fork(forked)
         for name, (start, command) in _writes(base, forked).items():
             kept: set[str] = set()
             for _ in range(TRIES):
-                place = Path(folder, "try")
-                shutil.rmtree(place, ignore_errors=True)
-                shutil.copytree(start, place)
-                state = _killed(program, command, place, draw)
+                tried = start.copied_to(Path(folder, "try"))
+                state = _killed(tried, command, draw)
                 if state is not None and state not in kept:
                     kept.add(state)
-                    _keep(program, place, OUT / f"{name}-{len(kept)}")
+                    _keep(tried, GRAPHS / name_of_folder / f"{name}-{len(kept)}")
                     sys.stdout.write(f"{name}-{len(kept)} {state}\n")
 
 
-def _writes(base: Path, forked: Path) -> Mapping[str, tuple[Path, list[str]]]:
+def _writes(base: Program, forked: Program) -> Mapping[str, tuple[Program, list[str]]]:
     update = "query m() { update Thing set { i32: 7 } where i32 < 900 }"
     delete = "query m() { delete Thing where i32 < 60 }"
+    load = ["load", "--data", "more.jsonl", "--mode"]
     return {
-        "load": (base, ["load", "--data", "more.jsonl", "--mode", "merge", "graph"]),
-        "load-branch": (
-            forked,
-            ["load", "--data", "more.jsonl", "--mode", "append", "--branch", "idle", "graph"],
-        ),
-        "update": (base, ["mutate", "-e", update, "--store", "graph"]),
-        "delete": (base, ["mutate", "-e", delete, "--store", "graph"]),
-        "merge": (forked, ["branch", "merge", "dev", "--into", "main", "--store", "graph"]),
-        "optimize": (base, ["optimize", "graph"]),
-        "properties": (base, ["schema", "apply", "--schema", "properties.pg", "graph"]),
-        "types": (base, ["schema", "apply", "--schema", "types.pg", "graph"]),
-        "drop": (base, ["schema", "apply", "--schema", "fewer.pg", "graph"]),
+        "load": (base, [*load, "merge", GRAPH]),
+        "load-branch": (forked, [*load, "append", "--branch", "idle", GRAPH]),
+        "update": (base, ["mutate", "-e", update, *base.store]),
+        "delete": (base, ["mutate", "-e", delete, *base.store]),
+        "merge": (forked, ["branch", "merge", "dev", "--into", "main", *base.store]),
+        "optimize": (base, ["optimize", GRAPH]),
+        "properties": (base, ["schema", "apply", "--schema", "properties.pg", GRAPH]),
+        "types": (base, ["schema", "apply", "--schema", "types.pg", GRAPH]),
+        "drop": (base, ["schema", "apply", "--schema", "fewer.pg", GRAPH]),
     }
 
 
-def _killed(program: str, command: list[str], place: Path, draw: random.Random) -> str | None:
+def _killed(program: Program, command: list[str], draw: random.Random) -> str | None:
     """Kill a command after its sidecar has appeared; what it left, None if it left no sidecar."""
-    folder = place / "graph" / names.RECOVERY_DIR
-    # The program is given by the caller.
+    graph = program.place / GRAPH
+    folder = graph / names.RECOVERY_DIR
     writer = subprocess.Popen(
-        [program, *command], cwd=place, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [program.path, *command],
+        cwd=program.place,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     while writer.poll() is None and not (folder.exists() and any(folder.iterdir())):
         pass
@@ -111,7 +108,6 @@ def _killed(program: str, command: list[str], place: Path, draw: random.Random) 
     left = sorted(folder.iterdir()) if folder.exists() else []
     if not left:
         return None
-    graph = place / "graph"
     said = [json.loads(path.read_bytes()) for path in left]
     moved = sorted(
         _newest(graph, table) - table["expected_version"]
@@ -133,54 +129,34 @@ def _newest(graph: Path, table: Mapping[str, Any]) -> int:
     return max((version for version in versions if version is not None), default=0)
 
 
-def _keep(program: str, place: Path, out: Path) -> None:
-    out.mkdir(parents=True)
-    with tarfile.open(out / "graph.tar.gz", "w:gz") as archive:
-        archive.add(place / "graph", "graph")
+def _keep(program: Program, out: Path) -> None:
+    program.keep(out)
     # Opening for writing recovers, whether or not the row is taken after that.
-    _run(program, place, "load", "--data", "after.jsonl", "--mode", "append", "graph")
-    listed = _run(program, place, "branch", "list", "--store", "graph").split() or [names.MAIN]
-    for branch in listed:
-        of_branch = [] if branch == names.MAIN else ["--branch", branch]
-        lines = _run(program, place, "export", "graph", *of_branch).splitlines()
-        rows = [line for line in lines if json.loads(line)["data"].get("slug") != "after"]
-        with (
-            (out / f"{branch}.jsonl.gz").open("wb") as file,
-            gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0) as packed,
-        ):
-            packed.write("".join(f"{row}\n" for row in rows).encode())
+    program.load([{"type": "Plain", "data": {"slug": AFTER, "name": AFTER}}])
+    program.keep_exports(out, without=AFTER)
 
 
-def _make_base(program: str, base: Path) -> None:
-    base.mkdir()
+def _make_base(base: Program) -> None:
+    base.place.mkdir()
+    base.init(SCHEMA)
     for name, text in (
-        ("schema.pg", SCHEMA),
         ("properties.pg", MORE_PROPERTIES),
         ("types.pg", MORE_TYPES),
         ("fewer.pg", FEWER_TYPES),
     ):
-        (base / name).write_text(text)
-    _run(program, base, "init", "--schema", "schema.pg", "graph")
-    _write(base / "more.jsonl", _records(10_000, 10_000 + ROWS))
-    _write(base / "after.jsonl", [{"type": "Plain", "data": {"slug": "after", "name": "after"}}])
+        (base.place / name).write_text(text)
+    base.write("more.jsonl", _records(10_000, 10_000 + ROWS))
     for number in range(FURTHER + 1):
         start = 1000 * number
-        _write(base / "rows.jsonl", _records(start, start + (10 if number else ROWS)))
-        _run(program, base, "load", "--data", "rows.jsonl", "--mode", "append", "graph")
+        base.load(_records(start, start + (10 if number else ROWS)))
 
 
-def _make_forked(program: str, base: Path, forked: Path) -> None:
-    shutil.copytree(base, forked)
+def _fork(forked: Program) -> None:
     for branch in ("dev", "idle"):
-        _run(program, forked, "branch", "create", branch, "--store", "graph")
-    for start, mode, branch in (
-        (20_000, "append", "dev"),
-        (0, "merge", "dev"),
-        (30_000, "append", ""),
-    ):
-        _write(forked / "rows.jsonl", _records(start, start + 20))
-        on = ["--branch", branch] if branch else []
-        _run(program, forked, "load", "--data", "rows.jsonl", "--mode", mode, *on, "graph")
+        forked.run("branch", "create", branch, *forked.store)
+    forked.load(_records(20_000, 20_020), "--branch", "dev")
+    forked.load(_records(0, 20), "--branch", "dev", mode="merge")
+    forked.load(_records(30_000, 30_020))
 
 
 def _records(start: int, stop: int) -> Iterable[dict[str, Any]]:
@@ -195,16 +171,5 @@ def _records(start: int, stop: int) -> Iterable[dict[str, Any]]:
         yield {"edge": "Links", "from": f"t{number}", "to": f"t{start}", "data": {"weight": 0.5}}
 
 
-def _write(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
-    path.write_text("".join(f"{json.dumps(record)}\n" for record in records))
-
-
-def _run(program: str, place: Path, *command: str) -> str:
-    said = subprocess.run(
-        [program, *command], cwd=place, capture_output=True, text=True, check=False
-    )
-    return said.stdout
-
-
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

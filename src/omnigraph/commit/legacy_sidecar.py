@@ -6,11 +6,14 @@ by one; its versions carry no operation. So the numbers decide, as that program 
 | Writer | A table is complete at |
 |---|---|
 | load, mutation | the version right above its pin, if that was planned |
-| merge | the version that the writer confirmed; merges of the first format confirmed none |
+| merge | the version that the writer confirmed |
+| merge of the first format, which confirmed none | any version above its pin |
 | optimize, index | any version, if everything above the pin keeps the content |
 | schema change | none: the migration has settled those (`maintenance/legacy_upgrade.py`) |
 
-Every table is complete, or all go back. A writer of that program can publish nothing any more once
+Every table is complete, or all go back. Of a merge of the first format that was killed between two
+writes to one table, that program publishes what the table then holds; so do we, because its numbers
+do not tell that version from the last. A writer of that program can publish nothing any more once
 the format of the graph is one of today, which it is before any sidecar is settled.
 """
 
@@ -38,6 +41,7 @@ class Rule(Enum):
 
     PLANNED = "planned"
     CONFIRMED = "confirmed"
+    MOVED = "moved"
     PRESERVED = "preserved"
     NEVER = "never"
 
@@ -84,7 +88,7 @@ def parse(fields: Mapping[str, Any]) -> LegacySidecar:
     """Raises LookupError, TypeError or ValueError if it is malformed."""
     kind, rule = _RULES[fields["writer_kind"]]
     if rule is Rule.CONFIRMED and int(fields[FORMAT_FIELD]) < _FORMAT_OF_CONFIRMATIONS:
-        rule = Rule.PRESERVED
+        rule = Rule.MOVED
     planned = "confirmed_version" if rule is Rule.CONFIRMED else "post_commit_pin"
     started_at = datetime.fromtimestamp(int(fields["started_at"]) / 1e6, UTC)
     return LegacySidecar(
@@ -131,6 +135,8 @@ def complete_version(root: Root, entry: TableEntry, planned: int | None, rule: R
             return head if head == planned == entry.version + 1 else None
         case Rule.CONFIRMED:
             return head if head == planned else None
+        case Rule.MOVED:
+            return head
         case Rule.PRESERVED:
             records = version_records(root, entry, above=entry.version)
             return head if all(record.is_maintenance for record in records) else None

@@ -21,7 +21,7 @@ from omnigraph.derived import remember_derived
 from omnigraph.display.cells import Moment, short_id
 from omnigraph.display.pages import Displayed, Page
 from omnigraph.display.tables import TableView
-from omnigraph.errors import DamagedGraphError
+from omnigraph.errors import DamagedGraphError, OtherFormatError
 from omnigraph.notes import NO_NOTE, CommitNote
 from omnigraph.storage.objects.documents import MALFORMED, digest_of, digest_of_values, parsed
 from omnigraph.storage.objects.location import Durability, stored_path
@@ -651,7 +651,11 @@ def _typed_row(
         case ObjectType.GRAPH_HEAD:
             return GraphHead(branch=record["table_branch"], **metadata)
         case ObjectType.GRAPH_COMMIT:
-            identity = _text(record, "object_id").removeprefix(f"{object_type}:")
+            object_id = _text(record, "object_id")
+            identity = object_id.removeprefix(f"{object_type}:")
+            if identity == object_id and "operation_id" not in metadata:
+                # It has stamps of its own from 4 on, the first that meant something else here.
+                raise OtherFormatError(names.MANIFEST, writer="Omnigraph 0.8 or later")
             moved = tuple(tuple(table) for table in metadata.get("tables", ()))
             change = metadata.get("schema_change")
             changed = None if change is None else SchemaChange.from_json(change)
