@@ -31,6 +31,7 @@
     │   ├── SparkJobFailedError          exit 1   Spark gave up on a job
     │   ├── RunInterruptedError          exit 1   an algorithm stopped; it can be resumed
     │   ├── FormatTooNewError            exit 1   upgrade omnigraph first
+    │   ├── OtherFormatError             exit 1   written by another program of this name
     │   ├── IndexPendingError            exit 1   the rows do not allow an index yet
     │   ├── QueryFailedError             exit 1   a value could not be computed
     │   ├── QueryBudgetError             exit 1   the run needed more memory or time than it has

@@ -1,8 +1,8 @@
 """The tables of a branch that Omnigraph 0.3 to 0.7 left in a state that nothing may be written on.
 
-Some columns have types that mean something else than they say, and tables older than 0.4 let Lance
-delete what branches and tags name. Those of main are rewritten by the first opening for writing,
-those of a branch by its first write, in a commit right before its own. See
+Some columns have types that mean something else than they say, and tables of 0.6.0 and before let
+Lance delete what branches and tags name. Those of main are rewritten by the first opening for
+writing, those of a branch by its first write, in a commit right before its own. See
 `docs/adr/0033-tables-of-0-7-are-rewritten.md`.
 """
 

@@ -422,6 +422,8 @@ def _upgrade(location: Root, state: ManifestState, writer: str) -> Check:
     changes = [f"the first opening for writing makes it format {names.STAMP}"]
     if foreseen.rewritten:
         changes.append(f"rewrites {', '.join(foreseen.rewritten)}")
+    if foreseen.cleaning:
+        changes.append(f"ends Lance's automatic cleanup of {', '.join(foreseen.cleaning)}")
     if foreseen.unfinished:
         changes.append(f"settles {counted(foreseen.unfinished, 'unfinished write')}")
     if foreseen.runs:

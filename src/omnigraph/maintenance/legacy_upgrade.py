@@ -21,7 +21,7 @@ from omnigraph.errors import DamagedGraphError, InvalidInputError
 from omnigraph.schema.arrow import table_schema
 from omnigraph.schema.catalog import NodeType, Scalar, ScalarType
 from omnigraph.storage.lance.datasets import made_at
-from omnigraph.storage.lance.legacy_types import must_be_rewritten
+from omnigraph.storage.lance.legacy_types import is_legacy_table, must_be_rewritten
 from omnigraph.storage.lance.tables import open_unverified
 from omnigraph.storage.manifest.accepted_schemas import drop_staged, read_staged_files
 from omnigraph.storage.manifest.swap import manifest_branches, read_manifest
@@ -93,6 +93,8 @@ class Foreseen:
 
     rewritten: tuple[str, ...]
     """Tables of main, by key."""
+    cleaning: tuple[str, ...]
+    """The other tables of main from which Lance's automatic cleanup is taken."""
     unfinished: int
     """Writes that are finished or rolled back."""
     runs: tuple[str, ...]
@@ -108,14 +110,14 @@ def foresee(objects: Objects, state: ManifestState) -> Foreseen:
     root, tables = objects.root, state.snapshot().tables
     contract = read_contract(objects, state.head.schema_hash)
     _require_same_ids(root, Leftovers(contract=contract, tables=tables, unsettled=frozenset()))
+    changed = {
+        key: is_legacy_table(table)
+        for key, entry in sorted(tables.items())
+        if must_be_rewritten(table := open_unverified(root, entry))
+    }
     return Foreseen(
-        rewritten=tuple(
-            sorted(
-                key
-                for key, entry in tables.items()
-                if must_be_rewritten(open_unverified(root, entry))
-            )
-        ),
+        rewritten=tuple(key for key, is_rewritten in changed.items() if is_rewritten),
+        cleaning=tuple(key for key, is_rewritten in changed.items() if not is_rewritten),
         unfinished=len(pending_sidecars(objects)),
         runs=tuple(
             sorted(
