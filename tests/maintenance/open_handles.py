@@ -2,8 +2,6 @@
 
     python -m tests.maintenance.open_handles ROOT   opens the graph, prints "open", waits for a
                                                     line, calls every verb, prints how each ended
-
-Those of earlier releases are in `earlier_handles.py`.
 """
 
 from __future__ import annotations

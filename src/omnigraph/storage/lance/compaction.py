@@ -213,7 +213,7 @@ def _tasks(dataset: LanceDataset, options: dict[str, Any]) -> tuple[str, ...]:
 def _lineage_tasks(dataset: LanceDataset, plan: Mapping[str, Any]) -> Iterator[str]:
     """Tasks for fragments that need nothing else, but keep long sequences in the manifest.
 
-    Earlier releases left them, and compactions that were made by hand.
+    Compactions that were made by hand leave them.
     """
     others = {fragment["id"] for task in plan["tasks"] for fragment in task["fragments"]}
     others |= set(plan["options"]["excluded_fragment_ids"])
