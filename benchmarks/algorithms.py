@@ -28,9 +28,9 @@ import psutil
 import pyarrow.parquet as pq
 import rustworkx as rx
 
-import omnigraph
+import omnigraph_lake as og
 from benchmarks.people_graph import generate
-from omnigraph.runner.session import SparkTarget, spark_for_a_while
+from omnigraph_lake.runner.session import SparkTarget, spark_for_a_while
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -93,11 +93,11 @@ def _counted(rounds: int, run: Callable[[], dict[str, float]]) -> tuple[int, dic
     return rounds, run()
 
 
-def _made_graph(folder: Path) -> omnigraph.Graph:
+def _made_graph(folder: Path) -> og.Graph:
     if (folder / "graph").exists():
-        return omnigraph.open(str(folder / "graph"))
+        return og.open(str(folder / "graph"))
     generate(folder / "parquet")
-    graph = omnigraph.init(str(folder / "graph"), schema=SCHEMA)
+    graph = og.init(str(folder / "graph"), schema=SCHEMA)
     tables = {name: pq.read_table(folder / "parquet" / f"{name}.parquet") for name in _NAMES}
     graph.load(tables)
     return graph

@@ -26,10 +26,10 @@ from pathlib import Path
 import pyarrow as pa
 import xxhash
 
-import omnigraph
+import omnigraph_lake as og
 from benchmarks.storm import store
-from omnigraph.errors import ConflictError
-from omnigraph.graph import Graph, GraphView
+from omnigraph_lake.errors import ConflictError
+from omnigraph_lake.graph import Graph, GraphView
 from tests.stores import root_at
 
 SCHEMA = """
@@ -58,7 +58,7 @@ def _fill(graph: Graph, nodes: int, edges: int) -> None:
 def _write_for_ever(root: str, number: int) -> None:
     """Commit two types together again and again, in turn on every branch."""
     for turn in itertools.count(1):
-        graph = omnigraph.open(root).checkout(BRANCHES[turn % len(BRANCHES)])
+        graph = og.open(root).checkout(BRANCHES[turn % len(BRANCHES)])
         name = f"writer-{number}"
         graph.write(
             {"Person": [{"name": name, "age": turn}], "Ledger": [{"name": name, "turn": turn}]},
@@ -68,7 +68,7 @@ def _write_for_ever(root: str, number: int) -> None:
 
 def _clean_for_ever(root: str) -> None:
     while True:
-        graph = omnigraph.open(root)
+        graph = og.open(root)
         graph.maintenance.optimize()
         graph.maintenance.cleanup(keep_versions=KEPT_VERSIONS, dry_run=False)
 
@@ -115,31 +115,31 @@ def _require_equal(source: Graph, copy: Graph) -> None:
         ages = _by_name(copied, "Person", "age")
         turns = _by_name(copied, "Ledger", "turn")
         assert turns == {name: ages[name] for name in turns}, "half of a commit"
-    report = omnigraph.verify(copy.root)
+    report = og.verify(copy.root)
     assert report.ok, report
 
 
 def _measured(home: Path, options: argparse.Namespace) -> dict[str, float]:
-    graph = omnigraph.init(str(home / "graph"), schema=SCHEMA)
+    graph = og.init(str(home / "graph"), schema=SCHEMA)
     _fill(graph, options.nodes, options.edges)
     for name in BRANCHES[1:]:
         graph.branches.create(name)
     target = root_at(home / "backup")
     with _beside(graph.root, options.writers):
         time.sleep(options.before_seconds)
-        first = omnigraph.backup(graph.root, target)
-        omnigraph.restore(target, str(home / "first"))
-        _require_equal(graph, omnigraph.open(str(home / "first"), read_only=True))
-        second = omnigraph.backup(graph.root, target)
-        omnigraph.restore(target, str(home / "second"))
-        _require_equal(graph, omnigraph.open(str(home / "second"), read_only=True))
-    omnigraph.open(graph.root).maintenance.recover(force=True)
-    last = omnigraph.backup(graph.root, target)
-    assert omnigraph.backup(graph.root, target).files_copied == 0
+        first = og.backup(graph.root, target)
+        og.restore(target, str(home / "first"))
+        _require_equal(graph, og.open(str(home / "first"), read_only=True))
+        second = og.backup(graph.root, target)
+        og.restore(target, str(home / "second"))
+        _require_equal(graph, og.open(str(home / "second"), read_only=True))
+    og.open(graph.root).maintenance.recover(force=True)
+    last = og.backup(graph.root, target)
+    assert og.backup(graph.root, target).files_copied == 0
     graph.write({"Person": [{"name": "one more", "age": 1}]})
-    small = omnigraph.backup(graph.root, target)
+    small = og.backup(graph.root, target)
     try:
-        omnigraph.backup(graph.root, str(home / "second"))
+        og.backup(graph.root, str(home / "second"))
     except ConflictError:
         pass
     else:

@@ -23,8 +23,8 @@ from unittest.mock import patch
 import numpy as np
 import pyarrow as pa
 
-import omnigraph
-from omnigraph.api.options import LoadOptions
+import omnigraph_lake as og
+from omnigraph_lake.api.options import LoadOptions
 
 SCHEMA: Final = "node P { k: String @key  n: I64  x: F64  y: F64  t: String }"
 FIND: Final = "query q($k: String) { match { $p: P { k: $k } } return { $p.n } }"
@@ -68,7 +68,7 @@ def _rows(first: int, count: int) -> pa.Table:
 
 
 def _build(root: str, megabytes: int) -> None:
-    graph = omnigraph.init(root, schema=SCHEMA, durability="os")
+    graph = og.init(root, schema=SCHEMA, durability="os")
     rows = megabytes * 1_000_000 // BYTES_PER_ROW
     for first in range(0, rows, 1_000_000):
         graph.load(
@@ -81,10 +81,10 @@ def _build(root: str, megabytes: int) -> None:
 def _without_checksums():  # type: ignore[no-untyped-def]
     """The same program, with nothing recorded and nothing compared."""
     with (
-        patch("omnigraph.commit.table_moves.record_change", lambda *_: None),
-        patch("omnigraph.storage.manifest.swap._with_checksums", lambda _, rows, __: rows),
-        patch("omnigraph.storage.lance.tables.verify_table", lambda *_, **__: None),
-        patch("omnigraph.storage.lance.dataset_cache.verify_table", lambda *_, **__: None),
+        patch("omnigraph_lake.commit.table_moves.record_change", lambda *_: None),
+        patch("omnigraph_lake.storage.manifest.swap._with_checksums", lambda _, rows, __: rows),
+        patch("omnigraph_lake.storage.lance.tables.verify_table", lambda *_, **__: None),
+        patch("omnigraph_lake.storage.lance.dataset_cache.verify_table", lambda *_, **__: None),
     ):
         yield
 
@@ -94,7 +94,7 @@ def _load_ratio(place: str, rounds: int) -> float:
     for number in range(rounds):
         took: dict[bool, float] = {}
         for with_checksums in (True, False) if number % 2 else (False, True):
-            graph = omnigraph.init(
+            graph = og.init(
                 f"{place}/load-{number}-{with_checksums}", schema=SCHEMA, durability="os"
             )
             rows = _rows(0, 400_000)
@@ -144,11 +144,11 @@ def _act(what: str, root: str, level: str) -> float:
     if level == "nothing":
         with _without_checksums():
             return _timed(what, root, "metadata")
-    return _timed(what, root, cast("omnigraph.Verify", level))
+    return _timed(what, root, cast("og.Verify", level))
 
 
-def _timed(what: str, root: str, verify: omnigraph.Verify) -> float:
-    graph = omnigraph.open(root, read_only=True, verify=verify)
+def _timed(what: str, root: str, verify: og.Verify) -> float:
+    graph = og.open(root, read_only=True, verify=verify)
     acts: dict[str, Callable[[], object]] = {
         "scan": lambda: [None for _ in graph.scan("P")],
         "point": lambda: graph.query(FIND, k="key-000000000077").to_pylist(),

@@ -27,13 +27,13 @@ from lance import LanceDataset
 from lance.file import LanceFileReader
 from lance.lance import bytes_read_counter, iops_counter
 
-import omnigraph
-from omnigraph.graph import Graph
-from omnigraph.storage.lance.dataset_cache import cached_dataset
-from omnigraph.storage.lance.row_lineage import names_hidden_columns
-from omnigraph.storage.lance.tables import open_unverified
-from omnigraph.storage.lance.value_lookups import OneOf, look_up_values
-from omnigraph.storage.objects.location import parse_root
+import omnigraph_lake as og
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.lance.dataset_cache import cached_dataset
+from omnigraph_lake.storage.lance.row_lineage import names_hidden_columns
+from omnigraph_lake.storage.lance.tables import open_unverified
+from omnigraph_lake.storage.lance.value_lookups import OneOf, look_up_values
+from omnigraph_lake.storage.objects.location import parse_root
 
 SCHEMA: Final = """
 node Person { name: String @key }
@@ -89,7 +89,7 @@ def _edge_sides(scratch: Path, options: argparse.Namespace) -> dict[str, Graph]:
     since = pa.array(np.arange(options.edges) % 30, pa.int32())
     sides: dict[str, Graph] = {}
     for name, declared in SIDES.items():
-        graph = omnigraph.init(str(scratch / name), schema=f"{SCHEMA} {declared}")
+        graph = og.init(str(scratch / name), schema=f"{SCHEMA} {declared}")
         graph.load(
             {"Person": pa.table({"name": ids}), "Follows": pa.table({**ends, "since": since})}
         )
@@ -105,9 +105,7 @@ def _node_sides(scratch: Path, nodes: int) -> dict[str, Graph]:
     ids = pa.array([f"person {number}" for number in range(nodes)])
     sides: dict[str, Graph] = {}
     for name, upserts in (("loaded", 0), ("upserted", UPSERTS)):
-        graph = omnigraph.init(
-            str(scratch / name), schema="node Person { name: String @key n: I64 }"
-        )
+        graph = og.init(str(scratch / name), schema="node Person { name: String @key n: I64 }")
         graph.load({"Person": pa.table({"name": ids, "n": pa.array(np.zeros(nodes, np.int64))})})
         graph.maintenance.optimize()
         for number in range(1, upserts + 1):
@@ -242,7 +240,7 @@ def _print_cold_lookups(sides: dict[str, Graph], column: str) -> None:
 
 def _print_cold(reader: str, root: str, column: str, value: str) -> None:
     """The first lookup of this process."""
-    ask = READERS[reader](omnigraph.open(root, read_only=True), EDGES, column)
+    ask = READERS[reader](og.open(root, read_only=True), EDGES, column)
     requests, size = iops_counter(), bytes_read_counter()
     began = time.process_time()
     rows = len(ask(pa.array([value])))

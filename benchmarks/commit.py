@@ -29,11 +29,11 @@ import pyarrow as pa
 from lance import LanceDataset
 from lance.fragment import write_fragments
 
-import omnigraph
-from omnigraph.graph import Graph
-from omnigraph.storage.manifest.swap import read_manifest
-from omnigraph.storage.objects.background import WORKER
-from omnigraph.storage.objects.location import parse_root
+import omnigraph_lake as og
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.manifest.swap import read_manifest
+from omnigraph_lake.storage.objects.background import WORKER
+from omnigraph_lake.storage.objects.location import parse_root
 
 Mode: TypeAlias = Literal["commit", "os"]
 TABLES: Final = 8
@@ -98,7 +98,7 @@ def main() -> None:
 
 def compare_with_bare_lance(folder: Path, *, rounds: int) -> float:
     """Median of one-row appends, ours and bare in turns, on tables with the same history."""
-    graph = omnigraph.init(str(folder / "graph"), schema=SCHEMA)
+    graph = og.init(str(folder / "graph"), schema=SCHEMA)
     graph.write({"T0": [{"name": "first"}]})
     bare = _BareLance(folder, graph)
     ours_seconds: list[float] = []
@@ -191,7 +191,7 @@ def measure_appends(
     A bare Lance table gets the first of them in turns: it becomes slower with every fragment, and
     its versions fill the disk. Nothing is ever optimized or cleaned up.
     """
-    graph = omnigraph.init(str(folder / "graph"), schema=PEOPLE_SCHEMA, durability=durability)
+    graph = og.init(str(folder / "graph"), schema=PEOPLE_SCHEMA, durability=durability)
     graph.write({"Person": [{"name": f"p{number}"} for number in range(PEOPLE)]})
     graph.write({"Knows": [{"src": f"p{n}", "dst": f"p{n + 1}"} for n in range(PEOPLE - 1)]})
     graph.maintenance.optimize()
@@ -267,7 +267,7 @@ def measure_types(folder: Path, rounds: int, durability: Mode) -> dict[str, floa
     graphs: dict[int, Graph] = {}
     for size in sizes:
         text = "\n".join(f"node T{n} {{ name: String @key  value: I64? }}" for n in range(size))
-        graphs[size] = omnigraph.init(str(folder / str(size)), schema=text, durability=durability)
+        graphs[size] = og.init(str(folder / str(size)), schema=text, durability=durability)
         graphs[size].write({"T0": [{"name": "first"}]})
     for number in range(rounds):
         for size in sizes:
@@ -289,7 +289,7 @@ def _listed(ratios: dict[str, float]) -> str:
 
 def measure_history(folder: Path, commits: int) -> tuple[Requests, Requests]:
     """Requests and time of one commit after a hundred and after many."""
-    graph = omnigraph.init(str(folder / "graph"), schema=SCHEMA)
+    graph = og.init(str(folder / "graph"), schema=SCHEMA)
     print("\ncommits before   lance reads   files written      ms")
     measured: list[Requests] = []
     done = 0
@@ -344,9 +344,9 @@ def _files(root: str) -> int:
 
 
 WRITER: Final = """
-import sys, time, omnigraph
+import sys, time, omnigraph_lake as og
 root, who, type_name, stop = sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4])
-graph = omnigraph.open(root)
+graph = og.open(root)
 graph.write({type_name: [{"name": who, "value": 0}]}, mode="merge")
 while time.time() < stop - float(sys.argv[5]):
     time.sleep(0.01)
@@ -377,7 +377,7 @@ def measure_processes(folder: Path, *, seconds: float) -> dict[str, list[float]]
 
 
 def _run_writers(folder: Path, processes: int, *, same_table: bool, seconds: float) -> list[int]:
-    graph = omnigraph.init(str(folder), schema=SCHEMA)
+    graph = og.init(str(folder), schema=SCHEMA)
     stop = time.time() + seconds + 3 + processes
     writers = [
         subprocess.Popen(
@@ -397,7 +397,7 @@ def _run_writers(folder: Path, processes: int, *, same_table: bool, seconds: flo
         for number in range(processes)
     ]
     counts = [int(writer.communicate()[0]) for writer in writers]
-    assert omnigraph.open(graph.root).maintenance.check().ok
+    assert og.open(graph.root).maintenance.check().ok
     return counts
 
 

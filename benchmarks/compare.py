@@ -23,7 +23,7 @@ edge Follows: Person -> Person { since: I32 }
 """
 PREPARE: Final = """
 import json, random, sys
-import omnigraph
+import omnigraph_lake as og
 folder, persons, follows = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 draw = random.Random(7)
 with open(f"{folder}/rows.jsonl", "w") as lines:
@@ -34,12 +34,12 @@ with open(f"{folder}/rows.jsonl", "w") as lines:
         ends = {"src": f"p{draw.randrange(persons)}", "dst": f"p{draw.randrange(persons)}"}
         row = {"edge": "Follows", "from": ends["src"], "to": ends["dst"], "data": {"since": n % 30}}
         lines.write(json.dumps(row) + "\\n")
-graph = omnigraph.init(f"{folder}/graph", schema=sys.argv[4])
+graph = og.init(f"{folder}/graph", schema=sys.argv[4])
 graph.load(f"{folder}/rows.jsonl")
 """
 MEASURE: Final = """
 import json, os, shutil, sys, time
-import omnigraph
+import omnigraph_lake as og
 folder, task, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 place = f"{folder}/{os.getpid()}"
 QUERIES = (
@@ -49,16 +49,16 @@ QUERIES = (
     'order { n desc, $a.name } limit 5 }',
 )
 if task == "commit":
-    graph = omnigraph.init(place, schema=sys.argv[4])
+    graph = og.init(place, schema=sys.argv[4])
     def run(n):
         graph.write({"Person": [{"name": f"p{n}", "age": 1, "city": "c"}]})
 elif task == "query":
-    graph = omnigraph.open(f"{folder}/graph")
+    graph = og.open(f"{folder}/graph")
     def run(n):
         graph.query(QUERIES[n % len(QUERIES)]).to_pylist()
 else:
     def run(n):
-        omnigraph.init(f"{place}/{n}", schema=sys.argv[4]).load(f"{folder}/rows.jsonl")
+        og.init(f"{place}/{n}", schema=sys.argv[4]).load(f"{folder}/rows.jsonl")
 run(10**6)
 started = time.process_time()
 for n in range(count):

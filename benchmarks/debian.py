@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import omnigraph
+import omnigraph_lake as og
 
 FIELDS: Final = (
     *("Depends", "Pre-Depends", "Recommends", "Suggests", "Enhances"),
@@ -101,7 +101,7 @@ def require_every_record(
 
 def require_every_name(folder: Path, branch: str, index: Path) -> None:
     """The packages of a branch are those of the index, by name."""
-    graph = omnigraph.open(str(folder / "graph"), branch=branch)
+    graph = og.open(str(folder / "graph"), branch=branch)
     packages = graph.query("match { $p: Package } return { $p.name }")
     names = {name for row in packages.to_pylist() for name in row.values()}
     assert names == set(awk('$1 == "Package:" { print $2 }', index).split())
@@ -140,7 +140,16 @@ def main() -> None:
 
 def create(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     source = ["--indexes", str(options.indexes)] if options.indexes else []
-    command = [sys.executable, "-m", "omnigraph", "demo", "debian", str(folder), *source, "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "omnigraph_lake",
+        "demo",
+        "debian",
+        str(folder),
+        *source,
+        "--json",
+    ]
     finished = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     demo: dict[str, Any] = json.loads(finished.stdout)
     return demo
@@ -161,7 +170,7 @@ def index_of(folder: Path, options: argparse.Namespace, suite: str) -> Path:
 
 def use(folder: Path, index: Path, branch: str, *, spark: bool) -> None:
     """The steps of the tutorial, with results that awk confirms."""
-    graph = omnigraph.open(str(folder / "graph"))
+    graph = og.open(str(folder / "graph"))
     queries = folder / "debian.gq"
     with timed("optimize"):
         graph.maintenance.optimize()
@@ -179,7 +188,7 @@ def use(folder: Path, index: Path, branch: str, *, spark: bool) -> None:
     assert len(editors) == 10
     assert all("editor" in row["summary"].lower() for row in editors[:3]), editors
     with timed("PageRank of dependencies"):
-        target = omnigraph.SparkTarget() if spark else None
+        target = og.SparkTarget() if spark else None
         types = ["Package", "VirtualPackage"]
         result = graph.algorithms.page_rank(types, ["DependsOn"], spark=target, write_to="rank")
         ranks = result.to_pylist()
@@ -197,7 +206,7 @@ def use(folder: Path, index: Path, branch: str, *, spark: bool) -> None:
     review(graph, folder, branch)
 
 
-def review(graph: omnigraph.Graph, folder: Path, branch: str) -> None:
+def review(graph: og.Graph, folder: Path, branch: str) -> None:
     """Hold back what the gate finds on the branch, and merge the rest."""
     there = graph.checkout(branch)
     with timed("gate"):

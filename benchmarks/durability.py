@@ -20,11 +20,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import omnigraph
-from omnigraph import names
-from omnigraph.graph import Graph
-from omnigraph.storage.objects import durability
-from omnigraph.storage.objects.location import Durability, Root, Scheme
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.objects import durability
+from omnigraph_lake.storage.objects.location import Durability, Root, Scheme
 
 SCHEMA: Final = "node P { k: String @key  n: I64 }"
 COMMITS_BEFORE: Final = 50
@@ -63,8 +63,8 @@ class Cost(NamedTuple):
 
 
 def _measured(place: str, writers: int, rounds: int) -> Cost:
-    plain = omnigraph.init(f"{place}/os", schema=SCHEMA, durability="os")
-    durable = omnigraph.init(f"{place}/commit", schema=SCHEMA, durability="commit")
+    plain = og.init(f"{place}/os", schema=SCHEMA, durability="os")
+    durable = og.init(f"{place}/commit", schema=SCHEMA, durability="commit")
     root = Root(scheme=Scheme.LOCAL, uri=place, durability=Durability.COMMIT)
     _files_of_a_commit(plain, Path(place, "os"))  # so that both graphs have the same history
     files = _Files(f"{place}/bare", _files_of_a_commit(durable, Path(place, "commit")))

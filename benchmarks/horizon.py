@@ -26,20 +26,20 @@ import msgspec
 import psutil
 import pyarrow as pa
 
-import omnigraph
-from omnigraph.api.options import LoadOptions
-from omnigraph.errors import OmnigraphError
-from omnigraph.load import load as load_operation
-from omnigraph.load.formats.records import Split
-from omnigraph.load.pipeline import run_load
-from omnigraph.load.report import Engine, LoadJob, LoadReport
-from omnigraph.load.staging import PieceReport, StagedTable
-from omnigraph.packed import Packed
-from omnigraph.runner.protocol import FramePart, Hop, Send, Sent, Stage, StageMetrics, Task
-from omnigraph.runner.shuffle import Scratch, StoredScratch
-from omnigraph.runner.stored_pieces import store_pieces
-from omnigraph.storage.objects.location import Root, parse_root
-from omnigraph.storage.staging import bulk
+import omnigraph_lake as og
+from omnigraph_lake.api.options import LoadOptions
+from omnigraph_lake.errors import OmnigraphError
+from omnigraph_lake.load import load as load_operation
+from omnigraph_lake.load.formats.records import Split
+from omnigraph_lake.load.pipeline import run_load
+from omnigraph_lake.load.report import Engine, LoadJob, LoadReport
+from omnigraph_lake.load.staging import PieceReport, StagedTable
+from omnigraph_lake.packed import Packed
+from omnigraph_lake.runner.protocol import FramePart, Hop, Send, Sent, Stage, StageMetrics, Task
+from omnigraph_lake.runner.shuffle import Scratch, StoredScratch
+from omnigraph_lake.runner.stored_pieces import store_pieces
+from omnigraph_lake.storage.objects.location import Root, parse_root
+from omnigraph_lake.storage.staging import bulk
 
 BYTES_PER_EDGE: Final = 108
 """As a line of JSON."""
@@ -166,7 +166,7 @@ def simulate(home: Path, edges: int, *, types: int) -> dict[str, object]:
         f"node N{number} {{ k: String @key }}\nedge E{number}: N{number} -> N{number} {{ w: I32 }}"
         for number in range(types)
     )
-    graph = omnigraph.init(str(home / "graph"), schema=schema)
+    graph = og.init(str(home / "graph"), schema=schema)
     sources = []
     for number in range(types):
         path = home / f"E{number}.jsonl"
@@ -194,7 +194,7 @@ def simulate(home: Path, edges: int, *, types: int) -> dict[str, object]:
         report = graph.load([str(path) for path in sources], options=LoadOptions(engine="local"))
     phases.mark("report")
     assert sum(report.written.values()) == edges // splits[0] * splits[0]
-    graph = omnigraph.open(graph.root)
+    graph = og.open(graph.root)
     phases.mark("open")
     graph.maintenance.status()
     phases.mark("status")
@@ -230,7 +230,7 @@ def _bare_bytes_per_fragment(root: Path) -> int:
 def _template(home: Path) -> StagedTable:
     """A fragment of an edge type, really written."""
     schema = "node N0 { k: String @key } edge E0: N0 -> N0 { w: I32 }"
-    graph = omnigraph.init(str(home / "one"), schema=schema)
+    graph = og.init(str(home / "one"), schema=schema)
     empty = graph.scan("edge:E0").read_all()
     row = {"id": "a", "src": "b", "dst": "c", "w": 1}
     (fragment,) = bulk.write_rows(

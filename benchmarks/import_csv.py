@@ -15,9 +15,9 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-import omnigraph
+import omnigraph_lake as og
 from benchmarks.processes import run_process
-from omnigraph.runner.key_hash import SEED_BYTES, hash_keys
+from omnigraph_lake.runner.key_hash import SEED_BYTES, hash_keys
 
 CUSTOMERS: Final = 10_000
 ROWS_PER_WRITE: Final = 100_000
@@ -45,7 +45,7 @@ def write_customers(path: Path) -> None:
 def digest(root: str) -> str:
     """Of all rows, whatever their order."""
     total = 0
-    graph = omnigraph.open(root, read_only=True)
+    graph = og.open(root, read_only=True)
     for name in ("Order", "Customer", "HasCustomer"):
         for batch in graph.scan(name):
             hashes = hash_keys(batch.columns, name.encode().ljust(SEED_BYTES)).first
@@ -65,7 +65,7 @@ def main() -> None:
         write_customers(files[1])
         size = sum(file.stat().st_size for file in files) / 1e6
         print(f"{rows:,} orders, {size:.0f} MB")
-        command = [sys.executable, "-m", "omnigraph", "import"]
+        command = [sys.executable, "-m", "omnigraph_lake", "import"]
         inputs = [*map(str, files), "--json"]
         ways = {"inferred, local": [f"{folder}/local", *inputs, "--engine", "local"]}
         mapping = ["--map", f"{folder}/local.map.toml"]

@@ -19,11 +19,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import omnigraph
+import omnigraph_lake as og
 from benchmarks.spark_scale import SCHEMA, frame_of, people
-from omnigraph.api.options import LoadOptions
-from omnigraph.graph import Graph
-from omnigraph.runner.session import SparkTarget, spark_session
+from omnigraph_lake.api.options import LoadOptions
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.runner.session import SparkTarget, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,7 +57,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="omnigraph-bench-", dir=options.scratch) as folder:
         for edges in options.edges:
             root = Path(folder, "graph")
-            graph = omnigraph.init(str(root), schema=SCHEMA)
+            graph = og.init(str(root), schema=SCHEMA)
             frames = {"Person": people(spark, NODES), "Follows": frame_of(spark, edges, NODES)}
             graph.load(frames, options=ON_SPARK)
             graph.maintenance.optimize()

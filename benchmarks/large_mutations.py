@@ -20,8 +20,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-import omnigraph
-from omnigraph.mutate import matched
+import omnigraph_lake as og
+from omnigraph_lake.mutate import matched
 
 _SCHEMA: Final = """
 node Person { name: String @key  age: I64  rank: F64? }
@@ -58,7 +58,7 @@ def _run(step: str, folder: Path, rows: int) -> None:
     else:
         # In parts also if memory would hold the rows, so that sizes can be compared.
         vars(matched)["MATCHED_LIMITS"] = replace(matched.MATCHED_LIMITS, rows=10_000)
-        result = omnigraph.open(root).mutate(_STEPS[step])
+        result = og.open(root).mutate(_STEPS[step])
         shown = f"{result.tables}"
     seconds = time.perf_counter() - began
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -66,7 +66,7 @@ def _run(step: str, folder: Path, rows: int) -> None:
 
 
 def _load(root: str, folder: Path, rows: int) -> str:
-    graph = omnigraph.init(root, schema=_SCHEMA)
+    graph = og.init(root, schema=_SCHEMA)
     source = folder / "input"
     for type_name in ("Person", "Knows"):
         (source / type_name).mkdir(parents=True)

@@ -28,9 +28,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-import omnigraph
-from omnigraph.engine.access.column_cache import shared_cache
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake.engine.access.column_cache import shared_cache
+from omnigraph_lake.graph import Graph
 
 HOME: Final = Path.home() / ".cache" / "omnigraph" / "bench"
 SCHEMA: Final = """
@@ -82,7 +82,7 @@ def main() -> None:
         shutil.copytree(source / "graph", place)
         figures: dict[str, Any] = {"name": "living", "nodes": options.nodes, "edges": options.edges}
         figures |= cold_from_shell(place, "cold")
-        graph = omnigraph.open(str(place))
+        graph = og.open(str(place))
         figures |= after_writes(graph, options)
         figures |= mixed(graph, options)
         figures |= cold_from_shell(place, "cold after writes")
@@ -107,7 +107,7 @@ def prepare(options: argparse.Namespace) -> Path:
         follows = pa.table({"src": pa.array(ids[ends[0]]), "dst": pa.array(ids[ends[1]])})
         pq.write_table(people, home / "people.parquet")
         pq.write_table(follows, home / "follows.parquet")
-        graph = omnigraph.init(str(home / "graph"), schema=SCHEMA)
+        graph = og.init(str(home / "graph"), schema=SCHEMA)
         graph.write({"node:Person": people})
         graph.write({"edge:Follows": follows})
         graph.maintenance.optimize()

@@ -32,17 +32,17 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
-import omnigraph
-from omnigraph.api.options import LoadOptions
-from omnigraph.ids import FreshIds
-from omnigraph.load.formats.parse import parse_split
-from omnigraph.load.formats.records import ParsedRows, Split
-from omnigraph.load.formats.splits import plan_splits
-from omnigraph.load.input_files import find_sources
-from omnigraph.runner.session import SparkTarget, spark_session
+import omnigraph_lake as og
+from omnigraph_lake.api.options import LoadOptions
+from omnigraph_lake.ids import FreshIds
+from omnigraph_lake.load.formats.parse import parse_split
+from omnigraph_lake.load.formats.records import ParsedRows, Split
+from omnigraph_lake.load.formats.splits import plan_splits
+from omnigraph_lake.load.input_files import find_sources
+from omnigraph_lake.runner.session import SparkTarget, spark_session
 
 if TYPE_CHECKING:
-    from omnigraph.schema.catalog import Catalog
+    from omnigraph_lake.schema.catalog import Catalog
 
 SCHEMA: Final = """
 node Person {
@@ -189,7 +189,7 @@ def load(home: Path, data: Path, truth: Counter[str]) -> None:
     """The real thing, whose account must be the truth."""
     root = home / "graph"
     shutil.rmtree(root, ignore_errors=True)
-    graph = omnigraph.init(str(root), schema=SCHEMA)
+    graph = og.init(str(root), schema=SCHEMA)
     report = graph.load(str(data), on_error="quarantine", options=LoadOptions(engine="spark"))
     assert dict(report.quarantined) == dict(truth), (report.quarantined, truth)
     assert report.read == sum(report.written.values()) + truth.total(), report
@@ -211,7 +211,7 @@ def stock(spark: SparkSession, home: Path, data: Path) -> None:
 
 def parse_only(spark: SparkSession, home: Path, data: Path) -> None:
     """The load's own parser and row checks; Parquet from the worker; no keys."""
-    graph = omnigraph.open(str(home / "graph"), read_only=True)
+    graph = og.open(str(home / "graph"), read_only=True)
     catalog = graph.schema.catalog
     splits = plan_splits(find_sources([str(data)], catalog=catalog))
     target = home / "bare"
@@ -242,7 +242,7 @@ def _to_parquet(split: Split, catalog: Catalog, target: Path) -> int:
 
 def scan_jobs(spark: SparkSession, home: Path) -> dict[str, Callable[[], object]]:
     """Scans of the loaded edges, and of the same rows and columns as Parquet."""
-    graph = omnigraph.open(str(home / "graph"), read_only=True)
+    graph = og.open(str(home / "graph"), read_only=True)
     columns = ["id", "src", "dst", "since", "weight"]
     ours = graph.spark(spark).edges("Knows", columns=columns)
     path = str(home / "scan-parquet")
@@ -279,7 +279,7 @@ def measure_memory(home: Path, *, nodes: int, edges: int) -> dict[str, list[int]
         data = home / f"memory-{scale}"
         write_input(data, nodes=nodes // scale, edges=edges // scale)
         root = home / f"memory-graph-{scale}"
-        omnigraph.init(str(root), schema=SCHEMA)
+        og.init(str(root), schema=SCHEMA)
         arguments = [sys.executable, "-c", LOADER, str(root), str(data)]
         process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
         driver, worker = watch(psutil.Process(process.pid))
@@ -290,9 +290,9 @@ def measure_memory(home: Path, *, nodes: int, edges: int) -> dict[str, list[int]
 
 
 LOADER: Final = """
-import sys, omnigraph
-options = omnigraph.LoadOptions(engine="spark")
-omnigraph.open(sys.argv[1]).load(sys.argv[2], on_error="quarantine", options=options)
+import sys, omnigraph_lake as og
+options = og.LoadOptions(engine="spark")
+og.open(sys.argv[1]).load(sys.argv[2], on_error="quarantine", options=options)
 """
 
 

@@ -28,9 +28,9 @@ BYTES_PER_PERSON: Final = 565
 """What a person and its five edges take in the file."""
 
 OURS: Final = """
-import omnigraph
-from omnigraph import LoadOptions
-graph = omnigraph.init(f"{folder}/graph", schema=schema)
+import omnigraph_lake as og
+from omnigraph_lake import LoadOptions
+graph = og.init(f"{folder}/graph", schema=schema)
 report = graph.load(source, options=LoadOptions(engine="local"))
 written = sum(report.written.values())
 """

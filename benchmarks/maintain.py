@@ -25,14 +25,14 @@ from unittest.mock import patch
 
 import lance
 
-import omnigraph
-import omnigraph.load.write  # imports are no part of a look
+import omnigraph_lake
+import omnigraph_lake.load.write  # imports are no part of a look
 from benchmarks.open_cost import CountedObjects
-from omnigraph.maintenance.cleanup import CleanupPolicy
-from omnigraph.maintenance.maintain import Policy
-from omnigraph.storage.lance.tables import open_pinned
-from omnigraph.storage.objects.location import parse_root
-from omnigraph.storage.objects.store import Put
+from omnigraph_lake.maintenance.cleanup import CleanupPolicy
+from omnigraph_lake.maintenance.maintain import Policy
+from omnigraph_lake.storage.lance.tables import open_pinned
+from omnigraph_lake.storage.objects.location import parse_root
+from omnigraph_lake.storage.objects.store import Put
 
 SCHEMA: Final = """
 node Person { name: String @key  age: I32 @index  city: String }
@@ -111,7 +111,7 @@ def main() -> None:
         build(root, options.commits)
         before = measure(root, rounds=options.rounds)
         began = time.perf_counter()
-        report = omnigraph.open(str(root)).maintenance.run(POLICY)
+        report = omnigraph_lake.open(str(root)).maintenance.run(POLICY)
         seconds = time.perf_counter() - began
         assert report.exit_code == 0, report
         after = measure(root, rounds=options.rounds)
@@ -140,12 +140,12 @@ def main() -> None:
 
 def build(root: Path, commits: int) -> None:
     """Commits that bring people and their edges, and now and then change older ones."""
-    graph = omnigraph.init(str(root), schema=SCHEMA)
+    graph = omnigraph_lake.init(str(root), schema=SCHEMA)
     graph.write({"City": [{"name": f"city-{number}", "size": number} for number in range(CITIES)]})
     for commit in range(commits - 1):
         numbers = range(commit * PEOPLE_PER_COMMIT, (commit + 1) * PEOPLE_PER_COMMIT)
         changed = [commit * PEOPLE_PER_COMMIT // 2] if commit % 4 == 3 else []
-        rows: dict[str, omnigraph.Rows] = {
+        rows: dict[str, omnigraph_lake.Rows] = {
             "Person": [_person(each) for each in (*numbers, *changed)]
         }
         if commit % 2:
@@ -199,9 +199,9 @@ def _look_elsewhere(root: Path) -> dict[str, Look]:
 def look(uri: str) -> dict[str, Look]:
     """Open, read a person, read an age group, change a person; each as it comes."""
     root = parse_root(uri)
-    with patch("omnigraph.opening.StoredObjects", TouchedObjects):
-        opened = _cost(root.uri, lambda: omnigraph.open(uri, read_only=True).snapshot())
-        graph = omnigraph.open(uri)
+    with patch("omnigraph_lake.opening.StoredObjects", TouchedObjects):
+        opened = _cost(root.uri, lambda: omnigraph_lake.open(uri, read_only=True).snapshot())
+        graph = omnigraph_lake.open(uri)
     entry = graph.snapshot().tables["node:Person"]
 
     def read(where: str) -> Callable[[], object]:

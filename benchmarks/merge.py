@@ -27,9 +27,9 @@ import lance
 import numpy as np
 import pyarrow as pa
 
-import omnigraph
+import omnigraph_lake
 from benchmarks.open_cost import wide_schema
-from omnigraph.graph import Graph
+from omnigraph_lake.graph import Graph
 
 SCHEMA: Final = """
 node Person { name: String @key  age: I32  city: String  score: F64 }
@@ -38,9 +38,9 @@ edge Knows: Person -> Person { weight: F64 }
 MERGER: Final = """
 import json, sys, time
 from pathlib import Path
-import omnigraph
-import omnigraph.merge.merge  # imports are no part of a merge
-graph = omnigraph.open(sys.argv[1])
+import omnigraph_lake as og
+import omnigraph_lake.merge.merge  # imports are no part of a merge
+graph = og.open(sys.argv[1])
 began, cpu_began = time.perf_counter(), time.process_time()
 merged = graph.merge(sys.argv[2])
 wall, cpu = time.perf_counter() - began, time.process_time() - cpu_began
@@ -125,7 +125,7 @@ def main() -> None:
 
 def build(root: Path, *, nodes: int, edges: int) -> None:
     """Load the graph in a few commits, so that its tables have several fragments."""
-    graph = omnigraph.init(str(root), schema=SCHEMA)
+    graph = omnigraph_lake.init(str(root), schema=SCHEMA)
     chance = np.random.default_rng(7)
     graph.write({"Person": people(np.arange(nodes), chance)})
     for part in np.array_split(np.arange(edges), max(1, edges // 1_000_000)):
@@ -162,7 +162,7 @@ def measure(home: Path, share: float, *, diverged: bool, options: argparse.Names
     Every round merges a copy of the same graph, in turns with bare Lance.
     """
     prepared = _copy(home / "graph", home / "prepared")
-    graph = omnigraph.open(str(prepared))
+    graph = omnigraph_lake.open(str(prepared))
     branch = graph.branches.create("dev")
     chance = np.random.default_rng(11)
     changed = change(branch, share, chance, options, fresh=options.edges)
@@ -222,7 +222,7 @@ def write_barely(
 ) -> tuple[float, float]:
     """Append the changed rows to the tables of the graph, or upsert them, without any protocol."""
     copy = _copy(home / "graph", home / "bare")
-    tables = omnigraph.open(str(copy), read_only=True).snapshot().tables
+    tables = omnigraph_lake.open(str(copy), read_only=True).snapshot().tables
     wall = cpu = 0.0
     for name, rows in changed.items():
         location = next(e.location for key, e in tables.items() if key.endswith(f":{name}"))
@@ -246,7 +246,7 @@ def merge_requests(home: Path, commits: int) -> int:
     The commits replace the table, so that it has one fragment whatever its history.
     """
     root = home / f"history-{commits}"
-    graph = omnigraph.init(str(root), schema="node Note { text: String @key }")
+    graph = omnigraph_lake.init(str(root), schema="node Note { text: String @key }")
     for number in range(commits):
         graph.write({"Note": [{"text": f"n{number}"}]}, mode="overwrite")
     branch = graph.branches.create("dev")
@@ -259,7 +259,7 @@ def merge_requests(home: Path, commits: int) -> int:
 
 def creation_requests(home: Path) -> int:
     root = home / "wide"
-    graph = omnigraph.init(str(root), schema=wide_schema(500))
+    graph = omnigraph_lake.init(str(root), schema=wide_schema(500))
     reads, files = lance.iops_counter(), _files(root)
     graph.branches.create("dev")
     return lance.iops_counter() - reads + len(_files(root) - files)

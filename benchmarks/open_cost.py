@@ -19,18 +19,18 @@ from unittest.mock import patch
 
 import lance
 
-import omnigraph
-from omnigraph import names
-from omnigraph.storage.manifest.swap import forget_old_versions, read_manifest, swap_manifest
-from omnigraph.storage.manifest_rows import (
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.storage.manifest.swap import forget_old_versions, read_manifest, swap_manifest
+from omnigraph_lake.storage.manifest_rows import (
     GraphCommit,
     GraphHead,
     ManifestRow,
     Operation,
     Outcome,
 )
-from omnigraph.storage.objects.location import Root, parse_root
-from omnigraph.storage.objects.store import StoredObjects
+from omnigraph_lake.storage.objects.location import Root, parse_root
+from omnigraph_lake.storage.objects.store import StoredObjects
 
 FOLDED_EVERY: Final = 100
 
@@ -62,7 +62,7 @@ class CountedObjects(StoredObjects):
 def main(commit_counts: Sequence[int] = (100, 1_000, 10_000), *, tables: int = 500) -> None:
     with tempfile.TemporaryDirectory(prefix="omnigraph-bench-") as folder:
         root = parse_root(f"{folder}/graph")
-        omnigraph.init(root.uri, schema=wide_schema(tables))
+        og.init(root.uri, schema=wide_schema(tables))
         made = 0
         costs = []
         print("commits  tables  rows  versions  lance reads  lance bytes  object reads      ms")
@@ -131,8 +131,8 @@ def measure_open(root: Root, commits: int) -> OpenCost:
     CountedObjects.touched.clear()
     reads, read_bytes = lance.iops_counter(), lance.bytes_read_counter()
     started = time.perf_counter()
-    with patch("omnigraph.opening.StoredObjects", CountedObjects):
-        snapshot = omnigraph.open(root.uri, read_only=True).snapshot()
+    with patch("omnigraph_lake.opening.StoredObjects", CountedObjects):
+        snapshot = og.open(root.uri, read_only=True).snapshot()
     elapsed = time.perf_counter() - started
     cost_reads, cost_bytes = lance.iops_counter() - reads, lance.bytes_read_counter() - read_bytes
     state = read_manifest(root)

@@ -34,19 +34,19 @@ import psutil
 import pyarrow as pa
 from lance.fragment import write_fragments
 
-import omnigraph
-from omnigraph.api.system_clock import SYSTEM_CLOCK
-from omnigraph.commit.phases import Author, Prepared, Verb, WriteRequest
-from omnigraph.commit.protocol import commit_write
-from omnigraph.commit.sidecar import WriterKind
-from omnigraph.graph import Graph
-from omnigraph.maintenance.workers import maintenance_concurrency
-from omnigraph.storage.lance.tables import open_pinned, table_health
-from omnigraph.storage.manifest.state import ManifestState
-from omnigraph.storage.objects.location import parse_root
-from omnigraph.storage.objects.store import StoredObjects
-from omnigraph.storage.snapshot import TableEntry
-from omnigraph.storage.staging.bulk import StagedFragment, gather_append
+import omnigraph_lake as og
+from omnigraph_lake.api.system_clock import SYSTEM_CLOCK
+from omnigraph_lake.commit.phases import Author, Prepared, Verb, WriteRequest
+from omnigraph_lake.commit.protocol import commit_write
+from omnigraph_lake.commit.sidecar import WriterKind
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.maintenance.workers import maintenance_concurrency
+from omnigraph_lake.storage.lance.tables import open_pinned, table_health
+from omnigraph_lake.storage.manifest.state import ManifestState
+from omnigraph_lake.storage.objects.location import parse_root
+from omnigraph_lake.storage.objects.store import StoredObjects
+from omnigraph_lake.storage.snapshot import TableEntry
+from omnigraph_lake.storage.staging.bulk import StagedFragment, gather_append
 from tests.cluster.servers import executors, standalone_cluster
 
 Rows = Callable[[str, int, int], pa.Table]
@@ -59,15 +59,15 @@ WIDE_ROW_BYTES: Final = 4 * VECTOR
 WIDE_FRAGMENTS: Final = 64
 WIDE_PIECES: Final = 16
 DRIVER: Final = """
-import json, sys, time, omnigraph
-from omnigraph.runner.session import SparkTarget, spark_for_a_while
+import json, sys, time, omnigraph_lake as og
+from omnigraph_lake.runner.session import SparkTarget, spark_for_a_while
 small, root, rows, master, settings = sys.argv[1:]
 with spark_for_a_while(target=SparkTarget(master=master, settings=json.loads(settings))) as spark:
     # executors warm up
-    omnigraph.open(small).maintenance.optimize(target_rows_per_fragment=10, spark=spark)
+    og.open(small).maintenance.optimize(target_rows_per_fragment=10, spark=spark)
     print("warm", flush=True)
     began = time.perf_counter()
-    omnigraph.open(root).maintenance.optimize(target_rows_per_fragment=int(rows), spark=spark)
+    og.open(root).maintenance.optimize(target_rows_per_fragment=int(rows), spark=spark)
     print(time.perf_counter() - began, flush=True)
 """
 
@@ -133,7 +133,7 @@ def race_lance(home: Path, options: argparse.Namespace) -> dict[str, float]:
 
 
 def optimize_graph(root: Path) -> None:
-    omnigraph.open(str(root)).maintenance.optimize()
+    og.open(str(root)).maintenance.optimize()
 
 
 def optimize_barely(root: Path) -> None:
@@ -144,14 +144,14 @@ def optimize_barely(root: Path) -> None:
         dataset.optimize.compact_files()
         dataset.optimize.optimize_indices()
 
-    entries = omnigraph.open(str(root), read_only=True).snapshot().tables.values()
+    entries = og.open(str(root), read_only=True).snapshot().tables.values()
     with ThreadPoolExecutor(maintenance_concurrency()) as pool:
         list(pool.map(table, entries))
 
 
 def require_done(root: Path, *, at_pin: bool) -> None:
     """Two fragments each, of rows that were indexed and rows that were not; no row left behind."""
-    graph = omnigraph.open(str(root), read_only=True)
+    graph = og.open(str(root), read_only=True)
     for entry in graph.snapshot().tables.values():
         if at_pin:
             health = table_health(parse_root(graph.root), entry)
@@ -170,7 +170,7 @@ def build_many(root: Path, options: argparse.Namespace) -> None:
         f"node N{n} {{ name: String @key  age: I32 @index  city: String }}" for n in range(half)
     )
     edges = (f"edge E{n}: N{n} -> N{(n + 1) % half} {{ weight: F64 }}" for n in range(half))
-    graph = omnigraph.init(str(root), schema="\n".join([*nodes, *edges]))
+    graph = og.init(str(root), schema="\n".join([*nodes, *edges]))
     append(graph, small_rows, fragments=FIRST_FRAGMENTS, rows=options.rows)
     graph.maintenance.optimize()
     append(graph, small_rows, fragments=options.fragments, rows=options.rows)
@@ -235,7 +235,7 @@ def distribute(home: Path, options: argparse.Namespace) -> list[Distributed]:
 
 
 def build_wide(root: Path, *, fragments: int, rows: int) -> None:
-    graph = omnigraph.init(str(root), schema=WIDE_SCHEMA)
+    graph = og.init(str(root), schema=WIDE_SCHEMA)
     append(graph, wide_rows, fragments=fragments, rows=rows)
 
 
@@ -259,7 +259,7 @@ def measure(home: Path, count: int, target_rows: int) -> Distributed:
             told, _ = driver.communicate()
     assert driver.returncode == 0, told
     for name in ("wide", "small"):
-        graph = omnigraph.open(str(home / f"{name}-copy"), read_only=True)
+        graph = og.open(str(home / f"{name}-copy"), read_only=True)
         (entry,) = graph.snapshot().tables.values()
         health = table_health(parse_root(graph.root), entry)
         assert all(not index.unindexed_rows for index in health.indexes), health

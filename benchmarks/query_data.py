@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-import omnigraph
+import omnigraph_lake as og
 from benchmarks.people_graph import EDGES, NODES, SCHEMA, generate
 
 _ROWS_PER_WRITE = 4_000_000
@@ -71,7 +71,7 @@ def writable(places: Places) -> Iterator[Places]:
 
 def load_ours(places: Places) -> dict[str, float]:
     began, cpu_began = time.perf_counter(), time.process_time()
-    graph = omnigraph.init(str(places.graph), schema=SCHEMA)
+    graph = og.init(str(places.graph), schema=SCHEMA)
     graph.write({f"node:{name}": pq.read_table(_file(places, name)) for name in NODES})
     for name in EDGES:
         rows = pq.read_table(_file(places, name))
@@ -92,7 +92,7 @@ def load_ladybug(places: Places) -> dict[str, float]:
             for column in pq.read_schema(_file(places, name))
         )
         connection.execute(f"CREATE NODE TABLE {name}({declared}, PRIMARY KEY(id))")
-    graph = omnigraph.open(str(places.graph), read_only=True)
+    graph = og.open(str(places.graph), read_only=True)
     for edge in graph.schema.catalog.edges.values():
         connection.execute(f"CREATE REL TABLE {edge.name}(FROM {edge.source} TO {edge.target})")
     for name in (*NODES, *EDGES):

@@ -61,17 +61,17 @@ class OmnigraphSide:
     """The public API: `graph.query`, and every row fetched."""
 
     def __init__(self, place: str, *, is_writable: bool) -> None:
-        import omnigraph
+        import omnigraph_lake
 
-        self.graph = omnigraph.open(place, read_only=not is_writable)
+        self.graph = omnigraph_lake.open(place, read_only=not is_writable)
 
     @staticmethod
     def load_code() -> None:
-        import omnigraph.engine.query
-        import omnigraph.load.write
-        import omnigraph.opening
-        import omnigraph.query.compile
-        import omnigraph.query.planning  # noqa: F401 - it is the loading that counts
+        import omnigraph_lake.engine.query
+        import omnigraph_lake.load.write
+        import omnigraph_lake.opening
+        import omnigraph_lake.query.compile
+        import omnigraph_lake.query.planning  # noqa: F401 - it is the loading that counts
 
     def question(self, number: int) -> list[list[Any]]:
         asked = _BY_NUMBER[number]
@@ -134,12 +134,12 @@ class LanceSide:
     def __init__(self, place: str, *, is_writable: bool) -> None:
         import lance
 
-        import omnigraph
-        from omnigraph.storage.lance.tables import open_pinned
-        from omnigraph.storage.objects.location import parse_root
+        import omnigraph_lake
+        from omnigraph_lake.storage.lance.tables import open_pinned
+        from omnigraph_lake.storage.objects.location import parse_root
 
         assert not is_writable
-        entry = omnigraph.open(place, read_only=True).snapshot().tables["edge:Follows"]
+        entry = omnigraph_lake.open(place, read_only=True).snapshot().tables["edge:Follows"]
         pinned = open_pinned(parse_root(place), entry)
         session = lance.Session()  # type: ignore[attr-defined]
         self.table = lance.dataset(pinned.uri, version=pinned.version, session=session)
@@ -148,8 +148,8 @@ class LanceSide:
     def load_code() -> None:
         import lance
 
-        import omnigraph.opening
-        import omnigraph.storage.lance.tables  # noqa: F401 - it is the loading that counts
+        import omnigraph_lake.opening
+        import omnigraph_lake.storage.lance.tables  # noqa: F401 - it is the loading that counts
 
         assert lance.dataset is not None
 

@@ -23,18 +23,22 @@ from typing import Final
 
 import lance
 
-import omnigraph
+import omnigraph_lake as og
 from benchmarks.open_cost import wide_schema
-from omnigraph.api.system_clock import SYSTEM_CLOCK, new_id
-from omnigraph.commit.history_compaction import fold_if_due
-from omnigraph.commit.publish import Decision, publish
-from omnigraph.graph import Graph
-from omnigraph.storage.lance import dataset_cache, datasets
-from omnigraph.storage.manifest import state
-from omnigraph.storage.manifest_rows import GraphCommit, Operation, Outcome
-from omnigraph.storage.objects.location import Root, parse_root
-from omnigraph.storage.objects.request_counts import RequestCounts, counted_requests, start_counting
-from omnigraph.storage.objects.store import StoredObjects
+from omnigraph_lake.api.system_clock import SYSTEM_CLOCK, new_id
+from omnigraph_lake.commit.history_compaction import fold_if_due
+from omnigraph_lake.commit.publish import Decision, publish
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.lance import dataset_cache, datasets
+from omnigraph_lake.storage.manifest import state
+from omnigraph_lake.storage.manifest_rows import GraphCommit, Operation, Outcome
+from omnigraph_lake.storage.objects.location import Root, parse_root
+from omnigraph_lake.storage.objects.request_counts import (
+    RequestCounts,
+    counted_requests,
+    start_counting,
+)
+from omnigraph_lake.storage.objects.store import StoredObjects
 from tests.s3.relay import Relay, Served, counts_of, longest_chain, relay_before
 from tests.s3.server import BUCKET, S3Server
 
@@ -85,7 +89,7 @@ class Store:
     options: dict[str, str]
 
     def open(self, *, read_only: bool = False) -> Graph:
-        return omnigraph.open(self.uri, read_only=read_only, storage_options=self.options)
+        return og.open(self.uri, read_only=read_only, storage_options=self.options)
 
     def measure(self, name: str, do: Callable[[], object]) -> Cost:
         self.relay.forget()
@@ -123,7 +127,7 @@ def forget_what_was_read() -> None:
 def made_graph(folder: Path, *, tables: int, commits: int, fresh: int = 5) -> Path:
     """A graph with maintenance behind it, and a few writes since."""
     root = folder / "made"
-    graph = omnigraph.init(str(root), schema=wide_schema(tables))
+    graph = og.init(str(root), schema=wide_schema(tables))
     people = [{"name": f"p{number}", "age": number} for number in range(PEOPLE)]
     friends = [{"src": f"p{number}", "dst": f"p{number + 1}"} for number in range(PEOPLE - 1)]
     graph.write({"N0": people, "E0": friends})
@@ -220,7 +224,7 @@ def ask(graph: Graph, text: str) -> None:
 def measure_writes(store: Store) -> Iterator[Cost]:
     graph = store.open()
 
-    def write(number: int, mode: omnigraph.Mode, name: str) -> Callable[[], object]:
+    def write(number: int, mode: og.Mode, name: str) -> Callable[[], object]:
         rows = [{"name": name, "age": number}]
         return lambda: graph.write({"N0": rows}, mode=mode)
 

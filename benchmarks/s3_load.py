@@ -24,10 +24,10 @@ from typing import Final
 
 import psutil
 
-import omnigraph
+import omnigraph_lake as og
 from benchmarks.load import SCHEMA, write_input
-from omnigraph.api.options import LoadOptions
-from omnigraph.runner.session import SparkTarget, spark_session
+from omnigraph_lake.api.options import LoadOptions
+from omnigraph_lake.runner.session import SparkTarget, spark_session
 from tests.s3.server import BUCKET, S3Server, binary
 
 GOAL: Final = 1.6
@@ -99,7 +99,7 @@ def load(place: Place, data: Path, truth: Counter[str]) -> Turn:
     """One load into a new graph, whose account must be the truth."""
     shutil.rmtree(place.files, ignore_errors=True)
     before, began = _processor_seconds(), time.perf_counter()
-    graph = omnigraph.init(place.root, schema=SCHEMA, storage_options=place.options)
+    graph = og.init(place.root, schema=SCHEMA, storage_options=place.options)
     report = graph.load(str(data), on_error="quarantine", options=LoadOptions(engine="spark"))
     seconds, after = time.perf_counter() - began, _processor_seconds()
     assert dict(report.quarantined) == dict(truth), (report.quarantined, truth)

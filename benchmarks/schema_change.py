@@ -24,17 +24,17 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-import omnigraph
+import omnigraph_lake as og
 from benchmarks.load import race, watch
 from benchmarks.s3_cost import HEADER, Cost, placed, running_server
-from omnigraph.runner.session import spark_session
-from omnigraph.storage.objects.request_counts import start_counting
+from omnigraph_lake.runner.session import spark_session
+from omnigraph_lake.storage.objects.request_counts import start_counting
 from tests.s3.relay import relay_before
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from omnigraph.graph import Graph
+    from omnigraph_lake.graph import Graph
 
 SCHEMA: Final = """node Reading {
     key: String @key
@@ -49,9 +49,9 @@ UNIQUE: Final = "@unique(city, value)"
 ROWS_PER_FRAGMENT: Final = 1_000_000
 FILLER: Final = """
 import sys
-import omnigraph
-from omnigraph.runner.session import SparkTarget
-assert omnigraph.open(sys.argv[1]).schema.apply(sys.argv[2], spark=SparkTarget()).applied
+import omnigraph_lake as og
+from omnigraph_lake.runner.session import SparkTarget
+assert og.open(sys.argv[1]).schema.apply(sys.argv[2], spark=SparkTarget()).applied
 """
 
 
@@ -93,7 +93,7 @@ def schema(*further: str) -> str:
 
 
 def build(root: Path, rows: int) -> Graph:
-    graph = omnigraph.init(str(root), schema=schema())
+    graph = og.init(str(root), schema=schema())
     for part in readings(rows):
         graph.write({"Reading": part})
     return graph

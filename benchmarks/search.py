@@ -28,13 +28,13 @@ import pyarrow as pa
 from lance import LanceDataset
 from lance.query import MatchQuery, PhraseQuery
 
-import omnigraph
-from omnigraph.engine.query_result import QueryResult
-from omnigraph.engine.search import Corpus, count_holders, count_texts, scores
-from omnigraph.graph import Graph
-from omnigraph.storage.lance.dataset_cache import cached_dataset
-from omnigraph.storage.lance.datasets import dataset_uri
-from omnigraph.storage.objects.location import parse_root
+import omnigraph_lake as og
+from omnigraph_lake.engine.query_result import QueryResult
+from omnigraph_lake.engine.search import Corpus, count_holders, count_texts, scores
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.lance.dataset_cache import cached_dataset
+from omnigraph_lake.storage.lance.datasets import dataset_uri
+from omnigraph_lake.storage.objects.location import parse_root
 
 Vectors = npt.NDArray[np.float32]
 Ids = list[str]
@@ -199,7 +199,7 @@ RARE: Final = (200, 5_000)
 
 def measure_texts(root: str, options: argparse.Namespace) -> list[Measured]:
     generator = np.random.default_rng(options.seed)
-    graph = omnigraph.init(root, schema=TEXTS)
+    graph = og.init(root, schema=TEXTS)
     graph.write({"Doc": docs(generator, 0, options.rows)})
     graph.maintenance.optimize()
     narrow = options.rows // 100
@@ -370,7 +370,7 @@ def measure_vectors(
     generator = np.random.default_rng(options.seed)
     rows, size = options.rows, options.size
     vectors = make(generator, rows, size)
-    graph = omnigraph.init(
+    graph = og.init(
         root,
         schema="node Doc { key: String @key  n: I64 "
         f" place: Vector({size}) @index(metric={options.metric}) }}",
@@ -476,7 +476,7 @@ def measure_keys(root: str, options: argparse.Namespace) -> dict[str, float]:
     """A node and its neighbours by key and by id, with the tables in memory."""
     generator = np.random.default_rng(options.seed)
     nodes = options.nodes
-    graph = omnigraph.init(root, schema=PEOPLE)
+    graph = og.init(root, schema=PEOPLE)
     names = np.array([f"p{number}" for number in range(nodes)])
     graph.write({"Person": pa.table({"name": names, "number": pa.array(range(nodes), pa.int64())})})
     starts, ends = (names[generator.integers(0, nodes, nodes)] for _ in range(2))

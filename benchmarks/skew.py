@@ -24,12 +24,12 @@ import numpy as np
 import psutil
 import pyarrow as pa
 
-import omnigraph
-from omnigraph.api.options import LoadOptions
-from omnigraph.runner.session import SparkTarget, spark_session
-from omnigraph.validation.constraints import WriteMode
-from omnigraph.validation.hashed_keys import Hashing, KeyBuckets, decode_keys, incoming_rows
-from omnigraph.validation.keyed_bucket import KeyPlan, Role, RoleKind, check_bucket
+import omnigraph_lake as og
+from omnigraph_lake.api.options import LoadOptions
+from omnigraph_lake.runner.session import SparkTarget, spark_session
+from omnigraph_lake.validation.constraints import WriteMode
+from omnigraph_lake.validation.hashed_keys import Hashing, KeyBuckets, decode_keys, incoming_rows
+from omnigraph_lake.validation.keyed_bucket import KeyPlan, Role, RoleKind, check_bucket
 
 BUCKETS: Final = 8
 EDGES_PER_SPLIT: Final = 250_000
@@ -100,7 +100,7 @@ def load_superseding(records: int, ids: int) -> dict[str, object]:
         f"concat('p', id % {ids}) as name", "id as number"
     )
     with tempfile.TemporaryDirectory(prefix="omnigraph-bench-") as folder:
-        graph = omnigraph.init(f"{folder}/graph", schema="node P { name: String @key number: I64 }")
+        graph = og.init(f"{folder}/graph", schema="node P { name: String @key number: I64 }")
         warm_up = spark.range(10).selectExpr("concat('warm', id) as name", "id as number")
         graph.load({"P": warm_up}, options=LoadOptions(engine="spark"))
         with GrowthOfMemory() as growth:

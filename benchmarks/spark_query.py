@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.parquet as pq
 
-import omnigraph
+import omnigraph_lake as og
 from benchmarks.people_graph import (
     EDGES,
     MOST_FOLLOWED,
@@ -35,12 +35,12 @@ from benchmarks.people_graph import (
     generate,
 )
 from benchmarks.query_questions import QUESTIONS, Question, alike
-from omnigraph.runner.session import SparkTarget, spark_for_a_while, without_noise
+from omnigraph_lake.runner.session import SparkTarget, spark_for_a_while, without_noise
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from omnigraph.api.spark_graph import SparkGraph
+    from omnigraph_lake.api.spark_graph import SparkGraph
 
 HOME: Final = Path.home() / ".cache" / "omnigraph" / "bench"
 FOLLOWS_PER_PERSON: Final = 24
@@ -125,7 +125,7 @@ def main() -> None:
     target = SparkTarget(master="local[2]", settings={"spark.driver.memory": "3g"})
     known = options.persons == PERSONS
     with spark_for_a_while(target=target) as spark:
-        graph = omnigraph.open(str(place), read_only=True).spark(spark)
+        graph = og.open(str(place), read_only=True).spark(spark)
         for name in (*NODES, *EDGES):
             spark.read.parquet(str(parquet / f"{name}.parquet")).createOrReplaceTempView(name)
         asked = [question for question in QUESTIONS if question.number in options.questions]
@@ -200,7 +200,7 @@ def prepare(options: argparse.Namespace) -> tuple[Path, Path]:
         return parquet, place
     shutil.rmtree(home, ignore_errors=True)
     generate(parquet, persons=options.persons, follows=options.persons * FOLLOWS_PER_PERSON)
-    graph = omnigraph.init(str(place), schema=SCHEMA)
+    graph = og.init(str(place), schema=SCHEMA)
     for names, kind in ((NODES, "node"), (EDGES, "edge")):
         tables = {name: pq.read_table(parquet / f"{name}.parquet") for name in names}
         graph.write({f"{kind}:{name}": table for name, table in tables.items()})

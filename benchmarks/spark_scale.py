@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Final
 
 import psutil
 
-import omnigraph
-from omnigraph.api.options import LoadOptions
-from omnigraph.runner.session import SparkTarget, spark_session
+import omnigraph_lake as og
+from omnigraph_lake.api.options import LoadOptions
+from omnigraph_lake.runner.session import SparkTarget, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,7 +74,7 @@ def _measure(spark: SparkSession, home: Path, edges: int, *, nodes: int) -> Iter
         lambda: follows.write.mode("overwrite").parquet(str(parquet)),
     )
     root = home / "graph"
-    graph = omnigraph.init(str(root), schema=SCHEMA)
+    graph = og.init(str(root), schema=SCHEMA)
     on_spark = LoadOptions(engine="spark")
     yield _timed(
         "load of frames",
@@ -82,7 +82,7 @@ def _measure(spark: SparkSession, home: Path, edges: int, *, nodes: int) -> Iter
         lambda: graph.load({"Person": persons, "Follows": follows}, options=on_spark),
     )
     shutil.rmtree(root)
-    graph = omnigraph.init(str(root), schema=SCHEMA)
+    graph = og.init(str(root), schema=SCHEMA)
     graph.load({"Person": persons}, options=on_spark)
     files = home / "Follows"
     files.mkdir()

@@ -20,13 +20,13 @@ import numpy as np
 import psutil
 import pyarrow as pa
 
-import omnigraph
-from omnigraph.runner.session import SparkTarget, spark_for_a_while, without_noise
+import omnigraph_lake as og
+from omnigraph_lake.runner.session import SparkTarget, spark_for_a_while, without_noise
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from omnigraph.graph import Graph
+    from omnigraph_lake.graph import Graph
 
 SCHEMA: Final = """
 node Person { name: String @key  age: I32  city: String }
@@ -77,7 +77,7 @@ def _options() -> argparse.Namespace:
 def _generate(root: Path, *, persons: int, edges: int) -> Graph:
     dice = np.random.default_rng(7)
     ids = pa.array([f"p{number}" for number in range(persons)])
-    graph = omnigraph.init(str(root), schema=SCHEMA)
+    graph = og.init(str(root), schema=SCHEMA)
     people = {
         "name": ids,
         "age": pa.array(np.arange(persons) % 90, pa.int32()),

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-import omnigraph
+import omnigraph_lake as og
 from benchmarks.processes import ProcessCost, median_cost, run_process
 
 COMMAND: Final = str(Path(sys.executable).parent / "omnigraph")
@@ -55,7 +55,7 @@ def main() -> None:
 def commands(folder: Path) -> dict[str, list[str]]:
     """What is run, by what it is called."""
     root = f"{folder}/graph"
-    graph = omnigraph.init(root, schema=SCHEMA.read_text())
+    graph = og.init(root, schema=SCHEMA.read_text())
     records = folder / "persons.jsonl"
     records.write_text("".join(PERSON.replace("EMAIL", email) for email in PERSONS))
     graph.load(records)
@@ -88,7 +88,7 @@ def _record(medians: Mapping[str, ProcessCost]) -> Mapping[str, object]:
         "ratio_status": ratios("omnigraph status"),
         "ratio_query": ratios("omnigraph query, 1 hop"),
         "starts": {name: start.record() for name, start in medians.items()},
-        "versions": {"omnigraph": omnigraph.__version__, "python": sys.version.split()[0]},
+        "versions": {"omnigraph": og.__version__, "python": sys.version.split()[0]},
     }
 
 

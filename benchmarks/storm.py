@@ -31,11 +31,11 @@ from unittest.mock import patch
 
 from ulid import ULID
 
-import omnigraph
-from omnigraph.commit.publish import OperationStatus, decision_in
-from omnigraph.graph import Graph
-from omnigraph.storage.manifest.swap import read_manifest
-from omnigraph.storage.manifest_rows import Outcome
+import omnigraph_lake as og
+from omnigraph_lake.commit.publish import OperationStatus, decision_in
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.manifest.swap import read_manifest
+from omnigraph_lake.storage.manifest_rows import Outcome
 from tests.crash.bank import Transfer, carry_out, found_bank, read_books, replay
 from tests.crash.storm_roles import HOST, Claims, read_claims
 from tests.s3.server import S3Server
@@ -221,7 +221,7 @@ class Storm:
 
     def _look(self) -> None:
         """One reader's view, in the middle of it all."""
-        graph = omnigraph.open(self._root, read_only=True)
+        graph = og.open(self._root, read_only=True)
         for mistake in read_books(graph).mistakes:
             self._wrong(f"seen live: {mistake}")
         self._tally.live_checks += 1
@@ -232,7 +232,7 @@ class Storm:
 
     def _settle(self) -> None:
         """One sweep, one new write, then compare what everybody was told with what is there."""
-        graph = omnigraph.open(self._root)
+        graph = og.open(self._root)
         graph.maintenance.recover(force=True)
         last = Transfer(operation_id=str(ULID()), source="a0", target="a1", amount=1, writer=0)
         if carry_out(graph, last) is None:

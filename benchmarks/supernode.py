@@ -22,8 +22,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-import omnigraph
-from omnigraph.errors import QueryBudgetError
+import omnigraph_lake as og
+from omnigraph_lake.errors import QueryBudgetError
 
 SCHEMA: Final = """
 node P { k: String @key  n: I32 }
@@ -77,7 +77,7 @@ def build(folder: str, *, nodes: int, edges: int) -> None:
     away = chance.integers(1, nodes, edges)
     starts = np.concatenate([np.arange(1, INWARD + 1), np.zeros(edges, int), np.arange(1, nodes)])
     ends = np.concatenate([np.zeros(INWARD, int), away, np.arange(1, nodes) % (nodes - 1) + 1])
-    graph = omnigraph.init(folder, schema=SCHEMA)
+    graph = og.init(folder, schema=SCHEMA)
     graph.write(
         {
             "node:P": pa.table({"k": keys, "n": pa.array(np.arange(nodes), pa.int32())}),
@@ -109,7 +109,7 @@ def measured(folder: str, query: str, *, memory: str) -> Measured:
 
 
 def _child(folder: str, query: str, memory: str) -> None:
-    graph = omnigraph.open(folder)
+    graph = og.open(folder)
     for text in WARMING:
         graph.query(f"query warm() {{ {text} }}", memory=memory).to_arrow()
     base = _status("VmRSS")

@@ -27,8 +27,8 @@ import lance
 import numpy as np
 import pyarrow as pa
 
-import omnigraph
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake.graph import Graph
 
 SCHEMA: Final = """
 node Person { name: String @key }
@@ -112,7 +112,7 @@ def run(home: Path, options: argparse.Namespace) -> dict[str, list[Footprint]]:
 
 
 def load_graph(root: Path, edges: int) -> Graph:
-    graph = omnigraph.init(str(root), schema=SCHEMA)
+    graph = og.init(str(root), schema=SCHEMA)
     graph.load({"Person": pa.table({"name": [f"p{number}" for number in range(PERSONS)]})})
     graph.load({"Knows": edges_of(np.arange(edges), weight=0)})
     graph.maintenance.optimize()

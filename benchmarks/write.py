@@ -13,7 +13,7 @@ import time
 import numpy as np
 import pyarrow as pa
 
-import omnigraph
+import omnigraph_lake as og
 
 SCHEMA = "node Person { name: String @key }\nedge Knows: Person -> Person"
 NAMES = pa.array([f"p{number}" for number in range(1_000)])
@@ -47,7 +47,7 @@ def main() -> None:
 def measure(edges: pa.Table) -> tuple[float, float]:
     """Seconds on the clock and of CPU that one write takes."""
     with tempfile.TemporaryDirectory(prefix="omnigraph-bench-") as folder:
-        graph = omnigraph.init(f"{folder}/graph", schema=SCHEMA)
+        graph = og.init(f"{folder}/graph", schema=SCHEMA)
         graph.write({"Person": pa.table({"name": NAMES})})
         wall, cpu = time.perf_counter(), time.process_time()
         graph.write({"Knows": edges})

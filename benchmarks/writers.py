@@ -28,9 +28,9 @@ from typing import Final
 
 import lance
 
-import omnigraph
+import omnigraph_lake as og
 from benchmarks.s3_cost import running_server
-from omnigraph.graph import Graph
+from omnigraph_lake.graph import Graph
 from tests.s3.relay import relay_before
 from tests.s3.server import BUCKET
 
@@ -88,11 +88,11 @@ class Place:
 
     def new_graph(self, name: str) -> str:
         uri = f"{self.uri}/{name}"
-        omnigraph.init(uri, schema=SCHEMA, storage_options=self.storage_options or None)
+        og.init(uri, schema=SCHEMA, storage_options=self.storage_options or None)
         return uri
 
     def open(self, uri: str) -> Graph:
-        return omnigraph.open(uri, storage_options=self.storage_options or None)
+        return og.open(uri, storage_options=self.storage_options or None)
 
 
 def main() -> None:
@@ -203,7 +203,7 @@ def _run(place: Place, uri: str, crowd: Crowd, seconds: float) -> list[Work]:
 def work_as_told(root: str, first: int, threads: int, *, own_tables: bool, seconds: float) -> None:
     """One process of a crowd; its answer is one line of JSON."""
     options = json.loads(os.environ[OPTIONS])
-    graph = omnigraph.open(root, storage_options=options or None)
+    graph = og.open(root, storage_options=options or None)
     took: list[float] = []
 
     def write(writer: int, number: int) -> None:

@@ -1,4 +1,4 @@
-// Builds the script and the style of the view into src/omnigraph/view/assets.
+// Builds the script and the style of the view into src/omnigraph_lake/view/assets.
 //
 //   npm install && npm run build
 //
@@ -9,7 +9,7 @@ import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const home = dirname(fileURLToPath(import.meta.url));
-const assets = process.env.ASSETS ?? join(home, "..", "src", "omnigraph", "view", "assets");
+const assets = process.env.ASSETS ?? join(home, "..", "src", "omnigraph_lake", "view", "assets");
 const options = { bundle: true, minify: true, legalComments: "none", charset: "ascii" };
 
 const script = await build({

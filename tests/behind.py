@@ -22,34 +22,39 @@ import lance
 import pytest
 
 from benchmarks import open_cost
-from omnigraph import failpoints, names
-from omnigraph.commit import history_compaction, refs
-from omnigraph.commit.orphans import listed_forks
-from omnigraph.evolution import column_work
-from omnigraph.evolution.plan.plan import Plan
-from omnigraph.evolution.plan.planning import evolve
-from omnigraph.failpoints import Action, Armed
-from omnigraph.failpoints import FailpointReached as FailpointReached
-from omnigraph.graph import Graph, GraphView
-from omnigraph.ids import node_id as node_id
-from omnigraph.merge import decide
-from omnigraph.mutate import mutate
-from omnigraph.mutate.mutate import Effect, effect_of
-from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
-from omnigraph.schema.compile import compile_schema
-from omnigraph.schema.indexes import declared_indexes
-from omnigraph.schema.model import shape_hash as shape_hash
-from omnigraph.storage.lance.tables import open_pinned, whole_rows
-from omnigraph.storage.manifest.retention import Line as Line
-from omnigraph.storage.manifest.retention import line_of, raise_floors, read_retention, versions_of
-from omnigraph.storage.manifest.state import BranchRef
-from omnigraph.storage.objects.location import parse_root
-from omnigraph.storage.objects.store import Objects, StoredObjects
-from omnigraph.storage.refs.branches import claim_branch, living_branches
-from omnigraph.storage.refs.logs import RefState
-from omnigraph.storage.refs.tags import Tag, read_tag_log
-from omnigraph.storage.refs.tags import claimed_tags as tags_claimed_in
-from omnigraph.storage.staging import column_changes, edits
+from omnigraph_lake import failpoints, names
+from omnigraph_lake.commit import history_compaction, refs
+from omnigraph_lake.commit.orphans import listed_forks
+from omnigraph_lake.evolution import column_work
+from omnigraph_lake.evolution.plan.plan import Plan
+from omnigraph_lake.evolution.plan.planning import evolve
+from omnigraph_lake.failpoints import Action, Armed
+from omnigraph_lake.failpoints import FailpointReached as FailpointReached
+from omnigraph_lake.graph import Graph, GraphView
+from omnigraph_lake.ids import node_id as node_id
+from omnigraph_lake.merge import decide
+from omnigraph_lake.mutate import mutate
+from omnigraph_lake.mutate.mutate import Effect, effect_of
+from omnigraph_lake.schema.catalog import Catalog, EdgeType, NodeType
+from omnigraph_lake.schema.compile import compile_schema
+from omnigraph_lake.schema.indexes import declared_indexes
+from omnigraph_lake.schema.model import shape_hash as shape_hash
+from omnigraph_lake.storage.lance.tables import open_pinned, whole_rows
+from omnigraph_lake.storage.manifest.retention import Line as Line
+from omnigraph_lake.storage.manifest.retention import (
+    line_of,
+    raise_floors,
+    read_retention,
+    versions_of,
+)
+from omnigraph_lake.storage.manifest.state import BranchRef
+from omnigraph_lake.storage.objects.location import parse_root
+from omnigraph_lake.storage.objects.store import Objects, StoredObjects
+from omnigraph_lake.storage.refs.branches import claim_branch, living_branches
+from omnigraph_lake.storage.refs.logs import RefState
+from omnigraph_lake.storage.refs.tags import Tag, read_tag_log
+from omnigraph_lake.storage.refs.tags import claimed_tags as tags_claimed_in
+from omnigraph_lake.storage.staging import column_changes, edits
 from tests.stores import folder_of
 
 IDENTITY_DOMAIN = "01JZZZZZZZZZZZZZZZZZZZZZZZ"

@@ -17,7 +17,7 @@ from tests.gate.selection import deselect
 from tests.stores import on_s3, root_at
 
 if TYPE_CHECKING:
-    from omnigraph.graph import Graph
+    from omnigraph_lake.graph import Graph
     from tests.s3.server import S3Server
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -103,6 +103,6 @@ def people_schema() -> str:
 
 @pytest.fixture
 def people_graph(graph_root: str, people_schema: str) -> Graph:
-    import omnigraph
+    import omnigraph_lake as og
 
-    return omnigraph.init(graph_root, schema=people_schema)
+    return og.init(graph_root, schema=people_schema)

@@ -12,8 +12,8 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from omnigraph.storage.objects.location import parse_root
-from omnigraph.storage.objects.store import StoredObjects
+from omnigraph_lake.storage.objects.location import parse_root
+from omnigraph_lake.storage.objects.store import StoredObjects
 
 SWITCH: Final = "OMNIGRAPH_TEST_STORE"
 BUCKET: Final = "graphs"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omnigraph import Algorithms, Branches, Graph, Holds, Maintenance, Schema, Tags
+from omnigraph_lake import Algorithms, Branches, Graph, Holds, Maintenance, Schema, Tags
 
 NAMESPACES = {
     "algorithms": Algorithms,

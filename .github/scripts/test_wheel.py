@@ -70,7 +70,9 @@ def main() -> None:
         environment, folder = Path(place, "environment"), Path(place, "folder")
         folder.mkdir()
         install(arguments.wheel, environment, arguments.constraint)
-        run(["python", "-c", "import omnigraph; print(omnigraph.__file__)"], environment, folder)
+        run(
+            ["python", "-c", "import omnigraph_lake as og; print(og.__file__)"], environment, folder
+        )
         run(["omnigraph", "--version"], environment, folder)
         for command in commands_of((CHECKOUT / "README.md").read_text(), folder):
             run(command, environment, folder)

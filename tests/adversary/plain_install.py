@@ -34,8 +34,8 @@ LARGE_BYTES: Final = 65 << 20
 NO_SPARK: Final = 1
 NO_EDITOR: Final = 5
 INSTALL: Final = {
-    NO_SPARK: "pip install 'omnigraph[spark]'",
-    NO_EDITOR: "pip install 'omnigraph[lsp]'",
+    NO_SPARK: "pip install 'omnigraph-lake[spark]'",
+    NO_EDITOR: "pip install 'omnigraph-lake[lsp]'",
 }
 
 STEPS: Final[tuple[tuple[str, int], ...]] = (
@@ -173,7 +173,7 @@ def _person(name: str) -> str:
 
 
 def run(command: str, expected: int, folder: Path) -> Step:
-    from omnigraph.cli.main import main as omnigraph
+    from omnigraph_lake.cli.main import main as run
 
     files = {path.name for path in folder.iterdir()} | MADE
     words = [
@@ -184,7 +184,7 @@ def run(command: str, expected: int, folder: Path) -> Step:
     sys.argv = ["omnigraph", *words]
     with redirect_stdout(out), redirect_stderr(error):
         try:
-            omnigraph()
+            run()
         except SystemExit as end:
             code = end.code
         except BaseException:  # noqa: BLE001 - whatever it is, it is what is looked for

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any, Final
 
 OPTIONAL_PACKAGES: Final = frozenset({"pyspark", "py4j", "polars", "pandas", "pygls", "lsprotocol"})
-"""What `pip install omnigraph` does not bring."""
+"""What `pip install omnigraph-lake` does not bring."""
 
 _CAPABILITY_VERSION_3: Final = 0x20080522
 _WORDS_OF_CAPABILITIES: Final = 6

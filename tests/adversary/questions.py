@@ -19,9 +19,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-import omnigraph
-from omnigraph.errors import LoadRefusedError, OmnigraphError
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake.errors import LoadRefusedError, OmnigraphError
+from omnigraph_lake.graph import Graph
 from tests.adversary.world import DAMAGED_NAME, DEV, EARLY, MARK
 
 FIND: Final = "query q($k: String) { match { $p: Person { name: $k } } return { $p.name } }"
@@ -90,7 +90,7 @@ def refusal(error: OmnigraphError) -> str:
 
 def opened(root: str) -> Graph | str:
     try:
-        return omnigraph.open(root, read_only=True, verify="first-read")
+        return og.open(root, read_only=True, verify="first-read")
     except OmnigraphError as error:
         return refusal(error)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from omnigraph import errors
+from omnigraph_lake import errors
 from tests.adversary.questions import GROWING, Answer
 from tests.adversary.verbs import Ended, Ending, Plan, lay_out
 from tests.adversary.world import Adversity, Worlds, ask

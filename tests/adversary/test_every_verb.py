@@ -14,8 +14,8 @@ from typing import Any, Final
 import pytest
 import typer
 
-import omnigraph
-from omnigraph.cli.main import app
+import omnigraph_lake as og
+from omnigraph_lake.cli.main import app
 from tests.adversary.questions import Answer
 from tests.adversary.stage import PLAYED, Known, Stage, fault_of, losses, perform, set_up
 from tests.adversary.verbs import (
@@ -49,7 +49,7 @@ TOGETHER_SHARE: Final = 8
 
 def test_every_verb_of_a_graph_has_arguments() -> None:
     verbs = verbs_of_graph()
-    verbs |= {name for name in omnigraph.__all__ if name.islower()}
+    verbs |= {name for name in og.__all__ if name.islower()}
     known = {verb_of(entry) for entry in VERBS}
 
     assert not verbs - known, f"add {sorted(verbs - known)} to VERBS in {TABLES}"

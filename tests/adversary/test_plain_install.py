@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import typer
 
-import omnigraph
-from omnigraph.cli.main import app
-from omnigraph.load.load import BREAK_EVEN_BYTES
+import omnigraph_lake as og
+from omnigraph_lake.cli.main import app
+from omnigraph_lake.load.load import BREAK_EVEN_BYTES
 from tests.adversary.plain_install import LARGE_BYTES, SCHEMA, STEPS
 from tests.adversary.test_every_verb import leaves
 from tests.adversary.verbs import WORDS_OF_GROUPS
@@ -50,9 +50,9 @@ import sys
 from tests.adversary.plain_process import hide_optional_packages
 if "packages" in sys.argv[2]:
     hide_optional_packages()
-from omnigraph.load.report import Engine
-from omnigraph.load.formats.records import FileFormat, SourceFile
-from omnigraph.load.load import engine_for
+from omnigraph_lake.load.report import Engine
+from omnigraph_lake.load.formats.records import FileFormat, SourceFile
+from omnigraph_lake.load.load import engine_for
 file = SourceFile(path="x.jsonl", format=FileFormat.JSONL, size=int(sys.argv[1]), gzipped=False,
     type_name=None, columns={})
 print(engine_for(Engine.AUTO, [file], spark=None).value)
@@ -84,7 +84,7 @@ def test_auto_never_chooses_an_engine_that_is_not_there(
 def test_a_load_needs_no_memory_for_all_its_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graph = omnigraph.init(str(tmp_path / "g"), schema=SCHEMA)
+    graph = og.init(str(tmp_path / "g"), schema=SCHEMA)
     source = tmp_path / "people.jsonl"
     rows = ({"type": "Person", "data": {"name": f"{n:0100}"}} for n in range(2_000))
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -20,10 +20,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, cast
 
-import omnigraph
-from omnigraph.api.options import LoadOptions
-from omnigraph.errors import OmnigraphError
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake.api.options import LoadOptions
+from omnigraph_lake.errors import OmnigraphError
+from omnigraph_lake.graph import Graph
 from tests.adversary.plain_process import hide_optional_packages, obey_permissions
 from tests.adversary.questions import ALL, FIND
 from tests.adversary.world import DEV, DOOMED, EARLY, KEPT, MARK, SCHEMA, SPARE
@@ -68,11 +68,11 @@ def lay_out(folder: Path) -> None:
 
 
 def _reads(ask: Callable[[Graph, Desk], object]) -> Verb:
-    return lambda desk: ask(omnigraph.open(desk.root, read_only=True), desk)
+    return lambda desk: ask(og.open(desk.root, read_only=True), desk)
 
 
 def _writes(change: Callable[[Graph, Desk], object]) -> Verb:
-    return lambda desk: change(omnigraph.open(desk.root), desk)
+    return lambda desk: change(og.open(desk.root), desk)
 
 
 def _diff(graph: Graph) -> object:
@@ -94,21 +94,19 @@ def _baseline(graph: Graph) -> object:
 _LINKED: Final = ("Person", ["WorksAt"])
 """Its ends are of two types, which is refused after both tables were read."""
 VERBS: Final[Mapping[str, Verb]] = {
-    "open": lambda desk: omnigraph.open(desk.root),
-    "open to read": lambda desk: omnigraph.open(desk.root, read_only=True),
-    "init": lambda desk: omnigraph.init(desk.root, schema=SCHEMA),
-    "init forced": lambda desk: omnigraph.init(desk.root, schema=SCHEMA, force=True),
-    "backup": lambda desk: omnigraph.backup(desk.root, desk.output("backup")),
-    "clone": lambda desk: omnigraph.clone(desk.root, desk.output("clone"), branch=DEV),
-    "restore of a backup": lambda desk: omnigraph.restore(desk.root, desk.output("restored")),
-    "verify": lambda desk: omnigraph.verify(desk.root),
-    "import_data": lambda desk: omnigraph.import_data(
-        desk.root, desk.file("people.csv"), actor=MARK
-    ),
-    "parse_policy": lambda _: omnigraph.parse_policy("[cleanup]\nkeep_versions = 5"),
-    "recover": lambda desk: omnigraph.recover(desk.root),
-    "rebuild_manifest": lambda desk: omnigraph.rebuild_manifest(desk.root),
-    "rebuild_manifest confirmed": lambda desk: omnigraph.rebuild_manifest(desk.root, dry_run=False),
+    "open": lambda desk: og.open(desk.root),
+    "open to read": lambda desk: og.open(desk.root, read_only=True),
+    "init": lambda desk: og.init(desk.root, schema=SCHEMA),
+    "init forced": lambda desk: og.init(desk.root, schema=SCHEMA, force=True),
+    "backup": lambda desk: og.backup(desk.root, desk.output("backup")),
+    "clone": lambda desk: og.clone(desk.root, desk.output("clone"), branch=DEV),
+    "restore of a backup": lambda desk: og.restore(desk.root, desk.output("restored")),
+    "verify": lambda desk: og.verify(desk.root),
+    "import_data": lambda desk: og.import_data(desk.root, desk.file("people.csv"), actor=MARK),
+    "parse_policy": lambda _: og.parse_policy("[cleanup]\nkeep_versions = 5"),
+    "recover": lambda desk: og.recover(desk.root),
+    "rebuild_manifest": lambda desk: og.rebuild_manifest(desk.root),
+    "rebuild_manifest confirmed": lambda desk: og.rebuild_manifest(desk.root, dry_run=False),
     "schema.apply": _writes(lambda graph, _: graph.schema.apply(NEW_SCHEMA, actor=MARK)),
     "schema.apply on a branch": _writes(
         lambda graph, _: graph.checkout(SPARE).schema.apply(NEW_SCHEMA, actor=MARK)
@@ -375,7 +373,7 @@ def call(entry: str, desk: Desk, verbs: Mapping[str, Verb] = VERBS) -> Ended:
 
 
 def _command(entry: str, desk: Desk) -> Ended:
-    from omnigraph.cli.main import main as run
+    from omnigraph_lake.cli.main import main as run
 
     arguments = arguments_of(entry.removeprefix(PROMPT), desk)
     out, error = _stream(), _stream()

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import sys
 
-import omnigraph
+import omnigraph_lake as og
 from tests.adversary.world import HALF_CREATED, MARK
 
 
 def main(verb: str, root: str) -> None:
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     if verb == "branch":
         graph.branches.create(HALF_CREATED)
         return

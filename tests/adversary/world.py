@@ -14,9 +14,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-import omnigraph
-from omnigraph import names
-from omnigraph.storage.objects.durability import boot_id
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.storage.objects.durability import boot_id
 from tests.crash.copies import is_made, link_root
 from tests.forking.programs import run_module, start_module
 from tests.maintenance.old_graphs import old_graph
@@ -117,7 +117,7 @@ def build(root: Path) -> None:
 
     So a reader that steps back over a torn newest version answers every question as before.
     """
-    graph = omnigraph.init(str(root), schema=SCHEMA, actor="maker")
+    graph = og.init(str(root), schema=SCHEMA, actor="maker")
     people = [{"name": f"p{n}", "nick": f"nick {n % 5}"} for n in range(PEOPLE)]
     jobs = [{"id": f"w{n}", "src": f"p{n}", "dst": f"c{n % 2}"} for n in range(0, PEOPLE - 5, 2)]
     rows = {"Person": people, "Company": [{"name": "c0"}, {"name": "c1"}], "WorksAt": jobs}

@@ -10,18 +10,18 @@ from dataclasses import dataclass
 import networkx as nx
 import rustworkx as rx
 
-import omnigraph
-from omnigraph.algorithms.blocks import Sizes
-from omnigraph.algorithms.components import Components
-from omnigraph.algorithms.distances import Distances, Landmark
-from omnigraph.algorithms.labels import LabelPropagation
-from omnigraph.algorithms.page_rank import PageRank
-from omnigraph.algorithms.runs import Algorithm
-from omnigraph.algorithms.triangles import TriangleCount
-from omnigraph.api.algorithms import AlgorithmResult, RunTarget
-from omnigraph.graph import Graph
-from omnigraph.runner.protocol import Runner
-from omnigraph.storage.objects.location import Root
+import omnigraph_lake as og
+from omnigraph_lake.algorithms.blocks import Sizes
+from omnigraph_lake.algorithms.components import Components
+from omnigraph_lake.algorithms.distances import Distances, Landmark
+from omnigraph_lake.algorithms.labels import LabelPropagation
+from omnigraph_lake.algorithms.page_rank import PageRank
+from omnigraph_lake.algorithms.runs import Algorithm
+from omnigraph_lake.algorithms.triangles import TriangleCount
+from omnigraph_lake.api.algorithms import AlgorithmResult, RunTarget
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.runner.protocol import Runner
+from omnigraph_lake.storage.objects.location import Root
 
 SCHEMA = """
 node Person { name: String @key  rank: F64?  part: String?  note: String? }
@@ -171,7 +171,7 @@ def random_graph(root: str, seed: object, *, people: int, edges: int) -> RandomG
 
 
 def made_graph(root: str, people: list[str], links: Sequence[Link]) -> RandomGraph:
-    graph = omnigraph.init(root, schema=SCHEMA)
+    graph = og.init(root, schema=SCHEMA)
     rows = {
         edge_type: [
             {"src": source, "dst": target} for kind, source, target in links if kind == edge_type
@@ -195,7 +195,7 @@ def random_graph_of_types(root: str, seed: object, *, ids: int, edges: int) -> R
         (kind, chance.choice(named if kind == "Likes" else people), chance.choice(people))
         for kind in chance.choices(EDGE_TYPES, k=edges)
     ]
-    graph = omnigraph.init(root, schema=SCHEMA_OF_TYPES)
+    graph = og.init(root, schema=SCHEMA_OF_TYPES)
     rows: dict[str, list[dict[str, object]]] = {name: [] for name in (*NODE_TYPES, *EDGE_TYPES)}
     for person in people:
         kind, name = typed_node(person)

@@ -7,20 +7,20 @@ import random
 
 import pytest
 
-import omnigraph
-from omnigraph.algorithms.blocks import Sizes
-from omnigraph.algorithms.components import Components
-from omnigraph.algorithms.distances import Distances
-from omnigraph.algorithms.page_rank import PageRank
-from omnigraph.api.algorithms import AlgorithmResult
-from omnigraph.errors import (
+import omnigraph_lake as og
+from omnigraph_lake.algorithms.blocks import Sizes
+from omnigraph_lake.algorithms.components import Components
+from omnigraph_lake.algorithms.distances import Distances
+from omnigraph_lake.algorithms.page_rank import PageRank
+from omnigraph_lake.api.algorithms import AlgorithmResult
+from omnigraph_lake.errors import (
     ConflictError,
     InvalidInputError,
     LoadRefusedError,
     NotFoundError,
     ReadOnlyError,
 )
-from omnigraph.runner.threads import ThreadRunner
+from omnigraph_lake.runner.threads import ThreadRunner
 from tests.algorithms.random_graphs import (
     EDGE_TYPES,
     NODE_TYPES,
@@ -177,7 +177,7 @@ def test_hops_end_at_the_number_that_is_allowed(graph_root: str) -> None:
 
 
 def test_a_graph_without_nodes_has_empty_results(graph_root: str) -> None:
-    algorithms = omnigraph.init(graph_root, schema=SCHEMA).algorithms
+    algorithms = og.init(graph_root, schema=SCHEMA).algorithms
 
     for run in (
         algorithms.page_rank,
@@ -215,7 +215,7 @@ def test_the_past_and_branches_are_computed_as_they_are(graph_root: str) -> None
     branch = made.graph.branches.create("dev")
     branch.write({"Knows": [{"src": "b", "dst": "c"}]})
 
-    def parts(graph: omnigraph.Graph | omnigraph.GraphView) -> dict[str, object]:
+    def parts(graph: og.Graph | og.GraphView) -> dict[str, object]:
         return by_id(graph.algorithms.components("Person", ["Knows"]))
 
     assert parts(branch) == {"a": "a", "b": "a", "c": "a"}

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from ulid import ULID
 
-from omnigraph import failpoints, names
-from omnigraph.algorithms.components import Components
-from omnigraph.algorithms.page_rank import PageRank
-from omnigraph.errors import ConflictError, InvalidInputError, RunInterruptedError
-from omnigraph.failpoints import FailpointReached
-from omnigraph.runner.protocol import Stage
-from omnigraph.runner.threads import ThreadRunner
+from omnigraph_lake import failpoints, names
+from omnigraph_lake.algorithms.components import Components
+from omnigraph_lake.algorithms.page_rank import PageRank
+from omnigraph_lake.errors import ConflictError, InvalidInputError, RunInterruptedError
+from omnigraph_lake.failpoints import FailpointReached
+from omnigraph_lake.runner.protocol import Stage
+from omnigraph_lake.runner.threads import ThreadRunner
 from tests.algorithms.random_graphs import EDGE_TYPES, RandomGraph, random_graph
 from tests.stores import folder_of
 
@@ -29,8 +29,8 @@ POINT = "algorithm.post_round"
 HOME = Path(__file__).parent.parent.parent
 RANKS = PageRank(tolerance=1e-9)
 DRIVER = """
-import sys, omnigraph
-graph = omnigraph.open(sys.argv[1])
+import sys, omnigraph_lake as og
+graph = og.open(sys.argv[1])
 result = graph.algorithms.page_rank(
     "Person", ["Knows", "Likes"], tolerance=1e-9, operation_id=sys.argv[2], write_to="rank"
 )

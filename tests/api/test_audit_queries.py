@@ -8,11 +8,11 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-import omnigraph
-from omnigraph.api.audit_queries import FailedCheck
-from omnigraph.api.options import LoadOptions
-from omnigraph.errors import InvalidInputError, QueryInvalidError, ValidationFailedError
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake.api.audit_queries import FailedCheck
+from omnigraph_lake.api.options import LoadOptions
+from omnigraph_lake.errors import InvalidInputError, QueryInvalidError, ValidationFailedError
+from omnigraph_lake.graph import Graph
 
 pytestmark = pytest.mark.unit
 
@@ -30,7 +30,7 @@ query nameless() { match { $p: Person  $p.name = "" } return { $p.id } }
 
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
-    return omnigraph.init(graph_root, schema="node Person { name: String @key  age: I32? }")
+    return og.init(graph_root, schema="node Person { name: String @key  age: I32? }")
 
 
 def people(graph: Graph) -> set[str]:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import omnigraph
-from omnigraph.errors import InvalidInputError, NotFoundError
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake.errors import InvalidInputError, NotFoundError
+from omnigraph_lake.graph import Graph
 from tests.cli import commands
 
 pytestmark = pytest.mark.unit
@@ -23,7 +23,7 @@ CONTENT = bytes(range(256)) * 8192
 
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     documents: list[dict[str, object]] = [
         {"slug": "it's", "body": CONTENT},
         {"slug": "empty", "body": b""},
@@ -103,7 +103,7 @@ def test_a_handle_is_a_small_struct_outside_of_python(graph: Graph) -> None:
 
     table = graph.query(QUERY).to_arrow()
     answer = commands.answer("query", graph.root, "-e", QUERY)
-    shown = commands.omnigraph("query", graph.root, "-e", QUERY)
+    shown = commands.run("query", graph.root, "-e", QUERY)
 
     assert table.column("body").to_pylist() == [{**handle, "id": "empty", "size": 0}, handle, None]
     assert table.nbytes < 1000
@@ -142,10 +142,10 @@ def test_what_is_not_there_is_named(graph: Graph) -> None:
 
 def test_the_command_writes_bytes_ranges_and_sizes(graph: Graph, tmp_path: Path) -> None:
     target = tmp_path / "body"
-    written = commands.omnigraph("blob", "get", graph.root, "Document", "it's", "-o", str(target))
-    part = commands.omnigraph("blob", "get", graph.root, "Document", "it's", "--range", "65..70")
-    null = commands.omnigraph("blob", "get", graph.root, "Document", "null")
-    wrong = commands.omnigraph("blob", "get", graph.root, "Document", "it's", "--range", "5")
+    written = commands.run("blob", "get", graph.root, "Document", "it's", "-o", str(target))
+    part = commands.run("blob", "get", graph.root, "Document", "it's", "--range", "65..70")
+    null = commands.run("blob", "get", graph.root, "Document", "null")
+    wrong = commands.run("blob", "get", graph.root, "Document", "it's", "--range", "5")
 
     assert written.returncode == 0, written.stderr
     assert target.read_bytes() == CONTENT

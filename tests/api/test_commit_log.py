@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-import omnigraph
-from omnigraph.api.commit_log import show_commit
-from omnigraph.commit.history_compaction import compact_commits
-from omnigraph.display.lanes import draw_lanes
-from omnigraph.errors import InvalidInputError, NotFoundError
-from omnigraph.graph import Graph
-from tests.cli.commands import answer
-from tests.cli.commands import omnigraph as command
+import omnigraph_lake as og
+from omnigraph_lake.api.commit_log import show_commit
+from omnigraph_lake.commit.history_compaction import compact_commits
+from omnigraph_lake.display.lanes import draw_lanes
+from omnigraph_lake.errors import InvalidInputError, NotFoundError
+from omnigraph_lake.graph import Graph
+from tests.cli.commands import answer, run
 
 pytestmark = pytest.mark.unit
 
@@ -21,7 +20,7 @@ SCHEMA = "node Person { name: String @key  age: I32? }"
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
     """Two lines that were merged: begin - one - two - merge, and one - dev."""
-    graph = omnigraph.init(graph_root, schema=SCHEMA, message="begin")
+    graph = og.init(graph_root, schema=SCHEMA, message="begin")
     put(graph, "one")
     dev = graph.branches.create("dev")
     put(dev, "dev")
@@ -36,7 +35,7 @@ def put(graph: Graph, name: str) -> None:
     graph.write({"Person": [{"name": name}]}, message=name, actor="ann")
 
 
-def people(graph: omnigraph.GraphView) -> list[str]:
+def people(graph: og.GraphView) -> list[str]:
     return sorted(graph.scan("Person", columns=["name"]).read_all().column(0).to_pylist())
 
 
@@ -72,7 +71,7 @@ def test_head_is_that_of_the_branch_and_old_commits_are_found_in_the_history(gra
     assert graph.diff("dev~1", "HEAD").counts.inserted == 3
     assert [commit.message for commit in graph.changes(start="HEAD~2")] == ["merge", "three"]
     bump = 'query q() { insert Person { name: "four" } }'
-    with pytest.raises(omnigraph.ConflictError):
+    with pytest.raises(og.ConflictError):
         graph.mutate(bump, expect_head="HEAD~1")
     graph.mutate(bump, expect_head=graph.commit("HEAD").commit_id[:12].lower())
 
@@ -89,9 +88,9 @@ def test_what_no_commit_has_and_what_several_have_is_refused(graph: Graph) -> No
 
 
 def test_the_log_and_a_commit_are_shown(graph: Graph) -> None:
-    drawn = command("log", graph.root, "--graph").stdout.splitlines()
-    listed = command("log", graph.root, "--branch", "dev").stdout.splitlines()
-    shown = command("commit", "show", graph.root, "HEAD~1").stdout
+    drawn = run("log", graph.root, "--graph").stdout.splitlines()
+    listed = run("log", graph.root, "--branch", "dev").stdout.splitlines()
+    shown = run("commit", "show", graph.root, "HEAD~1").stdout
     document = answer("commit", "show", graph.root, "release")
 
     marks = [line.partition("  ")[0] for line in drawn]
@@ -140,8 +139,8 @@ def test_blame_names_the_commit_that_changed_a_row_also_through_merges(graph: Gr
 
     dev, gone = graph.blame("Person", "dev"), graph.blame("Person", id="one")
     first = graph.blame("Person", "dev", limit=1)
-    shown = command("blame", graph.root, "Person", "dev").stdout
-    whole = command("diff", graph.root, "HEAD~3", "HEAD~2", "--whole-rows").stdout
+    shown = run("blame", graph.root, "Person", "dev").stdout
+    whole = run("diff", graph.root, "HEAD~3", "HEAD~2", "--whole-rows").stdout
     document = answer("blame", graph.root, "Person", "one")
 
     assert [(change.op, change.commit.message) for change in dev] == [

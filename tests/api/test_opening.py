@@ -7,23 +7,23 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-import omnigraph
-from omnigraph import names
-from omnigraph.api.options import LoadOptions
-from omnigraph.api.system_clock import SYSTEM_CLOCK, new_id
-from omnigraph.creation.initialise import apply_initialise, plan_initialise
-from omnigraph.errors import (
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.api.options import LoadOptions
+from omnigraph_lake.api.system_clock import SYSTEM_CLOCK, new_id
+from omnigraph_lake.creation.initialise import apply_initialise, plan_initialise
+from omnigraph_lake.errors import (
     DamagedGraphError,
     InvalidInputError,
     NotFoundError,
     SchemaInvalidError,
     UnsafeStoreError,
 )
-from omnigraph.graph import Graph
-from omnigraph.schema.compile import compile_schema
-from omnigraph.storage.objects.location import parse_root
-from omnigraph.storage.objects.store import Put, StoredObjects
-from omnigraph.validation.schema_contract import contract_for
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.schema.compile import compile_schema
+from omnigraph_lake.storage.objects.location import parse_root
+from omnigraph_lake.storage.objects.store import Put, StoredObjects
+from omnigraph_lake.validation.schema_contract import contract_for
 from tests.forking.programs import run_command
 from tests.stores import folder_of
 
@@ -34,17 +34,17 @@ WIDENING = LoadOptions(merge_schema=True)
 def test_opening_a_root_without_a_graph_says_how_to_create_one(graph_root: str) -> None:
     for read_only in (True, False):
         with pytest.raises(NotFoundError, match="omnigraph init"):
-            omnigraph.open(graph_root, read_only=read_only)
+            og.open(graph_root, read_only=read_only)
     assert not folder_of(graph_root).exists()
 
 
 def test_a_word_for_read_only_is_refused(people_graph: Graph) -> None:
     with pytest.raises(InvalidInputError, match="read_only is 'r', expected True or False"):
-        omnigraph.open(people_graph.root, read_only="r")  # type: ignore[arg-type]
+        og.open(people_graph.root, read_only="r")  # type: ignore[arg-type]
 
 
 def test_a_reopened_graph_knows_its_catalog_and_tables(people_graph: Graph) -> None:
-    graph = omnigraph.open(people_graph.root, read_only=True)
+    graph = og.open(people_graph.root, read_only=True)
 
     assert graph.is_read_only
     assert graph.schema.catalog == people_graph.schema.catalog
@@ -54,7 +54,7 @@ def test_a_reopened_graph_knows_its_catalog_and_tables(people_graph: Graph) -> N
 
 @pytest.mark.local_disk("file:// addresses name folders of a disk")
 def test_file_urls_and_paths_open_the_same_graph(people_graph: Graph) -> None:
-    assert omnigraph.open(f"file://{people_graph.root}").snapshot() == people_graph.snapshot()
+    assert og.open(f"file://{people_graph.root}").snapshot() == people_graph.snapshot()
 
 
 def test_reading_an_empty_type_gives_its_columns(people_graph: Graph) -> None:
@@ -77,8 +77,8 @@ def test_a_store_that_ignores_put_if_absent_is_opened_for_reading_only(
     monkeypatch.setattr(StoredObjects, "put_if_absent", lambda *_: Put.CREATED)
 
     with pytest.raises(UnsafeStoreError, match="read_only=True"):
-        omnigraph.open(people_graph.root)
-    assert omnigraph.open(people_graph.root, read_only=True).snapshot() == people_graph.snapshot()
+        og.open(people_graph.root)
+    assert og.open(people_graph.root, read_only=True).snapshot() == people_graph.snapshot()
 
 
 def _drop(path: Path) -> None:
@@ -125,14 +125,14 @@ def test_a_schema_contract_that_contradicts_itself_is_refused(
 
     for read_only in (True, False):
         with pytest.raises(DamagedGraphError):
-            omnigraph.open(people_graph.root, read_only=read_only)
+            og.open(people_graph.root, read_only=read_only)
 
 
 def test_comments_and_white_space_of_the_stored_text_may_change(people_graph: Graph) -> None:
     source = folder_of(people_graph.root, names.SCHEMA_SOURCE)
     source.write_text("// reviewed\n" + source.read_text().replace("\n", "\n\n"))
 
-    assert omnigraph.open(people_graph.root).schema.catalog == people_graph.schema.catalog
+    assert og.open(people_graph.root).schema.catalog == people_graph.schema.catalog
 
 
 def test_a_pinned_version_that_is_gone_is_damage_and_named(people_graph: Graph) -> None:
@@ -145,7 +145,7 @@ def test_a_pinned_version_that_is_gone_is_damage_and_named(people_graph: Graph) 
 
 
 def test_the_notebook_view_is_escaped_and_complete(graph_root: str) -> None:
-    graph = omnigraph.init(f"{graph_root}<b>", schema="node A { x: I32 } edge E: A -> A")
+    graph = og.init(f"{graph_root}<b>", schema="node A { x: I32 } edge E: A -> A")
 
     html = graph._repr_html_()
 
@@ -174,7 +174,7 @@ def test_a_graph_with_unknown_annotations_in_its_schema_opens_and_is_written(
 ) -> None:
     text = init_with_unknown_annotations(graph_root)
     (folder_of(graph_root) / names.SCHEMA_SOURCE).write_text(f"// a comment\n{text}")
-    graph = omnigraph.open(graph_root)
+    graph = og.open(graph_root)
 
     graph.load({"Person": pa.table({"name": ["ann"], "age": [5]})}, options=WIDENING)
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-import omnigraph
-from omnigraph.errors import InvalidInputError, OmnigraphError
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake.errors import InvalidInputError, OmnigraphError
+from omnigraph_lake.graph import Graph
 from tests.api.wrong_calls import ASK, SCHEMA, SURFACES, VALUES, Surface, places_of
 from tests.forking.programs import run_command, run_module
 from tests.gate.seeds import examples, run_seed
@@ -19,7 +19,7 @@ from tests.gate.seeds import examples, run_seed
 
 @pytest.fixture
 def graph(tmp_path: Path) -> Graph:
-    graph = omnigraph.init(str(tmp_path / "g"), schema=SCHEMA)
+    graph = og.init(str(tmp_path / "g"), schema=SCHEMA)
     graph.write({"Person": [{"name": "ann"}]})
     return graph
 
@@ -93,6 +93,6 @@ def test_commands_with_absurd_values_end_with_a_message(graph: Graph, tmp_path: 
 @pytest.mark.unit
 def test_a_message_about_half_a_character_can_be_written_to_a_file(tmp_path: Path) -> None:
     with pytest.raises(OmnigraphError) as refused:
-        omnigraph.open(str(tmp_path / "a\ud800b"))
+        og.open(str(tmp_path / "a\ud800b"))
 
     assert str(refused.value).encode()

@@ -28,12 +28,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
-import omnigraph
-from omnigraph import Branches, Holds, LoadOptions, Maintenance, Schema, Tags
-from omnigraph.diff.diff import GraphDiff
-from omnigraph.engine.query_result import QueryResult
-from omnigraph.errors import OmnigraphError
-from omnigraph.graph import Graph, GraphView
+import omnigraph_lake as og
+from omnigraph_lake import Branches, Holds, LoadOptions, Maintenance, Schema, Tags
+from omnigraph_lake.diff.diff import GraphDiff
+from omnigraph_lake.engine.query_result import QueryResult
+from omnigraph_lake.errors import OmnigraphError
+from omnigraph_lake.graph import Graph, GraphView
 from tests.adversary.plain_process import hide_optional_packages
 
 SECONDS_EACH: Final = 60.0
@@ -159,7 +159,7 @@ class Desk:
         (place / "queries").mkdir()
         (place / "queries" / "ask.gq").write_text(ASK)
         (place / "rows.jsonl").write_text('{"type": "Person", "data": {"name": "eve"}}\n')
-        self.graph = omnigraph.init(self._root, schema=SCHEMA)
+        self.graph = og.init(self._root, schema=SCHEMA)
         self.graph.write({"Person": [{"name": "ann", "age": 1}, {"name": "bob"}]})
         self.graph.branches.create("dev")
 
@@ -291,8 +291,8 @@ class Surface:
 
     def callables(self) -> set[str]:
         """The verbs there are."""
-        if self.kind is omnigraph:
-            return {name for name in omnigraph.__all__ if name.islower()}
+        if self.kind is og:
+            return {name for name in og.__all__ if name.islower()}
         return {
             name
             for name, member in inspect.getmembers(self.kind)
@@ -301,7 +301,7 @@ class Surface:
 
 
 SURFACES: Final = (
-    Surface(name="omnigraph", of=lambda _: omnigraph, kind=omnigraph, verbs=PACKAGE),
+    Surface(name="og", of=lambda _: og, kind=og, verbs=PACKAGE),
     Surface(name="Graph", of=lambda desk: desk.graph, kind=Graph, verbs=GRAPH),
     Surface(name="branches", of=lambda desk: desk.graph.branches, kind=Branches, verbs=BRANCHES),
     Surface(name="tags", of=lambda desk: desk.graph.tags, kind=Tags, verbs=TAGS),
@@ -318,7 +318,7 @@ SURFACES: Final = (
     Surface(name="GraphDiff", of=lambda desk: desk.diff, kind=GraphDiff, verbs=DIFF),
 )
 _WEIGHTS: Final = {
-    "omnigraph": 3,
+    "og": 3,
     "Graph": 8,
     "branches": 1,
     "tags": 1,

@@ -21,10 +21,10 @@ from typing import Any, Protocol, assert_never
 
 from ulid import ULID
 
-import omnigraph
-from omnigraph import Mode
-from omnigraph.errors import OmnigraphError
-from omnigraph.graph import Graph, GraphView
+import omnigraph_lake as og
+from omnigraph_lake import Mode
+from omnigraph_lake.errors import OmnigraphError
+from omnigraph_lake.graph import Graph, GraphView
 from tests.behaviours.random_histories import COLUMNS, ENDS, Content, Write, written
 from tests.behind import FailpointReached, calling_at, points_starting_with
 from tests.crash.processes import Victim
@@ -475,5 +475,5 @@ class SleepingProcess:
 
 
 def main(root: str, step: str) -> None:
-    answer = answered(omnigraph.open(root), Step.decoded(step))
+    answer = answered(og.open(root), Step.decoded(step))
     print(json.dumps(asdict(answer)), flush=True)

@@ -7,8 +7,8 @@ from functools import cache, wraps
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import omnigraph
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake.graph import Graph
 from tests.stores import place_copy
 
 
@@ -27,6 +27,6 @@ def made_once(make: Callable[[str], None]) -> Callable[[str], Graph]:
     @wraps(make)
     def copy(root: str) -> Graph:
         place_copy(Path(template().name, "graph"), root)
-        return omnigraph.open(root)
+        return og.open(root)
 
     return copy

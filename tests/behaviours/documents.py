@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import omnigraph
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake.graph import Graph
 from tests.behaviours.copies import made_once
 
 SCHEMA = """
@@ -51,7 +51,7 @@ def cites(source: int, target: int, weight: int | None = None) -> dict[str, Any]
 @made_once
 def scattered_graph(root: str) -> None:
     """Nine documents in three fragments, a tag, nothing that is quiet, citations in two."""
-    graph = omnigraph.init(root, schema=SCHEMA)
+    graph = og.init(root, schema=SCHEMA)
     for start in (0, 3, 6):
         graph.write({"Doc": [doc(number) for number in range(start, start + 3)]})
     graph.write({"Tag": [{"name": "t"}]})

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import omnigraph
-from omnigraph.errors import MergeConflictError
-from omnigraph.graph import Graph, GraphView
+import omnigraph_lake as og
+from omnigraph_lake.errors import MergeConflictError
+from omnigraph_lake.graph import Graph, GraphView
 from tests.behaviours.copies import made_once
 from tests.behind import data_files as data_files
 from tests.behind import row_ids as row_ids
@@ -34,7 +34,7 @@ TYPES = ("Person", "Pet", "Knows", "Owns")
 @made_once
 def small_graph(root: str) -> None:
     """Three people, of whom ann knows bob, and a pet that belongs to ann."""
-    omnigraph.init(root, schema=SCHEMA).write(
+    og.init(root, schema=SCHEMA).write(
         {
             "Person": [person("ann", age=1), person("bob", age=2), person("cyd", age=3)],
             "Pet": [{"name": "rex"}],

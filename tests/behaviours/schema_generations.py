@@ -13,9 +13,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import omnigraph
-from omnigraph.errors import OmnigraphError, QueryInvalidError
-from omnigraph.graph import Graph, GraphView
+import omnigraph_lake as og
+from omnigraph_lake.errors import OmnigraphError, QueryInvalidError
+from omnigraph_lake.graph import Graph, GraphView
 
 ROWS = 60
 SEEN, TORN = "seen", "torn"
@@ -124,11 +124,11 @@ class Reader:
         self._root = root
         self._first_commit = first_commit
         self._last_generation = last_generation
-        self._opened_once = omnigraph.open(root, read_only=True)
+        self._opened_once = og.open(root, read_only=True)
         self.report = Report()
 
     def poll(self) -> None:
-        for graph in (self._opened_once, omnigraph.open(self._root, read_only=True)):
+        for graph in (self._opened_once, og.open(self._root, read_only=True)):
             for read in (
                 self._text,
                 self._catalog,

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from omnigraph import Mode
-from omnigraph.schema.catalog import (
+from omnigraph_lake import Mode
+from omnigraph_lake.schema.catalog import (
     Catalog,
     EdgeType,
     EnumType,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from omnigraph.schema.catalog import (
+from omnigraph_lake.schema.catalog import (
     EdgeType,
     EnumType,
     NodeType,

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from omnigraph.errors import SchemaInvalidError
-from omnigraph.schema.catalog import (
+from omnigraph_lake.errors import SchemaInvalidError
+from omnigraph_lake.schema.catalog import (
     Catalog,
     DecimalType,
     EnumType,

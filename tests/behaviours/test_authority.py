@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-import omnigraph
-from omnigraph.errors import DriftNeedsRepairError, InvalidInputError
+import omnigraph_lake as og
+from omnigraph_lake.errors import DriftNeedsRepairError, InvalidInputError
 from tests.behind import behind_the_back, head_of
 from tests.forking.programs import run_command
 
@@ -18,7 +18,7 @@ PERSON = "node:Person"
 
 
 def test_a_refused_write_leaves_head_where_it_was(graph_root: str) -> None:
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     graph.write({"Person": [{"name": "ann"}, {"name": "bob"}]})
     behind_the_back(graph, PERSON).delete("name = 'bob'")
     drifted = head_of(graph, PERSON)
@@ -31,7 +31,7 @@ def test_a_refused_write_leaves_head_where_it_was(graph_root: str) -> None:
 
 
 def test_settings_that_something_else_changed_are_maintenance(graph_root: str) -> None:
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     graph.write({"Person": [{"name": "ann"}]})
     behind_the_back(graph, PERSON).update_config({"team": "blue"})
 
@@ -47,7 +47,7 @@ def test_settings_that_something_else_changed_are_maintenance(graph_root: str) -
 
 
 def test_metadata_of_columns_that_something_else_changed_is_suspicious(graph_root: str) -> None:
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     behind_the_back(graph, PERSON).update_field_metadata({"name": {"a": "b"}})
 
     (table,) = graph.maintenance.repair().tables
@@ -55,7 +55,7 @@ def test_metadata_of_columns_that_something_else_changed_is_suspicious(graph_roo
     assert table.classification == "suspicious"
 
 
-Claim = Callable[[omnigraph.Graph, str], object]
+Claim = Callable[[og.Graph, str], object]
 CLAIMS: dict[str, Claim] = {
     "write": lambda graph, actor: graph.write({"Person": [{"name": "x"}]}, actor=actor),
     "delete": lambda graph, actor: graph.delete({"Person": ["ann"]}, actor=actor),
@@ -69,13 +69,13 @@ CLAIMS: dict[str, Claim] = {
         "node Person { name: String @key  note: String? }", actor=actor
     ),
     "repair": lambda graph, actor: graph.maintenance.repair(dry_run=False, actor=actor),
-    "init": lambda graph, actor: omnigraph.init(f"{graph.root}-2", schema=SCHEMA, actor=actor),
+    "init": lambda graph, actor: og.init(f"{graph.root}-2", schema=SCHEMA, actor=actor),
 }
 
 
 @pytest.fixture(scope="module")
-def graph(tmp_path_factory: pytest.TempPathFactory) -> omnigraph.Graph:
-    graph = omnigraph.init(str(tmp_path_factory.mktemp("claims") / "g"), schema=SCHEMA)
+def graph(tmp_path_factory: pytest.TempPathFactory) -> og.Graph:
+    graph = og.init(str(tmp_path_factory.mktemp("claims") / "g"), schema=SCHEMA)
     graph.branches.create("dev").write({"Person": [{"name": "ann"}]})
     return graph
 
@@ -83,7 +83,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> omnigraph.Graph:
 @pytest.mark.parametrize("verb", CLAIMS)
 @pytest.mark.parametrize("actor", ["omnigraph:recovery", " Omnigraph:x"])
 def test_nobody_signs_with_a_name_of_omnigraph_itself(
-    graph: omnigraph.Graph, verb: str, actor: str
+    graph: og.Graph, verb: str, actor: str
 ) -> None:
     before = graph.commits()
 
@@ -94,7 +94,7 @@ def test_nobody_signs_with_a_name_of_omnigraph_itself(
 
 
 def test_neither_does_the_user_of_a_process(
-    graph: omnigraph.Graph, monkeypatch: pytest.MonkeyPatch
+    graph: og.Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOGNAME", "omnigraph:recovery")
 
@@ -102,7 +102,7 @@ def test_neither_does_the_user_of_a_process(
         graph.write({"Person": [{"name": "x"}]})
 
 
-def test_nor_a_command(graph: omnigraph.Graph) -> None:
+def test_nor_a_command(graph: og.Graph) -> None:
     ended = run_command("tag", "create", graph.root, "t", "--actor", "omnigraph:recovery")
 
     assert ended.returncode == 5

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-import omnigraph
-from omnigraph.errors import ConflictError, DamagedGraphError, InvalidInputError, NotFoundError
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake.errors import ConflictError, DamagedGraphError, InvalidInputError, NotFoundError
+from omnigraph_lake.graph import Graph
 from tests.behaviours.histories import (
     Content,
     content,
@@ -81,7 +81,7 @@ def put_everywhere(graph: Graph, name: str) -> None:
 
 
 def require_sound(root: str) -> None:
-    report = omnigraph.verify(root)
+    report = og.verify(root)
     assert report.ok, report
 
 
@@ -94,17 +94,17 @@ def test_a_backup_is_a_graph_with_everything_and_is_restored_without_its_source(
 ) -> None:
     expected = told(graph)
 
-    report = omnigraph.backup(graph.root, target)
+    report = og.backup(graph.root, target)
 
     assert report.branches == ("main", "deeper", "dev")
     assert report.tags == ("release",)
-    assert told(omnigraph.open(target, read_only=True)) == expected
+    assert told(og.open(target, read_only=True)) == expected
     require_sound(target)
     remove(graph.root)
     new = root_at(tmp_path / "restored")
-    omnigraph.restore(target, new)
+    og.restore(target, new)
     remove(target)
-    restored = omnigraph.open(new)
+    restored = og.open(new)
     assert told(restored) == expected
     put(restored.checkout("deeper"), Person=[person("gus", age=7)])
     restored.merge("deeper")
@@ -121,47 +121,47 @@ def test_a_backup_is_a_graph_with_everything_and_is_restored_without_its_source(
 
 
 def test_the_next_backup_copies_what_is_new_and_nothing_else(graph: Graph, target: str) -> None:
-    first = omnigraph.backup(graph.root, target)
-    unchanged = omnigraph.backup(graph.root, target)
+    first = og.backup(graph.root, target)
+    unchanged = og.backup(graph.root, target)
     before = {path: path.stat().st_mtime_ns for path in files_of(target)}
     put(graph.checkout("dev"), Person=[person("gus", age=7)])
 
-    second = omnigraph.backup(graph.root, target)
+    second = og.backup(graph.root, target)
 
     assert (unchanged.files_copied, unchanged.is_changed) == (0, False)
     assert second.files_copied <= 12 < first.files_copied
     after = {path: path.stat().st_mtime_ns for path in files_of(target)}
     rewritten = [path for path in before.keys() & after.keys() if before[path] != after[path]]
     assert [path for path in rewritten if "_backups" not in path.parts] == []
-    assert told(omnigraph.open(target, read_only=True)) == told(graph)
+    assert told(og.open(target, read_only=True)) == told(graph)
     require_sound(target)
 
 
 @pytest.mark.nightly("the next backup copies what is new, in the gate too")
 def test_deleted_branches_and_tags_are_gone_from_the_next_backup(graph: Graph, target: str) -> None:
-    omnigraph.backup(graph.root, target)
+    og.backup(graph.root, target)
     graph.branches.delete("deeper")
     graph.tags.delete("release")
     again = graph.branches.create("deeper")
     put(again, Person=[person("hal", age=8)])
 
-    omnigraph.backup(graph.root, target)
+    og.backup(graph.root, target)
 
-    assert told(omnigraph.open(target, read_only=True)) == told(graph)
+    assert told(og.open(target, read_only=True)) == told(graph)
     require_sound(target)
 
 
 @pytest.mark.nightly("the next backup copies what is new, in the gate too")
 def test_maintenance_of_the_source_does_not_disturb_its_backups(graph: Graph, target: str) -> None:
-    omnigraph.backup(graph.root, target)
+    og.backup(graph.root, target)
     for age in range(3):
         put(graph, Person=[person("ann", age=age)])
     graph.maintenance.optimize()
     graph.maintenance.cleanup(keep_versions=1, dry_run=False, allow_unsafe_keep=True)
 
-    omnigraph.backup(graph.root, target)
+    og.backup(graph.root, target)
 
-    assert contents(omnigraph.open(target, read_only=True)) == contents(graph)
+    assert contents(og.open(target, read_only=True)) == contents(graph)
     require_sound(target)
 
 
@@ -204,11 +204,11 @@ def test_a_backup_beside_a_writer_is_one_of_the_states_that_there_were(
 
     with meanwhile(write_and_clean):
         assert has_written.wait(60)
-        omnigraph.backup(graph.root, target)
+        og.backup(graph.root, target)
         has_written.clear()
         assert has_written.wait(60)
-        report = omnigraph.backup(graph.root, target)
-    copy = omnigraph.open(target, read_only=True)
+        report = og.backup(graph.root, target)
+    copy = og.open(target, read_only=True)
     rows = content(copy)
 
     assert rows["Pet"]["rex"]["kind"] == str(rows["Person"]["ann"]["age"])
@@ -219,11 +219,11 @@ def test_a_backup_beside_a_writer_is_one_of_the_states_that_there_were(
 def test_a_clone_of_one_branch_has_main_and_that_branch(graph: Graph, target: str) -> None:
     expected = contents(graph)
 
-    report = omnigraph.clone(graph.root, target, branch="deeper")
+    report = og.clone(graph.root, target, branch="deeper")
 
     assert report.branches == ("main", "deeper")
     remove(graph.root)
-    clone = omnigraph.open(target)
+    clone = og.open(target)
     assert contents(clone) == {name: expected[name] for name in ("main", "deeper")}
     put(clone.checkout("deeper"), Person=[person("gus", age=7)])
     clone.merge("deeper")
@@ -239,9 +239,9 @@ def test_a_backup_has_what_a_branch_left_that_is_gone_and_partly_tagged(
     graph.branches.delete("dev")
     expected = content(graph.at(last))
 
-    omnigraph.backup(graph.root, target)
+    og.backup(graph.root, target)
 
-    assert content(omnigraph.open(target, read_only=True).at(last)) == expected
+    assert content(og.open(target, read_only=True).at(last)) == expected
 
 
 @pytest.mark.local_disk("links are things of a disk")
@@ -256,9 +256,9 @@ def test_a_place_that_links_lead_into_or_out_of_is_refused(graph: Graph, tmp_pat
     before = full.stat().st_atime_ns
 
     with pytest.raises(InvalidInputError, match="must not contain one another"):
-        omnigraph.backup(graph.root, str(tmp_path / "into" / "backup"))
+        og.backup(graph.root, str(tmp_path / "into" / "backup"))
     with pytest.raises(ConflictError, match="is not empty"):
-        omnigraph.backup(graph.root, str(linked))
+        og.backup(graph.root, str(linked))
 
     assert full.stat().st_atime_ns == before, "a link was followed"
     assert not (Path(graph.root) / "backup").exists()
@@ -269,22 +269,22 @@ def test_only_a_backup_of_the_same_graph_is_added_to(
 ) -> None:
     other = small_graph(root_at(tmp_path / "other"))
     put(other, Person=[person("zed", age=9)])
-    omnigraph.clone(graph.root, root_at(tmp_path / "clone"))
+    og.clone(graph.root, root_at(tmp_path / "clone"))
 
     with pytest.raises(ConflictError, match="is not empty"):
-        omnigraph.backup(graph.root, other.root)
+        og.backup(graph.root, other.root)
     with pytest.raises(ConflictError, match="is not empty"):
-        omnigraph.restore(graph.root, root_at(tmp_path / "clone"))
+        og.restore(graph.root, root_at(tmp_path / "clone"))
     with pytest.raises(InvalidInputError, match="must not contain one another"):
-        omnigraph.backup(graph.root, f"{graph.root}/backup")
+        og.backup(graph.root, f"{graph.root}/backup")
     with pytest.raises(NotFoundError, match="'nope'"):
-        omnigraph.clone(graph.root, target, branch="nope")
+        og.clone(graph.root, target, branch="nope")
     with pytest.raises(NotFoundError):
-        omnigraph.backup(root_at(tmp_path / "nowhere"), target)
-    omnigraph.backup(graph.root, target)
-    put(omnigraph.open(target), Person=[person("gus", age=7)])
+        og.backup(root_at(tmp_path / "nowhere"), target)
+    og.backup(graph.root, target)
+    put(og.open(target), Person=[person("gus", age=7)])
     with pytest.raises(ConflictError, match="was written to since its last backup"):
-        omnigraph.backup(graph.root, target)
+        og.backup(graph.root, target)
 
 
 def test_what_an_unfinished_backup_left_is_not_taken_for_what_a_restored_graph_wrote(
@@ -294,19 +294,19 @@ def test_what_an_unfinished_backup_left_is_not_taken_for_what_a_restored_graph_w
 
     The files of these versions are of the same size, or nearly: of four tables some are the same.
     """
-    omnigraph.backup(graph.root, target)
+    og.backup(graph.root, target)
     put_everywhere(graph, "gus")
     with failing_at("copy.pre_record"), pytest.raises(FailpointReached):
-        omnigraph.backup(graph.root, target)
+        og.backup(graph.root, target)
     remove(graph.root)
     successor = root_at(tmp_path / "graf!")
-    omnigraph.restore(target, successor)
-    restored = omnigraph.open(successor)
+    og.restore(target, successor)
+    restored = og.open(successor)
     put_everywhere(restored, "hal")
 
-    omnigraph.backup(successor, target)
+    og.backup(successor, target)
 
-    assert told(omnigraph.open(target, read_only=True)) == told(restored)
+    assert told(og.open(target, read_only=True)) == told(restored)
     require_sound(target)
 
 
@@ -322,30 +322,30 @@ def test_what_happens_after_the_moment_is_not_in_the_backup(graph: Graph, target
         graph.schema.apply(schema, allow_diverged=True)
 
     with during("copy.post_claim", change_everything):
-        report = omnigraph.backup(graph.root, target)
+        report = og.backup(graph.root, target)
 
     assert report.branches == ("main", "deeper", "dev")
-    assert told(omnigraph.open(target, read_only=True)) == before
+    assert told(og.open(target, read_only=True)) == before
     require_sound(target)
-    omnigraph.backup(graph.root, target)
-    assert told(omnigraph.open(target, read_only=True)) == told(graph)
+    og.backup(graph.root, target)
+    assert told(og.open(target, read_only=True)) == told(graph)
     require_sound(target)
 
 
 def test_of_two_backups_to_one_place_at_once_one_is_refused(graph: Graph, target: str) -> None:
     def write_and_back_up() -> None:
         put(graph, Person=[person("gus", age=7)])
-        omnigraph.backup(graph.root, target)
+        og.backup(graph.root, target)
 
     with (
         during("copy.pre_record", write_and_back_up),
         pytest.raises(ConflictError, match="another process made a backup"),
     ):
-        omnigraph.backup(graph.root, target)
+        og.backup(graph.root, target)
 
-    assert told(omnigraph.open(target, read_only=True)) == told(graph)
+    assert told(og.open(target, read_only=True)) == told(graph)
     require_sound(target)
-    omnigraph.backup(graph.root, target)
+    og.backup(graph.root, target)
 
 
 def test_a_backup_that_slept_while_two_others_were_made_is_refused(
@@ -356,16 +356,16 @@ def test_a_backup_that_slept_while_two_others_were_made_is_refused(
     def write_and_back_up_twice() -> None:
         for age in range(2):
             put(graph, Person=[person("gus", age=age)])
-            omnigraph.backup(graph.root, target)
+            og.backup(graph.root, target)
 
     with (
         during("copy.pre_record", write_and_back_up_twice),
         pytest.raises(ConflictError, match="another process made a backup"),
     ):
-        omnigraph.backup(graph.root, target)
+        og.backup(graph.root, target)
 
-    assert told(omnigraph.open(target, read_only=True)) == told(graph)
-    assert not omnigraph.backup(graph.root, target).is_changed
+    assert told(og.open(target, read_only=True)) == told(graph)
+    assert not og.backup(graph.root, target).is_changed
 
 
 def test_a_backup_of_an_earlier_state_of_a_branch_is_refused(graph: Graph, target: str) -> None:
@@ -373,15 +373,15 @@ def test_a_backup_of_an_earlier_state_of_a_branch_is_refused(graph: Graph, targe
 
     def write_and_back_up() -> None:
         put(dev, Person=[person("gus", age=7)])
-        omnigraph.backup(graph.root, target)
+        og.backup(graph.root, target)
 
     with (
         during("copy.post_claim", write_and_back_up),
         pytest.raises(ConflictError, match="a later state"),
     ):
-        omnigraph.backup(graph.root, target)
+        og.backup(graph.root, target)
 
-    assert told(omnigraph.open(target, read_only=True)) == told(graph)
+    assert told(og.open(target, read_only=True)) == told(graph)
 
 
 @pytest.mark.nightly("a backup with everything is in the gate")
@@ -392,9 +392,9 @@ def test_a_backup_has_the_schemas_and_tables_of_older_commits(graph: Graph, targ
     graph.schema.apply(f"{kept}\nnode Place {{ name: String @key }}", allow_diverged=True)
     put(graph, Place=[{"name": "home"}])
 
-    omnigraph.backup(graph.root, target)
+    og.backup(graph.root, target)
 
-    copy = omnigraph.open(target, read_only=True)
+    copy = og.open(target, read_only=True)
     assert told(copy) == told(graph)
     assert copy.at(before).schema.text == graph.at(before).schema.text != copy.schema.text
     require_sound(target)
@@ -404,8 +404,8 @@ def test_a_backup_has_the_schemas_and_tables_of_older_commits(graph: Graph, targ
 def test_a_damaged_file_of_the_source_is_not_copied_and_the_last_backup_stays(
     graph: Graph, target: str
 ) -> None:
-    omnigraph.backup(graph.root, target)
-    before = told(omnigraph.open(target, read_only=True))
+    og.backup(graph.root, target)
+    before = told(og.open(target, read_only=True))
     known = {path.name for path in files_of(target)}
     put(graph, Person=[person("gus", age=7)])
     (written,) = [
@@ -418,7 +418,7 @@ def test_a_damaged_file_of_the_source_is_not_copied_and_the_last_backup_stays(
     written.write_bytes(spoilt)
 
     with pytest.raises(DamagedGraphError, match=written.name):
-        omnigraph.backup(graph.root, target)
+        og.backup(graph.root, target)
 
-    assert told(omnigraph.open(target, read_only=True)) == before
+    assert told(og.open(target, read_only=True)) == before
     require_sound(target)

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import omnigraph
-from omnigraph.api.options import LoadOptions
-from omnigraph.errors import (
+import omnigraph_lake as og
+from omnigraph_lake.api.options import LoadOptions
+from omnigraph_lake.errors import (
     BranchGoneError,
     ConflictError,
     DamagedGraphError,
@@ -21,7 +21,7 @@ from omnigraph.errors import (
     NotFoundError,
     ReadOnlyError,
 )
-from omnigraph.graph import Graph
+from omnigraph_lake.graph import Graph
 from tests.behaviours.histories import content, forks, knows, people, person, put, small_graph
 from tests.behind import (
     claim_system_branch,
@@ -95,7 +95,7 @@ def test_a_branch_of_a_branch_that_has_not_written_yet_has_what_that_one_reads(
     ],
 )
 def test_only_the_types_that_a_branch_writes_are_forked(
-    graph: Graph, write: dict[str, omnigraph.Rows], forked: set[str]
+    graph: Graph, write: dict[str, og.Rows], forked: set[str]
 ) -> None:
     dev = graph.branches.create("dev")
 
@@ -449,7 +449,7 @@ READS_OF_EVERY_BRANCH = {
     "outcome": lambda graph, _: graph.outcome("01ARZ3NDEKTSV4RRFFQ69G5FAV"),
     "commit": lambda graph, _: graph.at("01ARZ3NDEKTSV4RRFFQ69G5FAV"),
     "deep check": lambda graph, _: graph.maintenance.check(deep=True),
-    "backup": lambda graph, folder: omnigraph.backup(graph.root, str(folder / "copy")),
+    "backup": lambda graph, folder: og.backup(graph.root, str(folder / "copy")),
 }
 
 
@@ -461,14 +461,14 @@ def test_a_branch_without_its_manifest_is_damage_and_can_be_deleted(
     graph.branches.create("other")
     for path in folder_of(graph.root, "__manifest", "tree").glob("dev.*"):
         shutil.rmtree(path)
-    reader = omnigraph.open(graph.root)
+    reader = og.open(graph.root)
 
     with pytest.raises(DamagedGraphError, match=r"branch 'dev' of .* is damaged") as caught:
         read(reader, tmp_path)
 
     assert f"omnigraph branch delete {graph.root} dev`" in caught.value.next_step
     graph.branches.delete("dev")
-    assert names_of(omnigraph.open(graph.root)) == ["main", "other"]
+    assert names_of(og.open(graph.root)) == ["main", "other"]
 
 
 def test_a_handle_of_a_deleted_branch_reads_and_writes_nothing(graph: Graph) -> None:
@@ -596,7 +596,7 @@ def test_a_check_of_a_branch_is_about_the_branch(graph: Graph) -> None:
 
 def test_a_branch_read_only_cannot_be_written_made_or_deleted(graph: Graph) -> None:
     put(graph.branches.create("dev"), Person=[person("dan", age=4)])
-    reader = omnigraph.open(graph.root, read_only=True)
+    reader = og.open(graph.root, read_only=True)
 
     assert people(reader.checkout("dev")) == {"ann": 1, "bob": 2, "cyd": 3, "dan": 4}
     for use in (
@@ -616,7 +616,7 @@ def test_a_branch_read_only_cannot_be_written_made_or_deleted(graph: Graph) -> N
 def test_making_a_branch_of_many_tables_takes_fewer_than_20_requests(
     graph_root: str, cleaned: bool
 ) -> None:
-    graph = omnigraph.init(graph_root, schema=wide_schema(60))
+    graph = og.init(graph_root, schema=wide_schema(60))
     if cleaned:
         raise_floor_of_removed_table(graph)
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-import omnigraph
-from omnigraph.errors import NotFoundError
-from omnigraph.storage.manifest_rows import GraphCommit
+import omnigraph_lake as og
+from omnigraph_lake.errors import NotFoundError
+from omnigraph_lake.storage.manifest_rows import GraphCommit
 from tests.behaviours.cleanup_histories import (
     MAIN,
     PLACES,
@@ -108,7 +108,7 @@ class History:
     """A real graph beside its model; every step is taken in both."""
 
     def __init__(self, root: str, chance: random.Random, *, in_processes: bool) -> None:
-        self.graph = omnigraph.init(root, schema=SCHEMA)
+        self.graph = og.init(root, schema=SCHEMA)
         self.chance = chance
         self.in_processes = in_processes
         self.model = Model()

@@ -16,8 +16,8 @@ from typing import Final
 
 import pytest
 
-import omnigraph
-from omnigraph.errors import OmnigraphError
+import omnigraph_lake as og
+from omnigraph_lake.errors import OmnigraphError
 from tests.behaviours.histories import SCHEMA, small_graph
 from tests.forking.programs import run_code, run_command
 
@@ -32,18 +32,18 @@ from tests.adversary.plain_process import obey_permissions
 root, beside, case = sys.argv[1:]
 if case == "permissions":
     obey_permissions()
-import omnigraph
-from omnigraph.errors import OmnigraphError
+import omnigraph_lake as og
+from omnigraph_lake.errors import OmnigraphError
 verbs = {
-    "open": lambda: omnigraph.open(root),
-    "init": lambda: omnigraph.init(beside + "/new", schema="node P { name: String @key }"),
-    "export": lambda: omnigraph.open(root, read_only=True).export(beside + "/people.jsonl"),
-    "export as Parquet": lambda: omnigraph.open(root, read_only=True).export(beside + "/people",
+    "open": lambda: og.open(root),
+    "init": lambda: og.init(beside + "/new", schema="node P { name: String @key }"),
+    "export": lambda: og.open(root, read_only=True).export(beside + "/people.jsonl"),
+    "export as Parquet": lambda: og.open(root, read_only=True).export(beside + "/people",
         format="parquet"),
-    "read": lambda: omnigraph.open(root, read_only=True).scan("Person").read_all().num_rows,
+    "read": lambda: og.open(root, read_only=True).scan("Person").read_all().num_rows,
 }
 if case in ("full", "read-only", "files"):
-    graph = omnigraph.open(root) if case != "read-only" else None
+    graph = og.open(root) if case != "read-only" else None
     if graph is not None:
         verbs["write"] = lambda: graph.write({"Person": [{"name": "eve"}]})
         verbs["merge"] = lambda: graph.branches.create("dev")
@@ -93,7 +93,7 @@ def refusals(said: dict[str, tuple[str, str]], *results: str) -> list[str]:
 
 
 def people(root: Path) -> int:
-    return int(omnigraph.open(str(root), read_only=True).scan("Person").read_all().num_rows)
+    return int(og.open(str(root), read_only=True).scan("Person").read_all().num_rows)
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_a_full_disk_is_called_full_and_space_is_asked_for(place: Path) -> None:
     assert all("Free space on that disk (`df -h " in text for text in refused)
     (place / "filler").unlink()
     assert people(root) == 3
-    omnigraph.open(str(root)).write({"Person": [{"name": "eve"}]})
+    og.open(str(root)).write({"Person": [{"name": "eve"}]})
     assert people(root) == 4
 
 
@@ -172,8 +172,8 @@ def test_a_path_that_is_too_long_is_refused_before_it_is_looked_for(
     graph = small_graph(str(tmp_path / "g"))
     path = f"{tmp_path}/{long}"
     calls: dict[str, Callable[[], object]] = {
-        "init": lambda: omnigraph.init(path, schema=SCHEMA),
-        "open": lambda: omnigraph.open(path),
+        "init": lambda: og.init(path, schema=SCHEMA),
+        "open": lambda: og.open(path),
         "load": lambda: graph.load(f"{path}.jsonl"),
         "export": lambda: graph.export(f"{path}.jsonl"),
         "diff": lambda: graph.diff("main").to_parquet(path),
@@ -212,8 +212,8 @@ import os, sys
 for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
     os.environ.pop(name, None)
 os.setuid(54321)
-import omnigraph
-graph = omnigraph.open(sys.argv[1])
+import omnigraph_lake as og
+graph = og.open(sys.argv[1])
 graph.write({"Person": [{"name": "eve"}]})
 print(graph.commits()[0].actor)
 """

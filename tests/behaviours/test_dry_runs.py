@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-import omnigraph
-from omnigraph import Graph, QueryInvalidError, ReadOnlyError, ValidationFailedError
+import omnigraph_lake as og
+from omnigraph_lake import Graph, QueryInvalidError, ReadOnlyError, ValidationFailedError
 from tests.stores import files_of
 
 pytestmark = pytest.mark.behaviour
@@ -24,12 +24,12 @@ query hire($name: String) {
     delete Company where name = "Acme"
 }
 """
-Call = Callable[[Graph, bool], omnigraph.WriteResult | omnigraph.MutationResult]
+Call = Callable[[Graph, bool], og.WriteResult | og.MutationResult]
 
 
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     graph.write(
         {
             "Person": [{"name": "ann", "age": 30}, {"name": "bob"}],
@@ -63,7 +63,7 @@ CALLS: dict[str, Call] = {
 def test_a_dry_run_counts_what_the_call_then_changes(graph: Graph, call: Call) -> None:
     before = [(path, path.read_bytes()) for path in files_of(graph.root)]
 
-    expected = call(omnigraph.open(graph.root, read_only=True), True)
+    expected = call(og.open(graph.root, read_only=True), True)
 
     assert [(path, path.read_bytes()) for path in files_of(graph.root)] == before
     assert expected.commit_id is None
@@ -86,8 +86,8 @@ def test_a_dry_run_is_refused_as_the_call_would_be(graph: Graph) -> None:
         graph.mutate('query q() { insert Person { name: "ann" } }', dry_run=True)
     with pytest.raises(QueryInvalidError):
         graph.mutate('query q() { insert Robot { name: "ann" } }', dry_run=True)
-    with pytest.raises(omnigraph.ConflictError):
+    with pytest.raises(og.ConflictError):
         graph.mutate(HIRE, {"name": "cy"}, expect_head="0" * 26, dry_run=True)
     with pytest.raises(ReadOnlyError):
-        omnigraph.open(graph.root, read_only=True).write({"Person": [{"name": "cy"}]})
+        og.open(graph.root, read_only=True).write({"Person": [{"name": "cy"}]})
     assert graph.snapshot().commit_id == head

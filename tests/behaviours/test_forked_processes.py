@@ -52,18 +52,18 @@ VERBS = """
     scrub: graph.maintenance.scrub()
     tag: graph.tags.create("v1")
     write: graph.write({"Person": [{"name": "eve"}]})
-    open: omnigraph.open(root)
-    open to read: omnigraph.open(root, read_only=True)
-    init: omnigraph.init(root + "-2", schema=SCHEMA)
-    rebuild_manifest: omnigraph.rebuild_manifest(root)
+    open: og.open(root)
+    open to read: og.open(root, read_only=True)
+    init: og.init(root + "-2", schema=SCHEMA)
+    rebuild_manifest: og.rebuild_manifest(root)
 """
 
 PROGRAM = """
 import json, os, signal, sys, warnings
-import omnigraph
+import omnigraph_lake as og
 root, SCHEMA, verbs = sys.argv[1:]
 ASK = "query all() { match { $p: Person } return { $p.name } }"
-graph = omnigraph.init(root, schema=SCHEMA)
+graph = og.init(root, schema=SCHEMA)
 graph.write({"Person": [{"name": "ann"}]})
 past = graph.at("main")
 feed = graph.changes(start="beginning")
@@ -89,24 +89,24 @@ print(json.dumps({"parent": sorted(graph.scan("Person").read_all()["name"].to_py
 
 SPAWNED = """
 import multiprocessing, sys
-import omnigraph
+import omnigraph_lake as og
 from tests.behaviours.test_forked_processes import add
 
 if __name__ == "__main__":
     root, SCHEMA = sys.argv[1:]
-    omnigraph.init(root, schema=SCHEMA).write({"Person": [{"name": "ann"}]})
+    og.init(root, schema=SCHEMA).write({"Person": [{"name": "ann"}]})
     process = multiprocessing.get_context("spawn").Process(target=add, args=(root,))
     process.start()
     process.join()
-    print(sorted(omnigraph.open(root).scan("Person").read_all()["name"].to_pylist()))
+    print(sorted(og.open(root).scan("Person").read_all()["name"].to_pylist()))
 """
 
 
 def add(root: str) -> None:
     """What the spawned process runs."""
-    import omnigraph
+    import omnigraph_lake as og
 
-    omnigraph.open(root).write({"Person": [{"name": "bob"}]})
+    og.open(root).write({"Person": [{"name": "bob"}]})
 
 
 def test_every_verb_fails_at_once_in_a_fork_of_a_process_that_used_a_graph(graph_root: str) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-import omnigraph
-from omnigraph.diff.change_feed import BaselineTable, CommitChanges
-from omnigraph.errors import InvalidInputError, NoLongerKeptError, NotFoundError, ReadOnlyError
-from omnigraph.graph import Graph, GraphView
+import omnigraph_lake as og
+from omnigraph_lake.diff.change_feed import BaselineTable, CommitChanges
+from omnigraph_lake.errors import InvalidInputError, NoLongerKeptError, NotFoundError, ReadOnlyError
+from omnigraph_lake.graph import Graph, GraphView
 from tests.behind import meanwhile
 from tests.stores import folder_of
 
@@ -28,8 +28,8 @@ node Doc {
 
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
-    omnigraph.init(graph_root, schema=SCHEMA)
-    return omnigraph.open(graph_root)
+    og.init(graph_root, schema=SCHEMA)
+    return og.open(graph_root)
 
 
 def _write(graph: Graph, body: str) -> None:
@@ -125,7 +125,7 @@ def _removed(report: object) -> int:
 
 def test_whoever_may_not_write_holds_nothing_and_leaves_nothing(graph: Graph) -> None:
     _write(graph, "first")
-    reader = omnigraph.open(graph.root, read_only=True)
+    reader = og.open(graph.root, read_only=True)
     with pytest.raises(ReadOnlyError, match="cannot hold"):
         reader.snapshot(hold="1h")
     with pytest.raises(ReadOnlyError, match="cannot hold"):
@@ -220,7 +220,7 @@ def test_a_feed_of_a_graph_that_is_only_read_writes_nothing_and_tells_what_is_go
     assert start is not None
     for body in ("one", "two", "three"):
         _write(graph, body)
-    feed = omnigraph.open(graph.root, read_only=True).changes(start=start)
+    feed = og.open(graph.root, read_only=True).changes(start=start)
     next(feed)
     assert graph.holds.list() == ()
     _clean(graph)

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import omnigraph
-from omnigraph import (
+import omnigraph_lake as og
+from omnigraph_lake import (
     Graph,
     InvalidInputError,
     LoadOptions,
@@ -47,7 +47,7 @@ def payloads(graph: Graph) -> dict[str, Any]:
 
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     graph.write(
         {
             "Event": [{"name": name, "payload": value} for name, value in VALUES.items()],
@@ -78,7 +78,7 @@ def test_python_values_come_back_equal_from_queries_reads_and_frames(graph: Grap
 def test_an_export_loads_back_into_the_same_values(graph: Graph, tmp_path: Path) -> None:
     graph.export(tmp_path / "all.jsonl")
 
-    copy = omnigraph.init(str(tmp_path / "copy"), schema=SCHEMA)
+    copy = og.init(str(tmp_path / "copy"), schema=SCHEMA)
     copy.load(tmp_path / "all.jsonl")
 
     assert payloads(copy) == VALUES
@@ -100,7 +100,7 @@ def test_files_of_every_format_mean_the_same(graph_root: str, tmp_path: Path) ->
     (tmp_path / "Event.csv").write_text("\n".join(["name,payload", *rows]))
     table = pa.table({"name": names, "payload": pa.array(texts, pa.string())})
     pq.write_table(table, tmp_path / "Event.parquet")
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
 
     for file in ("a.jsonl", "Event.csv", "Event.parquet"):
         graph.load(tmp_path / file, mode="overwrite")
@@ -108,7 +108,7 @@ def test_files_of_every_format_mean_the_same(graph_root: str, tmp_path: Path) ->
 
 
 def test_nested_columns_are_values(graph_root: str) -> None:
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     kinds: dict[str, tuple[pa.DataType, Any, Any]] = {
         "struct": (pa.struct([("b", pa.int64()), ("a", pa.list_(pa.float64()))]), None, None),
         "map": (pa.map_(pa.string(), pa.int32()), [("k", 1)], {"k": 1}),
@@ -139,7 +139,7 @@ def test_pandas_dicts_with_different_names_are_refused(
     graph_root: str, cells: list[object]
 ) -> None:
     pandas = pytest.importorskip("pandas")
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     frame = pandas.DataFrame({"name": ["a", "b"], "payload": cells})
 
     with pytest.raises(InvalidInputError, match="dicts with different names"):
@@ -250,7 +250,7 @@ def test_what_json_does_not_have_is_a_compile_error(graph: Graph, text: str) -> 
 )
 def test_what_json_cannot_be_in_a_schema_is_an_error(graph_root: str, text: str) -> None:
     with pytest.raises(SchemaInvalidError):
-        omnigraph.init(graph_root, schema=text)
+        og.init(graph_root, schema=text)
 
 
 def test_a_merge_takes_a_value_as_a_whole(graph: Graph) -> None:
@@ -266,7 +266,7 @@ def test_a_merge_takes_a_value_as_a_whole(graph: Graph) -> None:
 
 def test_texts_become_json_if_all_of_them_are_and_back(graph_root: str) -> None:
     texts = SCHEMA.replace("payload: Json?", "payload: String?")
-    graph = omnigraph.init(graph_root, schema=texts)
+    graph = og.init(graph_root, schema=texts)
     spelled = {"a": ' {"b": 1.50, "a": 1} ', "b": '"x"', "c": None, "d": "nul"}
     graph.write({"Event": [{"name": name, "payload": text} for name, text in spelled.items()]})
 
@@ -287,7 +287,7 @@ def test_texts_become_json_if_all_of_them_are_and_back(graph_root: str) -> None:
 def test_texts_of_the_other_side_become_json_in_a_merge(
     graph_root: str, text: str, is_json: bool
 ) -> None:
-    graph = omnigraph.init(graph_root, schema=SCHEMA.replace("payload: Json?", "payload: String?"))
+    graph = og.init(graph_root, schema=SCHEMA.replace("payload: Json?", "payload: String?"))
     graph.write({"Event": [{"name": "a", "payload": "1"}]})
     graph.branches.create("dev")
     graph.checkout("dev").schema.apply(SCHEMA)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-import omnigraph
-from omnigraph.commit.publish import OperationStatus
-from omnigraph.errors import ConflictError, DamagedGraphError, NotFoundError
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake.commit.publish import OperationStatus
+from omnigraph_lake.errors import ConflictError, DamagedGraphError, NotFoundError
+from omnigraph_lake.graph import Graph
 from tests.behaviours.histories import SCHEMA, content, people, person, put, small_graph
 from tests.behind import FailpointReached, failing_at, small_limits
 from tests.stores import files_of, folder_of
@@ -77,7 +77,7 @@ def test_opening_says_that_the_manifest_is_lost_and_how_to_rebuild_it(
 
     for read_only in (True, False):
         with pytest.raises(DamagedGraphError) as caught:
-            omnigraph.open(graph.root, read_only=read_only)
+            og.open(graph.root, read_only=read_only)
         assert f"omnigraph repair {graph.root} --rebuild-manifest" in caught.value.next_step
         assert "init" not in str(caught.value)
         assert caught.value.exit_code == 8
@@ -92,7 +92,7 @@ def test_nothing_is_created_over_the_data_of_a_graph_without_a_manifest(
     before = stored(graph.root)
 
     with pytest.raises(DamagedGraphError, match="--rebuild-manifest") as caught:
-        omnigraph.init(graph.root, schema=SCHEMA, force=force)
+        og.init(graph.root, schema=SCHEMA, force=force)
 
     assert "--force" not in str(caught.value)
     assert stored(graph.root) == before
@@ -105,7 +105,7 @@ def test_no_write_begins_on_an_older_state_because_the_newest_is_damaged(
     damage(graph)
 
     with pytest.raises(DamagedGraphError, match="--rebuild-manifest"):
-        omnigraph.open(graph.root)
+        og.open(graph.root)
 
 
 @pytest.mark.parametrize("damage", [REMOVED, SPOILED_NEWEST, SPOILED])
@@ -113,7 +113,7 @@ def test_a_preview_writes_nothing(graph: Graph, damage: Callable[[Graph], None])
     damage(graph)
     before = stored(graph.root)
 
-    report = omnigraph.rebuild_manifest(graph.root)
+    report = og.rebuild_manifest(graph.root)
 
     assert report.dry_run
     assert report.commit_id is None
@@ -133,16 +133,16 @@ def test_a_rebuilt_graph_has_every_row_and_can_be_written(
     before = content(graph)
     damage(graph)
 
-    report = omnigraph.rebuild_manifest(graph.root, dry_run=False)
+    report = og.rebuild_manifest(graph.root, dry_run=False)
 
-    rebuilt = omnigraph.open(graph.root)
+    rebuilt = og.open(graph.root)
     assert content(rebuilt) == before
     newest = rebuilt.commits(limit=1)[0]
     assert (newest.commit_id, newest.actor) == (report.commit_id, "omnigraph:repair")
     recovery = rebuilt.maintenance.recoveries()[-1]
     assert (recovery.kind, recovery.commit_id) == ("manifest_rebuilt", report.commit_id)
     put(rebuilt, Person=[person("eve", age=5)])
-    assert people(omnigraph.open(graph.root))["eve"] == 5
+    assert people(og.open(graph.root))["eve"] == 5
     assert rebuilt.maintenance.check().ok
 
 
@@ -155,9 +155,9 @@ def test_versions_whose_rows_are_whole_lose_no_commit_and_no_branch(
     on_branch = content(graph.checkout("dev"))
     damage(graph)
 
-    report = omnigraph.rebuild_manifest(graph.root, dry_run=False)
+    report = og.rebuild_manifest(graph.root, dry_run=False)
 
-    rebuilt = omnigraph.open(graph.root)
+    rebuilt = og.open(graph.root)
     assert [commit.commit_id for commit in rebuilt.commits()] == [report.commit_id, *commits]
     assert (report.kept_branches, report.lost_branches) == (("main", "dev"), ())
     assert content(rebuilt.checkout("dev")) == on_branch
@@ -171,7 +171,7 @@ def test_what_is_damaged_is_moved_to_the_quarantine(graph: Graph) -> None:
     spoil_all(graph)
     damaged = len(versions(graph))
 
-    report = omnigraph.rebuild_manifest(graph.root, dry_run=False)
+    report = og.rebuild_manifest(graph.root, dry_run=False)
 
     assert report.quarantine is not None
     kept = [path for path in folder_of(graph.root, report.quarantine).rglob("*") if path.is_file()]
@@ -189,11 +189,11 @@ def test_an_older_whole_version_comes_back_if_the_rows_of_the_newest_are_gone(
         if path not in rows_of_earlier:
             path.unlink()
 
-    report = omnigraph.rebuild_manifest(graph.root, dry_run=False)
+    report = og.rebuild_manifest(graph.root, dry_run=False)
 
     (skipped,) = [table.skipped for table in report.tables if table.skipped]
     assert [version.reason for version in skipped] == ["written later, or never published"]
-    rebuilt = omnigraph.open(graph.root)
+    rebuilt = og.open(graph.root)
     assert content(rebuilt) == before
     assert last not in [commit.commit_id for commit in rebuilt.commits()]
     put(rebuilt, Person=[person("dan", age=10)])
@@ -210,11 +210,11 @@ def test_a_tag_tells_of_a_commit_whose_manifest_is_gone(graph: Graph) -> None:
         if path not in rows_of_earlier:
             path.unlink()
 
-    report = omnigraph.rebuild_manifest(graph.root, dry_run=False)
+    report = og.rebuild_manifest(graph.root, dry_run=False)
 
     sources = {table.table_key: (table.source, table.source_name) for table in report.tables}
     assert sources["node:Person"] == ("tag", "release")
-    rebuilt = omnigraph.open(graph.root)
+    rebuilt = og.open(graph.root)
     assert people(rebuilt)["dan"] == 9
     assert rebuilt.maintenance.check().ok
 
@@ -224,11 +224,11 @@ def test_tags_stay_readable_and_tell_what_was_published(graph: Graph) -> None:
     graph.tags.create("release")
     remove_manifest(graph)
 
-    report = omnigraph.rebuild_manifest(graph.root, dry_run=False)
+    report = og.rebuild_manifest(graph.root, dry_run=False)
 
     assert {table.source for table in report.tables} == {"tag"}
     assert report.unproven == ()
-    rebuilt = omnigraph.open(graph.root)
+    rebuilt = og.open(graph.root)
     put(rebuilt, Person=[person("dan", age=9)])
     assert [tag.tag for tag in rebuilt.tags.list()] == list(report.tags) == ["release"]
     assert content(rebuilt.at("release")) == before
@@ -238,10 +238,10 @@ def test_a_branch_that_went_with_the_manifest_is_named_and_can_be_given_up(graph
     put(graph.branches.create("dev"), Person=[person("fay", age=6)])
     remove_manifest(graph)
 
-    report = omnigraph.rebuild_manifest(graph.root, dry_run=False)
+    report = og.rebuild_manifest(graph.root, dry_run=False)
 
     assert report.lost_branches == ("dev",)
-    rebuilt = omnigraph.open(graph.root)
+    rebuilt = og.open(graph.root)
     for read in (rebuilt.branches.list, lambda: people(rebuilt.checkout("dev"))):
         with pytest.raises(DamagedGraphError, match=r"branch 'dev' of .* is damaged: its manifest"):
             read()
@@ -262,9 +262,9 @@ def test_an_unfinished_write_of_a_lost_branch_does_not_block_the_graph(graph: Gr
         put(dev, Person=[person("fay", age=6)])
     remove_manifest(graph)
 
-    omnigraph.rebuild_manifest(graph.root, dry_run=False)
+    og.rebuild_manifest(graph.root, dry_run=False)
 
-    assert omnigraph.open(graph.root).maintenance.check().pending_operations == ()
+    assert og.open(graph.root).maintenance.check().pending_operations == ()
 
 
 def test_the_history_names_older_commits_and_what_they_left(
@@ -276,9 +276,9 @@ def test_the_history_names_older_commits_and_what_they_left(
     then = content(graph.at(commits[1]))
     remove_manifest(graph)
 
-    report = omnigraph.rebuild_manifest(graph.root, dry_run=False)
+    report = og.rebuild_manifest(graph.root, dry_run=False)
 
-    rebuilt = omnigraph.open(graph.root)
+    rebuilt = og.open(graph.root)
     named = [commit.commit_id for commit in rebuilt.commits()]
     assert named[0] == report.commit_id
     assert commits[1] in named
@@ -295,9 +295,9 @@ def test_an_operation_whose_rows_came_back_is_not_written_again(graph: Graph) ->
     graph.write(rows, operation_id=operation_id)
     remove_manifest(graph)
 
-    report = omnigraph.rebuild_manifest(graph.root, dry_run=False)
+    report = og.rebuild_manifest(graph.root, dry_run=False)
 
-    rebuilt = omnigraph.open(graph.root)
+    rebuilt = og.open(graph.root)
     assert rebuilt.outcome(operation_id) is OperationStatus.PUBLISHED
     assert rebuilt.write(rows, operation_id=operation_id).commit_id == report.commit_id
 
@@ -306,7 +306,7 @@ def test_the_preview_names_a_write_that_may_never_have_been_published(graph: Gra
     result = graph.write({"Person": [person("ivy", age=9)]})
     remove_manifest(graph)
 
-    report = omnigraph.rebuild_manifest(graph.root)
+    report = og.rebuild_manifest(graph.root)
 
     assert [(table.table_key, table.unproven) for table in report.unproven] == [
         ("node:Person", result.operation_id)
@@ -318,7 +318,7 @@ def test_a_write_that_another_table_proves_is_not_in_doubt(graph: Graph) -> None
     graph.write({"Pet": [{"name": "kim"}]})
     remove_manifest(graph)
 
-    report = omnigraph.rebuild_manifest(graph.root)
+    report = og.rebuild_manifest(graph.root)
 
     assert [table.table_key for table in report.unproven] == ["node:Pet"]
 
@@ -329,12 +329,12 @@ def test_an_unfinished_write_is_left_to_the_next_open(graph: Graph) -> None:
         put(graph, Person=[person("ivy", age=9)])
     remove_manifest(graph)
 
-    report = omnigraph.rebuild_manifest(graph.root, dry_run=False)
+    report = og.rebuild_manifest(graph.root, dry_run=False)
 
     (skipped,) = [table.skipped for table in report.tables if table.skipped]
     assert "unfinished write" in skipped[0].reason
-    assert content(omnigraph.open(graph.root, read_only=True)) == before
-    settled = omnigraph.open(graph.root)
+    assert content(og.open(graph.root, read_only=True)) == before
+    settled = og.open(graph.root)
     assert people(settled)["ivy"] == 9
     assert settled.maintenance.check().ok
 
@@ -351,9 +351,9 @@ def test_tables_of_changed_schemas_are_found_again(
     before = content(graph)
     remove_manifest(graph)
 
-    omnigraph.rebuild_manifest(graph.root, dry_run=False)
+    og.rebuild_manifest(graph.root, dry_run=False)
 
-    rebuilt = omnigraph.open(graph.root)
+    rebuilt = og.open(graph.root)
     assert content(rebuilt) == before
     last = put(rebuilt, Toy=[{"name": "kite"}])
     small_limits(monkeypatch, manifest_versions=1)
@@ -365,32 +365,32 @@ def test_tables_of_changed_schemas_are_found_again(
 @pytest.mark.parametrize("damage", [REMOVED, SPOILED_NEWEST])
 def test_a_manifest_is_rebuilt_once(graph: Graph, damage: Callable[[Graph], None]) -> None:
     with pytest.raises(ConflictError, match="nothing to rebuild"):
-        omnigraph.rebuild_manifest(graph.root, dry_run=False)
+        og.rebuild_manifest(graph.root, dry_run=False)
     damage(graph)
-    omnigraph.rebuild_manifest(graph.root, dry_run=False)
+    og.rebuild_manifest(graph.root, dry_run=False)
     before = stored(graph.root)
 
     for confirm in (False, True):
         with pytest.raises(ConflictError, match="nothing to rebuild"):
-            omnigraph.rebuild_manifest(graph.root, dry_run=not confirm)
+            og.rebuild_manifest(graph.root, dry_run=not confirm)
 
     assert stored(graph.root) == before
 
 
 def test_a_manifest_can_be_lost_again(graph: Graph) -> None:
     remove_manifest(graph)
-    omnigraph.rebuild_manifest(graph.root, dry_run=False)
-    put(omnigraph.open(graph.root), Person=[person("eve", age=5)])
-    before = content(omnigraph.open(graph.root))
+    og.rebuild_manifest(graph.root, dry_run=False)
+    put(og.open(graph.root), Person=[person("eve", age=5)])
+    before = content(og.open(graph.root))
     remove_manifest(graph)
 
-    omnigraph.rebuild_manifest(graph.root, dry_run=False)
+    og.rebuild_manifest(graph.root, dry_run=False)
 
-    assert content(omnigraph.open(graph.root)) == before
+    assert content(og.open(graph.root)) == before
 
 
 def test_a_root_without_a_graph_has_nothing_to_rebuild(graph_root: str) -> None:
     folder_of(graph_root).mkdir(parents=True)
 
     with pytest.raises(NotFoundError, match="nothing to rebuild"):
-        omnigraph.rebuild_manifest(graph_root, dry_run=False)
+        og.rebuild_manifest(graph_root, dry_run=False)

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-import omnigraph
-from omnigraph.errors import NotFoundError
-from omnigraph.graph import Graph, GraphView
-from omnigraph.merge.plan import MergeOutcome
+import omnigraph_lake as og
+from omnigraph_lake.errors import NotFoundError
+from omnigraph_lake.graph import Graph, GraphView
+from omnigraph_lake.merge.plan import MergeOutcome
 from tests.behaviours.documents import (
     CITES,
     DOC,
@@ -90,7 +90,7 @@ def test_a_graph_lives_on_through_optimize_and_cleanup(graph: Graph) -> None:
     branch.merge("main")
     assert content(branch) == content(graph)
 
-    reopened = omnigraph.open(graph.root)
+    reopened = og.open(graph.root)
     merged, rows = content(reopened), row_ids(reopened, DOC)
     reopened.maintenance.optimize()
     assert (content(reopened), row_ids(reopened, DOC)) == (merged, rows)

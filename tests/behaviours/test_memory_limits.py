@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import omnigraph
-from omnigraph.errors import InputTooLargeError, InvalidInputError, SchemaInvalidError
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake.errors import InputTooLargeError, InvalidInputError, SchemaInvalidError
+from omnigraph_lake.graph import Graph
 from tests.forking.programs import run_code
 
 pytestmark = pytest.mark.behaviour
@@ -20,7 +20,7 @@ SCHEMA = f"node Doc {{ name: String @key  place: Vector({SIZE})? }}"
 
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
-    return omnigraph.init(graph_root, schema=SCHEMA)
+    return og.init(graph_root, schema=SCHEMA)
 
 
 @pytest.mark.parametrize("size", [65_537, 2_000_000_000, 2**31 - 1])
@@ -30,7 +30,7 @@ def test_a_vector_longer_than_the_limit_is_refused_by_the_schema(
     text = SCHEMA.replace(str(SIZE), str(size))
 
     with pytest.raises(SchemaInvalidError, match="between 1 and 65536 numbers") as refused:
-        omnigraph.init(f"{graph_root}-2", schema=text)
+        og.init(f"{graph_root}-2", schema=text)
 
     assert [each.rule for each in refused.value.diagnostics] == ["vector-size"]
     with pytest.raises(SchemaInvalidError, match="vector-size"):
@@ -72,15 +72,15 @@ BOMB = """
 import resource, sys
 import pyarrow as pa
 import pyarrow.parquet as pq
-import omnigraph
+import omnigraph_lake as og
 root, file = sys.argv[1:]
 rows = 8_000
 words = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["x" * 100_000]))
 names = pa.array([f"d{number}" for number in range(rows)])
 pq.write_table(pa.table({"name": names, "words": words}), file)
-graph = omnigraph.init(root, schema="node Doc { name: String @key  words: String? }")
+graph = og.init(root, schema="node Doc { name: String @key  words: String? }")
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-report = graph.load(file, type="Doc", options=omnigraph.LoadOptions(engine="local"))
+report = graph.load(file, type="Doc", options=og.LoadOptions(engine="local"))
 grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
 print(report.read, grown < 600_000, grown)
 """
@@ -98,14 +98,14 @@ def test_a_small_file_of_800_megabytes_is_loaded_in_bounded_memory(tmp_path: Pat
 
 FULL = """
 import json, resource, sys
-import omnigraph
-from omnigraph.errors import StorageUnavailableError
+import omnigraph_lake as og
+from omnigraph_lake.errors import StorageUnavailableError
 root, file = sys.argv[1:]
 with open(file, "w") as lines:
     for number in range(40_000):
         row = {"name": f"d{number}", "words": "x" * 200}
         lines.write(json.dumps({"type": "Doc", "data": row}) + "\\n")
-graph = omnigraph.init(root, schema="node Doc { name: String @key  words: String? }")
+graph = og.init(root, schema="node Doc { name: String @key  words: String? }")
 resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, resource.RLIM_INFINITY))
 try:
     graph.load(file)

@@ -14,16 +14,16 @@ import pytest
 from _pytest.mark import ParameterSet
 from ulid import ULID
 
-import omnigraph
-from omnigraph.errors import (
+import omnigraph_lake as og
+from omnigraph_lake.errors import (
     BranchGoneError,
     InvalidInputError,
     MergeConflictError,
     NotFoundError,
 )
-from omnigraph.graph import Graph
-from omnigraph.merge.merge import MergeResult
-from omnigraph.merge.plan import MergeOutcome
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.merge.merge import MergeResult
+from omnigraph_lake.merge.plan import MergeOutcome
 from tests.behaviours.copies import made_once
 from tests.behaviours.histories import (
     Row,
@@ -571,7 +571,7 @@ CHOSEN_RESOLUTIONS = for_gate(RESOLUTIONS, lambda case: case.id in ("ours", "new
 
 @pytest.mark.parametrize(("resolve", "expected", "recorded"), CHOSEN_RESOLUTIONS)
 def test_a_resolution_decides_and_is_recorded(
-    clashing: Graph, resolve: omnigraph.Resolve, expected: dict[str, Any], recorded: object
+    clashing: Graph, resolve: og.Resolve, expected: dict[str, Any], recorded: object
 ) -> None:
     result = clashing.merge("dev", resolve=resolve)
 
@@ -820,9 +820,7 @@ def test_a_unique_value_that_one_side_frees_may_be_used_by_the_other(graph: Grap
 
 
 def test_too_few_edges_after_a_merge_are_a_broken_rule(graph_root: str) -> None:
-    graph = omnigraph.init(
-        graph_root, schema="node N { name: String @key } edge E: N -> N @card(1..)"
-    )
+    graph = og.init(graph_root, schema="node N { name: String @key } edge E: N -> N @card(1..)")
     put(graph, N=[{"name": name} for name in "abc"])
     put(graph, E=[owns("ab", "a", "b"), owns("ac", "a", "c")])
     dev = graph.branches.create("dev")
@@ -876,7 +874,7 @@ def test_small_differences_of_values_are_merged(
 ) -> None:
     if by_row_ids:
         small_limits(monkeypatch, rows_compared=0)
-    graph = omnigraph.init(graph_root, schema=DOCS)
+    graph = og.init(graph_root, schema=DOCS)
     kept = doc("kept", text="", tags=[], place=[0.5, 1.5], scan=b"k" * 70_000)
     put(graph, Doc=[kept, *(doc(name, **old) for name, (old, _) in SMALL_DIFFERENCES.items())])
     dev = graph.branches.create("dev")
@@ -896,7 +894,7 @@ def test_small_differences_of_values_are_merged(
 
 
 def test_values_that_differ_in_a_conflict_are_told_apart(graph_root: str) -> None:
-    graph = omnigraph.init(graph_root, schema=DOCS)
+    graph = og.init(graph_root, schema=DOCS)
     put(graph, Doc=[doc("d", text="t", tags=["a"], place=[1.0, 2.0], scan=b"abc")])
     dev = graph.branches.create("dev")
     put(dev, Doc=[doc("d", text="", tags=[], place=[1.0, 3.0], scan=b"abd")])
@@ -914,7 +912,7 @@ def test_values_that_differ_in_a_conflict_are_told_apart(graph_root: str) -> Non
 
 
 def test_blobs_of_rows_that_are_merged_by_column_stay_whole(graph_root: str) -> None:
-    graph = omnigraph.init(graph_root, schema=DOCS)
+    graph = og.init(graph_root, schema=DOCS)
     put(graph, Doc=[doc("d", text="t", scan=b"abc" * 30_000, place=[1.0, 2.0])])
     dev = graph.branches.create("dev")
     put(dev, Doc=[doc("d", text="u", scan=b"abc" * 30_000, place=[1.0, 2.0])])

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from _pytest.mark import ParameterSet
 
-from omnigraph.errors import MergeConflictError
-from omnigraph.graph import Graph
+from omnigraph_lake.errors import MergeConflictError
+from omnigraph_lake.graph import Graph
 from tests.behaviours.histories import Content, content, kinds, knows, person, put, small_graph
 from tests.gate.selection import for_gate
 

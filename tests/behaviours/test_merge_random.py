@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, note
 from hypothesis import strategies as st
 
-import omnigraph
-from omnigraph.errors import MergeConflictError
-from omnigraph.graph import Graph, GraphView
-from omnigraph.merge.conflicts import ConflictKind
-from omnigraph.merge.merge import MergeResult
-from omnigraph.merge.plan import MergeOutcome
+import omnigraph_lake as og
+from omnigraph_lake.errors import MergeConflictError
+from omnigraph_lake.graph import Graph, GraphView
+from omnigraph_lake.merge.conflicts import ConflictKind
+from omnigraph_lake.merge.merge import MergeResult
+from omnigraph_lake.merge.plan import MergeOutcome
 from tests.behaviours.random_histories import (
     COLUMNS,
     NOTHING,
@@ -68,7 +68,7 @@ class History:
     """A real graph beside its model; every step is taken in both."""
 
     def __init__(self, root: str) -> None:
-        self.graph = omnigraph.init(root, schema=SCHEMA)
+        self.graph = og.init(root, schema=SCHEMA)
         self.model = Model()
         self.model.record(0, self.graph.commits(limit=1)[0].commit_id, (), NOTHING)
 
@@ -100,7 +100,7 @@ class History:
             tables: dict[str, list[dict[str, object]]] = {}
             for key, values in step.rows:
                 tables.setdefault(key.partition(":")[2], []).append(dict(values))
-            mode: omnigraph.Mode = "overwrite" if step.overwrites else "merge"
+            mode: og.Mode = "overwrite" if step.overwrites else "merge"
             commit_id = handle.write(tables, mode=mode).commit_id
         else:
             gone: dict[str, list[str]] = {}

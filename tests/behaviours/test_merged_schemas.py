@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-import omnigraph
+import omnigraph_lake as og
 
 pytestmark = pytest.mark.behaviour
 
@@ -14,13 +14,13 @@ WIDER = "node N {\n  k: String @key\n  v: I32?\n  b: I32?\n}\n"
 FILLED = "node N {\n  k: String @key\n  v: I64?\n  b: I32 @backfill(7)\n}\n"
 
 
-def _rows(graph: omnigraph.Graph) -> list[dict[str, object]]:
+def _rows(graph: og.Graph) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = graph.scan("N").read_all().sort_by("k").to_pylist()
     return [{name: value for name, value in row.items() if name != "id"} for row in rows]
 
 
-def _graph(root: str) -> tuple[omnigraph.Graph, omnigraph.Graph]:
-    graph = omnigraph.init(root, schema=FIRST)
+def _graph(root: str) -> tuple[og.Graph, og.Graph]:
+    graph = og.init(root, schema=FIRST)
     graph.write({"N": [{"k": f"k{number}", "v": number} for number in range(3)]})
     return graph, graph.branches.create("dev")
 
@@ -182,7 +182,7 @@ def test_changes_that_do_not_go_together_are_conflicts(graph_root: str) -> None:
     graph.schema.apply('node N {\n k: String @key\n a: I32? @rename_from("v")\n}')
     dev.schema.apply('node N {\n k: String @key\n b: I32? @rename_from("v")\n}')
 
-    with pytest.raises(omnigraph.errors.MergeConflictError) as met:
+    with pytest.raises(og.errors.MergeConflictError) as met:
         graph.merge("dev")
 
     assert "ours renames N.v to a, theirs to b [SM-101]" in str(met.value)
@@ -196,9 +196,7 @@ def test_what_one_side_drops_and_the_other_changes_is_a_conflict(graph_root: str
     dev.schema.apply("node N {\n k: String @key\n}")
     graph.write({"N": [{"k": "k1", "v": 10}]}, mode="merge")
 
-    with pytest.raises(
-        omnigraph.errors.MergeConflictError, match=r"theirs drops N\.v; ours changed"
-    ):
+    with pytest.raises(og.errors.MergeConflictError, match=r"theirs drops N\.v; ours changed"):
         graph.merge("dev")
 
     graph.write({"N": [{"k": "k1", "v": 1}]}, mode="merge")
@@ -237,7 +235,7 @@ edge WorksAt: Human -> Company
 
 
 def test_names_types_values_and_new_types_are_merged_with_rows(graph_root: str) -> None:
-    graph = omnigraph.init(graph_root, schema=BEFORE)
+    graph = og.init(graph_root, schema=BEFORE)
     people = [{"name": f"p{number}", "age": number, "state": "left"} for number in range(5)]
     graph.write({"Person": people, "Pet": [{"name": "rex"}]})
     dev = graph.branches.create("dev")
@@ -311,9 +309,9 @@ def test_a_resolution_decides_what_both_sides_say_about_an_element(
     dev.write({"N": [{"k": "k1", "x": 10}]}, mode="merge")
 
     for refused in (None, "theirs"):
-        with pytest.raises(omnigraph.errors.MergeConflictError, match="SM-104"):
+        with pytest.raises(og.errors.MergeConflictError, match="SM-104"):
             graph.merge("dev", resolve=refused)
-    with pytest.raises(omnigraph.errors.MergeConflictError, match="SM-101") as error:
+    with pytest.raises(og.errors.MergeConflictError, match="SM-101") as error:
         graph.merge("dev", resolve={"schema": {"N": side}})
     assert '--resolve \'{"schema": {"N.v": "theirs"}}\'' in str(error.value)
     merged = graph.merge("dev", resolve={"schema": {"N": side, "N.v": side}})
@@ -340,7 +338,7 @@ def test_rows_keep_the_rules_that_a_resolution_chose(graph_root: str) -> None:
     dev.schema.apply(base.replace("100", "150"))
     graph.write({"N": [{"k": "k1", "v": 180}]}, mode="merge")
 
-    with pytest.raises(omnigraph.errors.MergeConflictError, match="out_of_range"):
+    with pytest.raises(og.errors.MergeConflictError, match="out_of_range"):
         graph.merge("dev", resolve={"schema": {"N": "theirs"}})
     graph.merge("dev", resolve={"schema": {"N": "ours"}})
 
@@ -352,19 +350,17 @@ def test_a_resolution_does_not_decide_what_would_lose_values(graph_root: str) ->
     graph.schema.apply(FIRST.replace("I32", "I64"))
     dev.schema.apply(FIRST.replace("I32", "F64"))
 
-    with pytest.raises(omnigraph.errors.MergeConflictError, match="SM-105"):
+    with pytest.raises(og.errors.MergeConflictError, match="SM-105"):
         graph.merge("dev", resolve={"schema": {"N.v": "theirs"}})
-    with pytest.raises(
-        omnigraph.errors.InvalidInputError, match="which no schema of the merge has"
-    ):
+    with pytest.raises(og.errors.InvalidInputError, match="which no schema of the merge has"):
         graph.merge("dev", resolve={"schema": {"N.w": "theirs"}})
-    with pytest.raises(omnigraph.errors.InvalidInputError, match="expected one of ours, theirs"):
+    with pytest.raises(og.errors.InvalidInputError, match="expected one of ours, theirs"):
         graph.merge("dev", resolve={"schema": {"N.v": "newest"}})
 
 
 def test_ends_that_both_sides_add_are_united(graph_root: str) -> None:
     nodes = "".join(f"node {name} {{\n  k: String @key\n}}\n" for name in "ABCD")
-    graph = omnigraph.init(graph_root, schema=f"{nodes}edge E: A -> B\n")
+    graph = og.init(graph_root, schema=f"{nodes}edge E: A -> B\n")
     graph.write({name: [{"k": name.lower()}] for name in "ABCD"})
     graph.write({"E": [{"id": "first", "src": "a", "dst": "b"}]})
     dev = graph.branches.create("dev")
@@ -411,7 +407,7 @@ def test_a_property_that_only_one_of_both_sides_fills_is_a_conflict(graph_root: 
     graph.schema.apply(FIRST.replace("v: I32?", "v: I64?\n  b: I32?"))
     dev.schema.apply(FIRST.replace("v: I32?", "v: I32?\n  b: I32? @backfill(9)"))
 
-    with pytest.raises(omnigraph.errors.MergeConflictError, match="only one of them fills it"):
+    with pytest.raises(og.errors.MergeConflictError, match="only one of them fills it"):
         graph.merge("dev")
 
 
@@ -442,7 +438,7 @@ def test_rules_of_one_side_are_asked_of_values_that_the_other_converted(
     graph_root: str, converted: str, ruled: str, reason: str, is_swapped: bool
 ) -> None:
     text = "node N {\n  k: String @key\n  v: String?\n  e: enum(a, b)?\n}\n"
-    graph = omnigraph.init(graph_root, schema=text)
+    graph = og.init(graph_root, schema=text)
     graph.write({"N": [{"k": "1", "e": "a"}, {"k": "2", "e": "b"}]})
     dev = graph.branches.create("dev")
     for target, line in zip(
@@ -451,13 +447,13 @@ def test_rules_of_one_side_are_asked_of_values_that_the_other_converted(
         old = "v: String?" if line.startswith("v") else "e: enum(a, b)?"
         target.schema.apply(text.replace(old, line))
 
-    with pytest.raises(omnigraph.errors.MergeConflictError, match=reason):
+    with pytest.raises(og.errors.MergeConflictError, match=reason):
         graph.merge("dev")
 
 
 def test_types_that_both_sides_remove_from_an_end_are_removed(graph_root: str) -> None:
     nodes = "".join(f"node {name} {{\n  k: String @key\n}}\n" for name in "ABCDE")
-    graph = omnigraph.init(graph_root, schema=f"{nodes}edge R: A -> B | C | D | E\n")
+    graph = og.init(graph_root, schema=f"{nodes}edge R: A -> B | C | D | E\n")
     dev = graph.branches.create("dev")
     graph.schema.apply(f"{nodes}edge R: A -> B | C | D\n")
     dev.schema.apply(f"{nodes}edge R: A -> B | C | E\n")
@@ -470,7 +466,7 @@ def test_types_that_both_sides_remove_from_an_end_are_removed(graph_root: str) -
 def test_a_required_property_without_a_fill_comes_if_the_merge_gives_every_row_a_value(
     graph_root: str,
 ) -> None:
-    graph = omnigraph.init(graph_root, schema=FIRST)
+    graph = og.init(graph_root, schema=FIRST)
     dev = graph.branches.create("dev")
     dev.schema.apply(FIRST.replace("v: I32?", "v: I32?\n  r: U32"))
     dev.write({"N": [{"k": "both", "v": 2, "r": 7}]})
@@ -484,20 +480,20 @@ def test_a_required_property_without_a_fill_comes_if_the_merge_gives_every_row_a
 def test_a_required_property_without_a_fill_is_a_conflict_of_rows_without_a_value(
     graph_root: str,
 ) -> None:
-    graph = omnigraph.init(graph_root, schema=FIRST)
+    graph = og.init(graph_root, schema=FIRST)
     dev = graph.branches.create("dev")
     dev.schema.apply(FIRST.replace("v: I32?", "v: I32?\n  r: U32"))
     dev.write({"N": [{"k": "both", "v": 2, "r": 7}]})
     graph.write({"N": [{"k": "both", "v": 1}, {"k": "ours", "v": 3}]})
 
-    with pytest.raises(omnigraph.errors.MergeConflictError, match="missing_required"):
+    with pytest.raises(og.errors.MergeConflictError, match="missing_required"):
         graph.merge("dev", resolve="theirs")
 
     assert [row["k"] for row in _rows(graph)] == ["both", "ours"]
 
 
 def test_the_feed_matches_columns_by_property_and_not_by_name(graph_root: str) -> None:
-    graph = omnigraph.init(graph_root, schema="node N { k: String @key  a: I32?  b: I32? }")
+    graph = og.init(graph_root, schema="node N { k: String @key  a: I32?  b: I32? }")
     graph.write({"N": [{"k": name, "a": 1, "b": 2} for name in "xyz"]})
     dev = graph.branches.create("dev")
     dev.schema.apply("node N { k: String @key  b: I32? }")
@@ -527,7 +523,7 @@ ENDS = "node A { k: String @key }\nnode B { k: String @key }\nedge E: A -> B { w
 
 @pytest.mark.parametrize("name", ["E", "F"])
 def test_an_edge_that_gets_another_end_may_lose_its_node(graph_root: str, name: str) -> None:
-    graph = omnigraph.init(graph_root, schema=ENDS)
+    graph = og.init(graph_root, schema=ENDS)
     graph.write({"A": [{"k": "a0"}, {"k": "a1"}], "B": [{"k": "b0"}, {"k": "b1"}]})
     dev = graph.branches.create("dev")
     graph.write({"E": [{"id": "e", "src": "a0", "dst": "b0"}]})
@@ -536,7 +532,7 @@ def test_an_edge_that_gets_another_end_may_lose_its_node(graph_root: str, name: 
     if name != "E":
         dev.schema.apply(ENDS.replace("E: A -> B", f'{name}: A -> B @rename_from("E")'))
 
-    with pytest.raises(omnigraph.errors.MergeConflictError, match=rf"edge:{name}.src a0 -> b0"):
+    with pytest.raises(og.errors.MergeConflictError, match=rf"edge:{name}.src a0 -> b0"):
         graph.merge("dev", resolve="ours")
     graph.merge("dev", resolve="theirs")
 
@@ -550,7 +546,7 @@ def test_an_edge_that_gets_another_end_may_lose_its_node(graph_root: str, name: 
 def test_a_copy_of_values_that_the_other_side_mapped_is_a_conflict(
     graph_root: str, maps_in_main: bool
 ) -> None:
-    graph = omnigraph.init(graph_root, schema="node N { k: String @key  e: enum(a, b) }")
+    graph = og.init(graph_root, schema="node N { k: String @key  e: enum(a, b) }")
     graph.write({"N": [{"k": "k0", "e": "b"}]})
     dev = graph.branches.create("dev")
     mapping, copying = (graph, dev) if maps_in_main else (dev, graph)
@@ -559,7 +555,7 @@ def test_a_copy_of_values_that_the_other_side_mapped_is_a_conflict(
     copied = "node N { k: String @key  e: enum(a, b)  q: enum(a, b) @backfill(from=e) }"
     copying.schema.apply(copied, allow_diverged=True)
 
-    with pytest.raises(omnigraph.errors.MergeConflictError) as caught:
+    with pytest.raises(og.errors.MergeConflictError) as caught:
         graph.merge("dev")
 
     assert "fills N.q from N.e" in str(caught.value)
@@ -578,12 +574,12 @@ def test_a_copy_of_what_the_other_side_filled_or_dropped_is_a_conflict(
     changed = f"node N {{\n  k: String @key\n{property_of_main}}}\n"
     graph.schema.apply(changed, allow_diverged=True)
 
-    with pytest.raises(omnigraph.errors.MergeConflictError, match=rf"N\.v, ours {change} N\.v"):
+    with pytest.raises(og.errors.MergeConflictError, match=rf"N\.v, ours {change} N\.v"):
         graph.merge("dev")
 
 
 def test_a_default_that_the_other_side_removed_is_gone(graph_root: str) -> None:
-    graph = omnigraph.init(graph_root, schema="node N { k: String @key  v: I32? = 7 }")
+    graph = og.init(graph_root, schema="node N { k: String @key  v: I32? = 7 }")
     dev = graph.branches.create("dev")
     dev.schema.apply("node N { k: String @key  v: I32? }")
     graph.schema.apply("node N { k: String @key  v: I32? = 7  w: I32? }", allow_diverged=True)

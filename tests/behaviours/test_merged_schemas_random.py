@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-import omnigraph
-from omnigraph.errors import ConflictError, SchemaInvalidError, SchemaRefusedError
-from omnigraph.graph import Graph
-from omnigraph.merge.plan import MergeOutcome
-from omnigraph.schema.catalog import EnumType, NodeType
+import omnigraph_lake as og
+from omnigraph_lake.errors import ConflictError, SchemaInvalidError, SchemaRefusedError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.merge.plan import MergeOutcome
+from omnigraph_lake.schema.catalog import EnumType, NodeType
 from tests.behaviours.repeating import repeatable
 from tests.behaviours.schema_line_merges import (
     Expected,
@@ -81,7 +81,7 @@ class History:
         """After a merge that records no way from the schema of its source: fills are not known."""
         first = first_state()
         text = text_of(Draft(before=first, schema=first.schema))
-        self.graph = omnigraph.init(root, schema=text)
+        self.graph = og.init(root, schema=text)
         commit_id = self.graph.commits(limit=1)[0].commit_id
         self.lines.record("main", commit_id, (), first)
         for _ in range(3):

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-import omnigraph
-from omnigraph.errors import ConflictError, ValidationFailedError
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake.errors import ConflictError, ValidationFailedError
+from omnigraph_lake.graph import Graph
 from tests.behaviours.copies import made_once
 from tests.behind import after_mutation_computed
 from tests.commit.small_graphs import accounts, small_graph
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.behaviour
 
 INCREMENT = 'query q() { update Account set { balance: balance + 1 } where name = "a" }'
 COUNTER = """
-import omnigraph
-graph = omnigraph.open({root!r})
+import omnigraph_lake as og
+graph = og.open({root!r})
 for _ in range({times}):
     graph.mutate({query!r})
 """
@@ -186,4 +186,4 @@ def test_the_head_is_expected_on_the_branch_that_is_changed(graph: Graph) -> Non
 
     branch.mutate(INCREMENT, expect_head=head)
 
-    assert accounts(omnigraph.open(graph.root).checkout("dev"))["a"] == 1
+    assert accounts(og.open(graph.root).checkout("dev"))["a"] == 1

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import omnigraph
-from omnigraph.errors import InvalidInputError, QueryFailedError, ValidationFailedError
-from omnigraph.graph import Graph
-from omnigraph.mutate.mutate import MutationResult
+import omnigraph_lake as og
+from omnigraph_lake.errors import InvalidInputError, QueryFailedError, ValidationFailedError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.mutate.mutate import MutationResult
 from tests.behaviours.random_mutations import (
     GIVEN,
     PARAMETERS,
@@ -44,7 +44,7 @@ def test_mutations_do_what_their_definition_says(
     before: dict[str, Any], bodies: list[str], indexed: int
 ) -> None:
     with repeatable(), tempfile.TemporaryDirectory() as folder:
-        graph = omnigraph.init(root_at(Path(folder, "graph")), schema=SCHEMA)
+        graph = og.init(root_at(Path(folder, "graph")), schema=SCHEMA)
         graph.write({key: rows for kind in before.values() for key, rows in kind.items()})
         if not indexed:
             graph.maintenance.optimize()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-import omnigraph
+import omnigraph_lake as og
 from tests.behind import cost_of_opening, wide_schema
 
 pytestmark = pytest.mark.behaviour
 
 
 def test_the_objects_an_open_touches_do_not_grow_with_commits(graph_root: str) -> None:
-    omnigraph.init(graph_root, schema=wide_schema(20))
+    og.init(graph_root, schema=wide_schema(20))
 
     few = cost_of_opening(graph_root, old_commits=0, commits=10)
     many = cost_of_opening(graph_root, old_commits=10, commits=210)

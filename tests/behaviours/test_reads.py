@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-import omnigraph
-from omnigraph import (
+import omnigraph_lake as og
+from omnigraph_lake import (
     Graph,
     InvalidInputError,
     MergeConflictError,
@@ -36,7 +36,7 @@ PEOPLE: list[dict[str, object]] = [
 
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     graph.write(
         {
             "Person": PEOPLE,
@@ -172,28 +172,28 @@ def test_a_commit_is_found_by_any_unique_prefix(graph: Graph) -> None:
 def test_a_graph_is_opened_on_a_branch_for_a_while(graph: Graph) -> None:
     graph.branches.create("dev").write({"Note": [{"text": "on dev"}]})
 
-    with omnigraph.open(graph.root, branch="dev", read_only=True) as dev:
+    with og.open(graph.root, branch="dev", read_only=True) as dev:
         assert (dev.branch, dev.is_read_only, dev.count("Note")) == ("dev", True, 2)
         with pytest.raises(ReadOnlyError):
             dev.write({"Note": [{"text": "no"}]})
     with pytest.raises(NotFoundError, match="nope"):
-        omnigraph.open(graph.root, branch="nope")
+        og.open(graph.root, branch="nope")
 
 
 def test_the_schema_may_be_a_file(graph_root: str, tmp_path: Path) -> None:
     file = tmp_path / "people.pg"
     file.write_text(SCHEMA)
 
-    assert omnigraph.init(graph_root, schema=file).schema.text == SCHEMA
+    assert og.init(graph_root, schema=file).schema.text == SCHEMA
 
 
 def test_what_is_no_schema_is_refused(graph_root: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="Path"):
-        omnigraph.init(graph_root, schema="people.pg")
+        og.init(graph_root, schema="people.pg")
     with pytest.raises(InvalidInputError, match="cannot read"):
-        omnigraph.init(graph_root, schema=tmp_path / "none.pg")
+        og.init(graph_root, schema=tmp_path / "none.pg")
     with pytest.raises(NotFoundError):
-        omnigraph.open(graph_root, read_only=True)
+        og.open(graph_root, read_only=True)
 
 
 def test_a_dry_run_of_a_merge_tells_what_it_would_do(graph: Graph) -> None:
@@ -202,7 +202,7 @@ def test_a_dry_run_of_a_merge_tells_what_it_would_do(graph: Graph) -> None:
     dev.delete({"Person": ["bob@x"]})
     before = graph.snapshot()
 
-    reader = omnigraph.open(graph.root, read_only=True)
+    reader = og.open(graph.root, read_only=True)
     forward = reader.merge("dev", dry_run=True)
     graph.write({"Note": [{"text": "beside"}]})
     told = reader.merge("dev", dry_run=True)

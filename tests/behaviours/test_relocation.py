@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-import omnigraph
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake.graph import Graph
 from tests.behaviours.histories import Content, content, people, person, put, small_graph
 from tests.gate.selection import is_nightly
 
@@ -45,7 +45,7 @@ def moved(graph: Graph, to: Path) -> Graph:
     """The same files elsewhere, and nothing where they were."""
     shutil.copytree(graph.root, to)
     shutil.rmtree(graph.root)
-    return omnigraph.open(str(to))
+    return og.open(str(to))
 
 
 def files_below(root: Path) -> dict[Path, int]:
@@ -67,7 +67,7 @@ def test_a_moved_graph_reads_the_same_on_every_branch_and_is_not_written_to(tmp_
     shutil.copytree(original.root, tmp_path / "copy")
     shutil.rmtree(original.root)
     files = files_below(tmp_path / "copy")
-    copy = omnigraph.open(str(tmp_path / "copy"), read_only=True)
+    copy = og.open(str(tmp_path / "copy"), read_only=True)
 
     assert contents(copy) == before
     assert content(copy.at("release")) == tagged
@@ -81,7 +81,7 @@ def test_a_copy_does_not_read_the_files_of_an_original_that_is_still_there(tmp_p
     for path in (tmp_path / "original").rglob("data/*.lance"):
         path.write_bytes(b"something else")
 
-    assert contents(omnigraph.open(str(tmp_path / "copy"))) == before
+    assert contents(og.open(str(tmp_path / "copy"))) == before
 
 
 @pytest.mark.cost("a graph with branches, moved, and every write on it", 4)

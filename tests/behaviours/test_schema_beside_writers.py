@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 import pytest
 
-import omnigraph
-from omnigraph.errors import OmnigraphError, SchemaChangedError
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake.errors import OmnigraphError, SchemaChangedError
+from omnigraph_lake.graph import Graph
 from tests.behind import after_column_files
 
 pytestmark = pytest.mark.behaviour
@@ -35,7 +35,7 @@ def writing(graph: Graph) -> Iterator[list[int]]:
     done = threading.Event()
 
     def write() -> None:
-        other = omnigraph.open(graph.root)
+        other = og.open(graph.root)
         number = 1_000
         while not done.is_set():
             row: dict[str, object] = {"name": f"d{number}", "n": number}
@@ -65,7 +65,7 @@ def writing(graph: Graph) -> Iterator[list[int]]:
 
 
 def test_a_backfill_ends_beside_a_steady_writer_and_no_row_is_lost(graph_root: str) -> None:
-    graph = omnigraph.init(graph_root, schema=schema())
+    graph = og.init(graph_root, schema=schema())
     graph.write({"Doc": docs(0, 50)})
 
     with writing(graph) as written:
@@ -85,15 +85,15 @@ def test_a_backfill_ends_beside_a_steady_writer_and_no_row_is_lost(graph_root: s
 def test_only_what_other_writers_changed_is_computed_again(
     graph_root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graph = omnigraph.init(graph_root, schema=schema())
+    graph = og.init(graph_root, schema=schema())
     for part in range(3):
         graph.write({"Doc": docs(part * 10, 10)})
 
     def write_once(computed: int) -> None:
         # Everything is computed and nothing published: add a row and delete another.
         if computed == 3:
-            omnigraph.open(graph.root).write({"Doc": [{"name": "late", "n": 99}]})
-            omnigraph.open(graph.root).delete({"Doc": ["d0"]})
+            og.open(graph.root).write({"Doc": [{"name": "late", "n": 99}]})
+            og.open(graph.root).delete({"Doc": ["d0"]})
 
     fragments = after_column_files(monkeypatch, write_once)
     assert graph.schema.apply(schema(FILLED)).applied
@@ -107,13 +107,13 @@ def test_a_writer_lets_a_change_pass_that_has_lost_a_race(
     graph_root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The change loses once; the rival that comes then waits until it is through."""
-    graph = omnigraph.init(graph_root, schema=schema())
+    graph = og.init(graph_root, schema=schema())
     graph.write({"Doc": docs(0, 5)})
     seen: list[bool] = []
     rivals: list[threading.Thread] = []
 
     def late(number: int) -> None:
-        other = omnigraph.open(graph.root)
+        other = og.open(graph.root)
         row = {"name": f"late{number}", "n": number}
         try:
             other.write({"Doc": [row]})

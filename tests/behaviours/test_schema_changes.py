@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from ulid import ULID
 
-import omnigraph
-from omnigraph.commit.publish import OperationStatus
-from omnigraph.diff.change_feed import CommitChanges
-from omnigraph.errors import (
+import omnigraph_lake as og
+from omnigraph_lake.commit.publish import OperationStatus
+from omnigraph_lake.diff.change_feed import CommitChanges
+from omnigraph_lake.errors import (
     ConflictError,
     InvalidInputError,
     NotFoundError,
@@ -25,7 +25,7 @@ from omnigraph.errors import (
     SchemaRefusedError,
     ValidationFailedError,
 )
-from omnigraph.graph import Graph, GraphView
+from omnigraph_lake.graph import Graph, GraphView
 from tests.behaviours.copies import made_once
 from tests.behaviours.histories import Row, content
 from tests.behind import calling_at, data_files, small_limits
@@ -66,7 +66,7 @@ def human(email: str, age: int | None = None, state: str = "active") -> Row:
 @made_once
 def humans(root: str) -> None:
     """Ann and Bob, who know each other, and Cyd, who left: in two fragments, one with a hole."""
-    graph = omnigraph.init(root, schema=BEFORE)
+    graph = og.init(root, schema=BEFORE)
     graph.write(
         {
             "Human": [human("ann", 41), human("bob"), human("eve", 7)],
@@ -133,7 +133,7 @@ def test_a_schema_is_planned_applied_and_the_rows_follow(graph: Graph) -> None:
     assert set(graph.snapshot().tables) == {"node:Person", "edge:Knows"}
     assert (head(graph), graph.commits(limit=1)[0].actor) == (result.commit_id, "ada")
     assert graph.maintenance.check().ok
-    assert is_new(omnigraph.open(graph.root, read_only=True))
+    assert is_new(og.open(graph.root, read_only=True))
 
 
 def test_a_change_is_one_commit_and_leaves_nothing_unfinished(graph: Graph) -> None:
@@ -282,7 +282,7 @@ def test_an_operation_applies_once(graph: Graph) -> None:
 
 def test_a_handle_for_reading_does_not_change_a_schema(graph: Graph) -> None:
     with pytest.raises(ReadOnlyError, match="change the schema"):
-        omnigraph.open(graph.root, read_only=True).schema.apply(AFTER)
+        og.open(graph.root, read_only=True).schema.apply(AFTER)
 
     assert is_old(graph)
 
@@ -305,7 +305,7 @@ def test_a_second_change_at_the_same_time_is_refused_at_once(
     graph: Graph, held_up: tuple[Event, Event]
 ) -> None:
     stopped, go_on = held_up
-    second = omnigraph.open(graph.root)
+    second = og.open(graph.root)
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(graph.schema.apply, AFTER)
         assert stopped.wait(60)
@@ -391,8 +391,8 @@ def test_a_change_on_a_branch_leaves_main_alone(graph: Graph) -> None:
 
     assert is_new(branch)
     assert is_old(graph)
-    assert is_old(omnigraph.open(graph.root))
-    assert is_new(omnigraph.open(graph.root).checkout("b"))
+    assert is_old(og.open(graph.root))
+    assert is_new(og.open(graph.root).checkout("b"))
     graph.write({"Human": [human("dan", 5)]})
     branch.write({"Person": [{"email": "fay", "age": 6, "state": "gone", "country": "x"}]})
     assert len(content(graph)["Human"]) == len(content(branch)["Person"]) == 4
@@ -482,7 +482,7 @@ def test_a_branch_from_an_old_commit_has_the_old_schema_and_can_be_written(graph
         assert ages(branch, OLD_QUERY)[-1] == ("dan", 5)
         assert is_new(branch.checkout("main"))
         assert branch.maintenance.check().ok
-        assert omnigraph.open(graph.root).checkout(name).schema.text == BEFORE
+        assert og.open(graph.root).checkout(name).schema.text == BEFORE
 
 
 def test_a_dropped_type_is_gone_and_its_name_can_be_used_anew(graph: Graph) -> None:
@@ -602,9 +602,9 @@ MORE_OF_THINGS = "node Thing { name: String @key  x: I64 @backfill(7)  y: String
 @pytest.fixture
 def behind(graph_root: str, tmp_path: Path) -> tuple[Graph, Graph]:
     """A handle that was opened before a change and has not looked since, and who changed it."""
-    writer = omnigraph.init(f"{graph_root}-things", schema=THINGS)
+    writer = og.init(f"{graph_root}-things", schema=THINGS)
     writer.write({"Thing": [{"name": "a"}]})
-    return omnigraph.open(writer.root), writer
+    return og.open(writer.root), writer
 
 
 def test_an_open_handle_reads_with_the_schema_that_is_in_force(
@@ -665,7 +665,7 @@ def test_an_open_handle_writes_with_the_schema_that_is_in_force(
 
 
 def test_a_row_of_the_old_schema_is_refused_by_a_handle_that_has_not_looked(graph: Graph) -> None:
-    behind = omnigraph.open(graph.root)
+    behind = og.open(graph.root)
     graph.schema.apply(AFTER)
 
     with pytest.raises(InvalidInputError):
@@ -676,9 +676,9 @@ def test_a_row_of_the_old_schema_is_refused_by_a_handle_that_has_not_looked(grap
 
 
 OTHER_PROCESS = """
-import time, omnigraph
+import time, omnigraph_lake as og
 from pathlib import Path
-graph = omnigraph.open({root!r})
+graph = og.open({root!r})
 print(sorted(graph.schema.catalog.nodes), flush=True)
 while not Path({changed!r}).exists():
     time.sleep(0.005)
@@ -719,7 +719,7 @@ def indexes(graph: Graph) -> dict[tuple[str, ...], tuple[str, int]]:
 @made_once
 def indexed_docs(root: str) -> None:
     """Ten documents in two fragments, with every declared index."""
-    graph = omnigraph.init(root, schema=INDEXED)
+    graph = og.init(root, schema=INDEXED)
     for start in (0, 5):
         graph.write({"Doc": [doc(number) for number in range(start, start + 5)]})
     graph.maintenance.optimize()
@@ -798,7 +798,7 @@ def test_what_is_exported_after_a_change_loads_into_a_graph_of_the_new_schema(
 ) -> None:
     graph.schema.apply(AFTER)
     graph.export(tmp_path / "rows.jsonl")
-    copy = omnigraph.init(f"{graph.root}-copy", schema=AFTER)
+    copy = og.init(f"{graph.root}-copy", schema=AFTER)
 
     copy.load(str(tmp_path / "rows.jsonl"))
 
@@ -888,7 +888,7 @@ def test_the_past_keeps_its_schemas_when_the_manifest_is_folded(
         row = {"email": f"x{number}", "age": 1, "state": "gone", "country": "x"}
         graph.write({"Person": [row]})
 
-    fresh = omnigraph.open(graph.root)
+    fresh = og.open(graph.root)
 
     assert [fresh.at(each).schema.text for each in commits] == texts
     assert content(fresh.at(commits[0])) == OLD_CONTENT
@@ -899,7 +899,7 @@ def test_the_past_keeps_its_schemas_when_the_manifest_is_folded(
 
 
 def test_names_change_places_by_way_of_a_third(graph_root: str) -> None:
-    graph = omnigraph.init(f"{graph_root}-pairs", schema="node A { x: I32?  y: I32? @index }")
+    graph = og.init(f"{graph_root}-pairs", schema="node A { x: I32?  y: I32? @index }")
     graph.write({"A": [{"id": "a", "x": 1, "y": 2}]})
     graph.maintenance.optimize()
 

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 import pytest
 from pyspark.sql import SparkSession
 
-import omnigraph
-from omnigraph.errors import (
+import omnigraph_lake as og
+from omnigraph_lake.errors import (
     SchemaInvalidError,
     SchemaRefusedError,
     ValidationFailedError,
 )
-from omnigraph.evolution.plan.plan import StepKind
-from omnigraph.graph import Graph, GraphView
-from omnigraph.schema.catalog import EnumType
+from omnigraph_lake.evolution.plan.plan import StepKind
+from omnigraph_lake.graph import Graph, GraphView
+from omnigraph_lake.schema.catalog import EnumType
 from tests.behaviours.repeating import repeatable
 from tests.behaviours.schema_histories import (
     Batch,
@@ -88,7 +88,7 @@ def test_random_changes_are_of_every_kind_and_end_in_every_way() -> None:
 
 @pytest.mark.behaviour
 def test_the_smallest_integer_can_be_unique(graph_root: str) -> None:
-    graph = omnigraph.init(graph_root, schema="node A { u: I64? @unique }")
+    graph = og.init(graph_root, schema="node A { u: I64? @unique }")
     graph.write({"A": [{"id": "a", "u": -(2**63)}]})
 
     graph.write({"A": [{"id": "b", "u": -(2**63) + 1}]})
@@ -126,7 +126,7 @@ class World:
         self.rng, self.spark = rng, spark
         self.schema: Schema = drawn_schema(rng)
         self.story = [text_of(self.schema)]
-        self.graph: Graph = omnigraph.init(root, schema=text_of(self.schema))
+        self.graph: Graph = og.init(root, schema=text_of(self.schema))
         self.main, self.left_alone = self.graph, False
         batches, self.content = drawn_history(rng, self.graph.schema.catalog)
         for batch in batches:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-import omnigraph
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake.graph import Graph
 from tests.behaviours import schema_generations
 from tests.behaviours.schema_generations import SEEN, TORN, generation
 from tests.forking.programs import Running, start_module, wait_until
@@ -28,7 +28,7 @@ READERS = 2 if is_nightly() else 1
 @pytest.mark.timeout(300 + 6 * APPLIES)
 @pytest.mark.cost("a reader reads all the time while the schema changes", 8)
 def test_readers_that_poll_never_see_a_mixture(graph_root: str, tmp_path: Path) -> None:
-    graph = omnigraph.init(graph_root, schema=generation(0).text)
+    graph = og.init(graph_root, schema=generation(0).text)
     graph.write({"Item": generation(0).rows})
     first_commit = graph.snapshot().commit_id
     assert first_commit is not None
@@ -38,7 +38,7 @@ def test_readers_that_poll_never_see_a_mixture(graph_root: str, tmp_path: Path) 
     try:
         wait_until_seen(readers, 0)
         for number in range(1, APPLIES + 1):
-            change(graph if number % 4 else omnigraph.open(graph_root), number)
+            change(graph if number % 4 else og.open(graph_root), number)
             if number % 2:
                 # Every other generation is over at once.
                 wait_until_seen(readers, number)

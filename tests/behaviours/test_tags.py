@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-import omnigraph
-from omnigraph.errors import ConflictError, NotFoundError
-from omnigraph.graph import Graph
-from omnigraph.storage.refs.tags import Tag
+import omnigraph_lake as og
+from omnigraph_lake.errors import ConflictError, NotFoundError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.refs.tags import Tag
 from tests.behaviours.histories import content, people, person, put, small_graph
 from tests.behind import (
     FailpointReached,
@@ -225,7 +225,7 @@ def test_whoever_was_told_of_a_tag_finds_it_among_many_who_want_the_name(graph: 
 
     def try_to_tag(name: str, number: int) -> str | None:
         try:
-            return omnigraph.open(graph.root).tags.create(name, at=commits[number % 2]).commit_id
+            return og.open(graph.root).tags.create(name, at=commits[number % 2]).commit_id
         except ConflictError:
             return None
 

@@ -9,13 +9,13 @@ from itertools import pairwise
 
 import pytest
 
-import omnigraph
-from omnigraph.errors import (
+import omnigraph_lake as og
+from omnigraph_lake.errors import (
     ConflictError,
     InvalidInputError,
     NotFoundError,
 )
-from omnigraph.graph import Graph
+from omnigraph_lake.graph import Graph
 from tests.behaviours.histories import (
     Content,
     content,
@@ -275,7 +275,7 @@ UNKNOWN: tuple[str | int, ...] = (
 @pytest.fixture
 def remade(graph_root: str) -> Graph:
     """A graph with two branches more than it had: made was made twice, gone is gone."""
-    graph = omnigraph.init(graph_root, schema="node N { name: String @key }")
+    graph = og.init(graph_root, schema="node N { name: String @key }")
     put(graph, N=[{"name": "n"}])
     for name in ("made", "gone"):
         graph.branches.create(name)

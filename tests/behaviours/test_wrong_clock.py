@@ -34,15 +34,15 @@ int clock_gettime(clockid_t id, struct timespec *at) {
 """What a process calls to learn the time, set back by more than a century."""
 PROGRAM: Final = """
 import json, sys
-import omnigraph
-from omnigraph.errors import OmnigraphError
+import omnigraph_lake as og
+from omnigraph_lake.errors import OmnigraphError
 root, schema = sys.argv[1:]
 said = []
 for call in (
-    lambda: omnigraph.open(root),
-    lambda: omnigraph.open(root, read_only=True),
-    lambda: omnigraph.init(root + "-2", schema=schema),
-    lambda: omnigraph.rebuild_manifest(root),
+    lambda: og.open(root),
+    lambda: og.open(root, read_only=True),
+    lambda: og.init(root + "-2", schema=schema),
+    lambda: og.rebuild_manifest(root),
 ):
     try:
         said.append(repr(call()))

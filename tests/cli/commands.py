@@ -10,10 +10,10 @@ from typing import Any
 from tests.forking.programs import Finished, run_command
 from tests.stores import on_s3
 
-__all__ = ["answer", "omnigraph"]
+__all__ = ["answer", "run"]
 
 
-def omnigraph(
+def run(
     *arguments: str,
     stdin: str = "",
     cwd: Path | None = None,
@@ -27,7 +27,7 @@ def omnigraph(
 
 def answer(*arguments: str, code: int = 0, env: Mapping[str, str] | None = None) -> dict[str, Any]:
     """The JSON object that a command prints with `--json`."""
-    finished = omnigraph(*arguments, "--json", env=env)
+    finished = run(*arguments, "--json", env=env)
     assert finished.returncode == code, finished.stderr
     printed = json.loads(finished.stdout)
     assert isinstance(printed, dict)

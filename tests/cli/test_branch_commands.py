@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import omnigraph as package
-from omnigraph.graph import Graph
-from tests.cli.commands import answer, omnigraph
+import omnigraph_lake as og
+from omnigraph_lake.graph import Graph
+from tests.cli.commands import answer, run
 
 pytestmark = pytest.mark.unit
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.unit
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
     """Ann is 1 on main and 2 on dev; Bob is on dev only."""
-    graph = package.init(graph_root, schema="node Person { name: String @key  age: I32? }")
+    graph = og.init(graph_root, schema="node Person { name: String @key  age: I32? }")
     graph.write({"Person": [{"name": "Ann", "age": 1}]})
     rows = [{"name": "Ann", "age": 2}, {"name": "Bob", "age": 3}]
     graph.branches.create("dev").write({"Person": rows}, mode="merge")
@@ -39,24 +39,24 @@ def test_branches_and_tags_are_made_listed_and_deleted(graph: Graph) -> None:
         "ada",
     )
     assert answer("tag", "delete", graph.root, "first") == {"deleted": "first"}
-    assert omnigraph("branch", "delete", graph.root, "new").returncode == 3
+    assert run("branch", "delete", graph.root, "new").returncode == 3
 
 
 def test_a_diff_shows_counts_and_the_columns_that_differ(graph: Graph) -> None:
-    shown = omnigraph("diff", graph.root, "main..dev").stdout
+    shown = run("diff", graph.root, "main..dev").stdout
     assert "~ Ann: age 1 -> 2" in shown
     assert "+ Bob" in shown
 
     counted = answer("diff", graph.root, "main..dev")["tables"]["node:Person"]
     assert (counted["inserted"], counted["updated"], counted["deleted"]) == (1, 1, 0)
-    lines = omnigraph("diff", graph.root, "main..dev", "--format", "jsonl").stdout.splitlines()
+    lines = run("diff", graph.root, "main..dev", "--format", "jsonl").stdout.splitlines()
     assert [json.loads(line)["op"] for line in lines] == ["update", "insert"]
 
 
 def test_a_merge_with_open_conflicts_lists_them_and_changes_nothing(graph: Graph) -> None:
     graph.write({"Person": [{"name": "Ann", "age": 7}]}, mode="merge")
 
-    refused = omnigraph("merge", graph.root, "dev", "--json")
+    refused = run("merge", graph.root, "dev", "--json")
     assert refused.returncode == 4
     (conflict,) = json.loads(refused.stdout)["conflicts"]
     assert (conflict["column"], conflict["ours"], conflict["theirs"]) == ("age", 7, 2)
@@ -85,7 +85,7 @@ def test_changes_end_with_the_cursor_to_go_on_from(graph: Graph) -> None:
     (commit,) = answer("changes", graph.root, "--cursor", first["cursor"])["commits"]
 
     assert commit["tables"] == {"node:Person": {"inserted": 1, "updated": 0, "deleted": 0}}
-    lines = omnigraph("changes", graph.root, "--cursor", first["cursor"]).stdout.splitlines()
+    lines = run("changes", graph.root, "--cursor", first["cursor"]).stdout.splitlines()
     assert lines[0].startswith(f"{commit['commit_id']}  {commit['actor']}  ")
     assert lines[1:] == [
         "  node:Person  1 inserted",

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph import __version__
-from tests.cli.commands import omnigraph
+from omnigraph_lake import __version__
+from tests.cli.commands import run
 from tests.stores import folder_of
 
 pytestmark = pytest.mark.unit
@@ -25,19 +25,19 @@ def schema(tmp_path: Path) -> str:
 
 
 def test_version_and_help() -> None:
-    assert omnigraph("--version").stdout == f"omnigraph {__version__}\n"
-    assert "omnigraph status ./g" in omnigraph("--help").stdout
+    assert run("--version").stdout == f"omnigraph {__version__}\n"
+    assert "omnigraph status ./g" in run("--help").stdout
 
 
 def test_wrong_usage_exits_with_2() -> None:
-    assert omnigraph("status").returncode == 2
-    assert omnigraph("nope").returncode == 2
+    assert run("status").returncode == 2
+    assert run("nope").returncode == 2
 
 
 def test_init_then_status_as_a_table_and_as_json(graph_root: str, schema: str) -> None:
-    created = omnigraph("init", graph_root, "--schema", schema)
-    table = omnigraph("status", graph_root)
-    report = json.loads(omnigraph("status", graph_root, "--json").stdout)
+    created = run("init", graph_root, "--schema", schema)
+    table = run("status", graph_root)
+    report = json.loads(run("status", graph_root, "--json").stdout)
 
     assert created.returncode == table.returncode == 0
     assert created.stdout.startswith(f"created {graph_root} with 1 table,")
@@ -71,7 +71,7 @@ def test_init_then_status_as_a_table_and_as_json(graph_root: str, schema: str) -
 
 
 def test_init_as_json_prints_one_object(graph_root: str, schema: str) -> None:
-    done = omnigraph("init", graph_root, "--schema", schema, "--actor", "ada", "--json")
+    done = run("init", graph_root, "--schema", schema, "--actor", "ada", "--json")
 
     created = json.loads(done.stdout)
     assert created["root"] == graph_root
@@ -79,8 +79,8 @@ def test_init_as_json_prints_one_object(graph_root: str, schema: str) -> None:
 
 
 def test_init_twice_is_a_conflict(graph_root: str, schema: str) -> None:
-    omnigraph("init", graph_root, "--schema", schema)
-    again = omnigraph("init", graph_root, "--schema", schema)
+    run("init", graph_root, "--schema", schema)
+    again = run("init", graph_root, "--schema", schema)
 
     assert again.returncode == 4
     assert again.stdout == ""
@@ -90,7 +90,7 @@ def test_init_twice_is_a_conflict(graph_root: str, schema: str) -> None:
 
 def test_init_with_a_bad_schema_shows_it_in_place(graph_root: str, tmp_path: Path) -> None:
     (tmp_path / "bad.pg").write_text(BAD)
-    done = omnigraph("init", graph_root, "--schema", "bad.pg", cwd=tmp_path)
+    done = run("init", graph_root, "--schema", "bad.pg", cwd=tmp_path)
 
     assert done.returncode == 5
     assert "bad.pg:1:21: error[unknown-type]" in done.stderr
@@ -101,26 +101,26 @@ def test_init_with_a_bad_schema_shows_it_in_place(graph_root: str, tmp_path: Pat
 def test_the_durability_of_a_graph_is_chosen_when_it_is_created(
     graph_root: str, schema: str
 ) -> None:
-    omnigraph("init", graph_root, "--schema", schema, "--durability", "os")
+    run("init", graph_root, "--schema", schema, "--durability", "os")
     unset = {"OMNIGRAPH_DURABILITY": ""}
-    refused = omnigraph("init", f"{graph_root}-2", "--schema", schema, "--durability", "no")
+    refused = run("init", f"{graph_root}-2", "--schema", schema, "--durability", "no")
 
-    assert "durability os" in omnigraph("status", graph_root, env=unset).stdout
+    assert "durability os" in run("status", graph_root, env=unset).stdout
     assert refused.returncode == 5
     assert "expected 'commit' or 'os'" in refused.stderr
 
 
 def test_status_of_nothing_is_not_found(graph_root: str) -> None:
-    done = omnigraph("status", graph_root)
+    done = run("status", graph_root)
 
     assert done.returncode == 3
     assert f"omnigraph init {graph_root}" in done.stderr
 
 
 def test_lint_prints_findings_and_its_verdict_is_the_exit_code(tmp_path: Path) -> None:
-    good = omnigraph("lint", "-", stdin=GOOD)
-    bad = omnigraph("lint", "-", stdin=BAD)
-    as_json = json.loads(omnigraph("lint", "-", "--json", stdin=BAD).stdout)
+    good = run("lint", "-", stdin=GOOD)
+    bad = run("lint", "-", stdin=BAD)
+    as_json = json.loads(run("lint", "-", "--json", stdin=BAD).stdout)
 
     assert (good.returncode, good.stdout) == (0, "")
     assert bad.returncode == 5
@@ -131,7 +131,7 @@ def test_lint_prints_findings_and_its_verdict_is_the_exit_code(tmp_path: Path) -
 
 
 def test_lint_of_a_missing_file_names_it() -> None:
-    done = omnigraph("lint", "nowhere.pg")
+    done = run("lint", "nowhere.pg")
 
     assert done.returncode == 5
     assert "cannot read nowhere.pg" in done.stderr
@@ -141,14 +141,14 @@ def test_fmt_rewrites_in_place_and_check_only_tells(tmp_path: Path) -> None:
     path = tmp_path / "s.pg"
     path.write_text("// people\nnode   Person{name:String@key}")
 
-    would = omnigraph("fmt", str(path), "--check")
+    would = run("fmt", str(path), "--check")
     assert (would.returncode, path.read_text().count("\n")) == (1, 1)
-    omnigraph("fmt", str(path))
-    clean = omnigraph("fmt", str(path), "--check")
+    run("fmt", str(path))
+    clean = run("fmt", str(path), "--check")
 
     assert path.read_text() == "// people\nnode Person {\n    name: String @key\n}\n"
     assert (clean.returncode, clean.stderr) == (0, "")
-    assert omnigraph("fmt", "-", stdin=GOOD).stdout == path.read_text().removeprefix("// people\n")
+    assert run("fmt", "-", stdin=GOOD).stdout == path.read_text().removeprefix("// people\n")
 
 
 def test_fmt_formats_query_files_and_knows_their_language_on_stdin(tmp_path: Path) -> None:
@@ -157,51 +157,51 @@ def test_fmt_formats_query_files_and_knows_their_language_on_stdin(tmp_path: Pat
     path = tmp_path / "q.gq"
     path.write_text(text)
 
-    assert omnigraph("fmt", str(path), "--check").returncode == 1
-    assert omnigraph("fmt", str(path)).returncode == 0
+    assert run("fmt", str(path), "--check").returncode == 1
+    assert run("fmt", str(path)).returncode == 0
 
     assert path.read_text() == formatted
-    assert omnigraph("fmt", str(path), "--check").returncode == 0
-    assert omnigraph("fmt", "-", stdin=text).stdout == formatted
+    assert run("fmt", str(path), "--check").returncode == 0
+    assert run("fmt", "-", stdin=text).stdout == formatted
 
 
 def test_fmt_leaves_a_file_with_syntax_errors_alone(tmp_path: Path) -> None:
     path = tmp_path / "s.pg"
     path.write_text("node {")
 
-    done = omnigraph("fmt", str(path))
+    done = run("fmt", str(path))
 
     assert done.returncode == 5
     assert path.read_text() == "node {"
 
 
 def test_schema_show_as_listing_source_and_json(graph_root: str, schema: str) -> None:
-    omnigraph("init", graph_root, "--schema", schema)
+    run("init", graph_root, "--schema", schema)
 
-    assert "node Person" in omnigraph("schema", "show", graph_root).stdout
-    assert omnigraph("schema", "show", graph_root, "--source").stdout == GOOD
-    assert json.loads(omnigraph("schema", "show", graph_root, "--json").stdout)["nodes"]
+    assert "node Person" in run("schema", "show", graph_root).stdout
+    assert run("schema", "show", graph_root, "--source").stdout == GOOD
+    assert json.loads(run("schema", "show", graph_root, "--json").stdout)["nodes"]
 
 
 def test_a_schema_change_is_planned_and_changes_nothing(graph_root: str, schema: str) -> None:
-    omnigraph("init", graph_root, "--schema", schema)
+    run("init", graph_root, "--schema", schema)
     wider = "node Person { name: String @key  age: I32? }\n"
 
-    planned = omnigraph("schema", "plan", graph_root, "-", stdin=wider)
-    as_json = json.loads(omnigraph("schema", "plan", graph_root, "-", "--json", stdin=wider).stdout)
+    planned = run("schema", "plan", graph_root, "-", stdin=wider)
+    as_json = json.loads(run("schema", "plan", graph_root, "-", "--json", stdin=wider).stdout)
 
     assert planned.returncode == 0
     assert "+ age: I32?  [column]" in planned.stdout
     assert planned.stderr == "node:Person has 0 rows\n"
     assert [each["kind"] for each in as_json["steps"]] == ["add_property"]
     assert as_json["rows"] == {"node:Person": 0}
-    assert omnigraph("schema", "show", graph_root, "--source").stdout == GOOD
+    assert run("schema", "show", graph_root, "--source").stdout == GOOD
 
 
 def test_a_refused_schema_change_exits_with_5(graph_root: str, schema: str) -> None:
-    omnigraph("init", graph_root, "--schema", schema)
+    run("init", graph_root, "--schema", schema)
 
-    refused = omnigraph("schema", "plan", graph_root, "-", stdin="node Person { name: I32 @key }")
+    refused = run("schema", "plan", graph_root, "-", stdin="node Person { name: I32 @key }")
 
     assert refused.returncode == 5
     assert "nothing can be applied" in refused.stdout

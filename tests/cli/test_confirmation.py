@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from omnigraph.graph import Graph
+from omnigraph_lake.graph import Graph
 from tests.behaviours.histories import SCHEMA, small_graph
 from tests.forking.programs import environment_of, run_command
 from tests.forking.zygote import COMMAND

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import pytest
 import typer
 
-from omnigraph.cli.conversion import PlainCommand
+from omnigraph_lake.cli.conversion import PlainCommand
 
 pytestmark = pytest.mark.unit
 

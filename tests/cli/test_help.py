@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import typer
 
-from omnigraph.cli.command_help import EXAMPLES, GROUPS
-from omnigraph.cli.main import app
+from omnigraph_lake.cli.command_help import EXAMPLES, GROUPS
+from omnigraph_lake.cli.main import app
 
 pytestmark = pytest.mark.unit
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-import omnigraph as package
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake.graph import Graph
 from tests.behaviours.histories import SCHEMA, small_graph
 from tests.forking.programs import Finished, start_command
 from tests.forking.waiting import wait_for_stop
@@ -50,7 +50,7 @@ def test_a_write_that_was_not_decided_is_undone_and_says_so(
     done = stopped("mutate", graph.root, "-e", INSERT, at=point, number=number)
 
     assert done.stderr == f"{WORDS[number]}; nothing was written\n"
-    assert "eve" not in people(package.open(graph.root))
+    assert "eve" not in people(og.open(graph.root))
     assert graph.maintenance.status().pending_sidecars == ()
 
 
@@ -127,4 +127,4 @@ def test_a_root_that_was_half_made_is_told(
     done = stopped("init", graph_root, "--schema", str(schema), at="init.post_claim", number=number)
 
     assert done.stderr.startswith(f"{WORDS[number]}; a part may have been written\n")
-    package.init(graph_root, schema=SCHEMA, force=True)
+    og.init(graph_root, schema=SCHEMA, force=True)

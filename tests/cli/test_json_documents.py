@@ -10,9 +10,9 @@ from typing import Any, Final
 import pytest
 import typer
 
-import omnigraph as api
-from omnigraph.cli.main import app
-from tests.cli.commands import omnigraph
+import omnigraph_lake as og
+from omnigraph_lake.cli.main import app
+from tests.cli.commands import run
 
 pytestmark = pytest.mark.unit
 
@@ -128,7 +128,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (home / name).write_text(text)
     (home / "good").mkdir()
     (home / "good" / "ask.gq").write_text(ASK)
-    graph = api.init(str(home / "G"), schema=SCHEMA)
+    graph = og.init(str(home / "G"), schema=SCHEMA)
     graph.write({"Person": [{"email": "ann@x", "age": 1, "photo": b"jpeg"}]}, actor="ann")
     dev = graph.branches.create("dev")
     dev.write({"Company": [{"name": "Acme"}], "WorksAt": [{"src": "ann@x", "dst": "Acme"}]})
@@ -148,9 +148,9 @@ def commands() -> Iterator[str]:
         yield from (f"{name} {inner}" for inner in below) if below else (name,)
 
 
-def run(folder: Path, line: str) -> tuple[int, dict[str, Any]]:
+def run_line(folder: Path, line: str) -> tuple[int, dict[str, Any]]:
     words = line.replace("HOLD", (folder / "hold").read_text()).split()
-    finished = omnigraph(*words, "--json", cwd=folder)
+    finished = run(*words, "--json", cwd=folder)
     document = json.loads(finished.stdout)
     assert isinstance(document, dict), finished.stdout
     return finished.returncode, document
@@ -188,7 +188,7 @@ def test_every_command_is_asked_for_json() -> None:
 @pytest.mark.cost("every command once, on one graph", 12)
 def test_a_success_is_one_document_without_json_inside_texts(folder: Path) -> None:
     for line in SUCCEEDS.values():
-        code, document = run(folder, line)
+        code, document = run_line(folder, line)
 
         assert (code, "error" in document) == (0, False), line
         assert list(bare_rows(document)) == [], line
@@ -199,7 +199,7 @@ def test_a_success_is_one_document_without_json_inside_texts(folder: Path) -> No
 def test_a_failure_is_one_document_with_the_error(folder: Path) -> None:
     for name in SUCCEEDS:
         line, expected = FAILS.get(name, (f"{name} NOWHERE{' X' * (name in TWO)}", 3))
-        code, document = run(folder, line)
+        code, document = run_line(folder, line)
 
         assert "error" in document, line
         error = document["error"]
@@ -213,9 +213,9 @@ TWO: Final = {"backup", "restore", "clone", "queries", "tag create"}
 
 
 def test_an_error_carries_its_details_as_objects(folder: Path) -> None:
-    _, conflicts = run(folder, "merge G clash")
-    _, rejected = run(folder, "load G bad.jsonl")
-    _, findings = run(folder, "query G bad.gq")
+    _, conflicts = run_line(folder, "merge G clash")
+    _, rejected = run_line(folder, "load G bad.jsonl")
+    _, findings = run_line(folder, "query G bad.gq")
 
     assert [(row["base"], row["ours"], row["theirs"]) for row in conflicts["conflicts"]] == [
         (1, 3, 2)
@@ -229,8 +229,8 @@ def test_a_query_that_fails_after_its_first_rows_still_ends_its_document(folder:
 
     import pyarrow as pa
 
-    from omnigraph.engine.output_formats import OutputFormat, write_rows
-    from omnigraph.errors import QueryBudgetError
+    from omnigraph_lake.engine.output_formats import OutputFormat, write_rows
+    from omnigraph_lake.errors import QueryBudgetError
 
     class Failing:
         schema = pa.schema([pa.field("n", pa.int64())])

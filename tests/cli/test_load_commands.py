@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-import omnigraph as package
-from tests.cli.commands import omnigraph
+import omnigraph_lake as og
+from tests.cli.commands import run
 from tests.forking.programs import start_command
 from tests.forking.zygote import COMMAND
 
@@ -25,7 +25,7 @@ edge Knows: Person -> Person
 
 @pytest.fixture
 def graph(graph_root: str) -> str:
-    package.init(graph_root, schema=SCHEMA)
+    og.init(graph_root, schema=SCHEMA)
     return graph_root
 
 
@@ -39,26 +39,24 @@ def people(path: Path, *ages: int) -> str:
 
 
 def names_in(graph: str) -> list[str]:
-    rows = package.open(graph, read_only=True).scan("Person", columns=["name"]).read_all()
+    rows = og.open(graph, read_only=True).scan("Person", columns=["name"]).read_all()
     return sorted(rows.column("name").to_pylist())
 
 
 def test_load_shows_what_was_written_and_the_commit(graph: str, tmp_path: Path) -> None:
-    done = omnigraph("load", graph, people(tmp_path / "p.jsonl", 1, 2), "--actor", "ada")
+    done = run("load", graph, people(tmp_path / "p.jsonl", 1, 2), "--actor", "ada")
 
     assert (done.returncode, done.stderr) == (0, "")
     assert "Person" in done.stdout
-    (newest, _) = package.open(graph, read_only=True).commits()
+    (newest, _) = og.open(graph, read_only=True).commits()
     assert newest.actor == "ada"
     assert "read 2 records in" in done.stdout
     assert f"commit {newest.commit_id[:12]}" in done.stdout
 
 
 def test_load_shows_its_stages_only_if_asked(graph: str, tmp_path: Path) -> None:
-    plain = omnigraph("load", graph, people(tmp_path / "p.jsonl", 1))
-    counted = omnigraph(
-        "load", graph, people(tmp_path / "q.jsonl", 2), "--mode", "merge", "--stats"
-    )
+    plain = run("load", graph, people(tmp_path / "p.jsonl", 1))
+    counted = run("load", graph, people(tmp_path / "q.jsonl", 2), "--mode", "merge", "--stats")
 
     assert "parse and stage" not in plain.stdout + plain.stderr
     assert "parse and stage" in counted.stderr
@@ -66,7 +64,7 @@ def test_load_shows_its_stages_only_if_asked(graph: str, tmp_path: Path) -> None
 
 
 def test_load_as_json_prints_one_object_and_nothing_else(graph: str, tmp_path: Path) -> None:
-    done = omnigraph("load", graph, people(tmp_path / "p.jsonl", 1), "--json")
+    done = run("load", graph, people(tmp_path / "p.jsonl", 1), "--json")
 
     report = json.loads(done.stdout)
     assert done.stderr == ""
@@ -77,8 +75,8 @@ def test_load_as_json_prints_one_object_and_nothing_else(graph: str, tmp_path: P
 def test_a_fault_fails_with_its_place_and_the_next_step(graph: str, tmp_path: Path) -> None:
     source = people(tmp_path / "p.jsonl", 1, -1)
 
-    done = omnigraph("load", graph, source)
-    as_json = omnigraph("load", graph, source, "--json")
+    done = run("load", graph, source)
+    as_json = run("load", graph, source, "--json")
 
     assert (done.returncode, done.stdout) == (5, "")
     assert f"{source}:2: Person: age: found -1, expected 0 to 150 [out_of_range]" in done.stderr
@@ -93,7 +91,7 @@ def test_faults_can_be_set_aside_in_a_directory(graph: str, tmp_path: Path) -> N
     source = people(tmp_path / "p.jsonl", 1, -1)
     bad = tmp_path / "bad"
 
-    done = omnigraph(
+    done = run(
         *("load", graph, source, "--on-error", "quarantine"),
         *("--max-rejected", "50%", "--quarantine", str(bad)),
     )
@@ -106,7 +104,7 @@ def test_faults_can_be_set_aside_in_a_directory(graph: str, tmp_path: Path) -> N
 
 
 def test_a_dry_run_says_so_and_writes_nothing(graph: str, tmp_path: Path) -> None:
-    done = omnigraph("load", graph, people(tmp_path / "p.jsonl", 1), "--dry-run")
+    done = run("load", graph, people(tmp_path / "p.jsonl", 1), "--dry-run")
 
     assert done.returncode == 0
     assert "dry run, nothing was written" in done.stdout
@@ -116,7 +114,7 @@ def test_a_dry_run_says_so_and_writes_nothing(graph: str, tmp_path: Path) -> Non
 def test_a_type_and_a_mapping_are_given_for_csv(graph: str, tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("full,years\nann,3\n")
 
-    done = omnigraph(
+    done = run(
         *("load", graph, str(tmp_path / "x.csv"), "--type", "Person"),
         *("--map", "name=full", "--map", "age=years"),
     )
@@ -131,10 +129,10 @@ def test_a_merge_with_an_order_keeps_the_greatest(graph: str, tmp_path: Path) ->
         "".join(f'{{"type": "Person", "data": {{"name": "a", "age": {n}}}}}\n' for n in (7, 3))
     )
 
-    done = omnigraph("load", graph, str(source), "--mode", "merge", "--order-by", "age", "--json")
+    done = run("load", graph, str(source), "--mode", "merge", "--order-by", "age", "--json")
 
     assert json.loads(done.stdout)["quarantined"] == {"superseded": 1}
-    rows = package.open(graph, read_only=True).scan("Person", columns=["age"]).read_all()
+    rows = og.open(graph, read_only=True).scan("Person", columns=["age"]).read_all()
     assert rows.to_pylist() == [{"age": 7}]
 
 
@@ -152,7 +150,7 @@ def test_a_merge_with_an_order_keeps_the_greatest(graph: str, tmp_path: Path) ->
 def test_options_that_make_no_sense_are_refused(
     graph: str, tmp_path: Path, options: list[str], code: int, complaint: str
 ) -> None:
-    done = omnigraph("load", graph, people(tmp_path / "p.jsonl", 1), *options)
+    done = run("load", graph, people(tmp_path / "p.jsonl", 1), *options)
 
     assert done.returncode == code
     assert complaint in done.stderr
@@ -160,7 +158,7 @@ def test_options_that_make_no_sense_are_refused(
 
 
 def test_a_missing_file_is_not_found(graph: str) -> None:
-    done = omnigraph("load", graph, "nowhere.jsonl")
+    done = run("load", graph, "nowhere.jsonl")
 
     assert done.returncode == 3
     assert "nowhere.jsonl" in done.stderr
@@ -177,13 +175,13 @@ def test_an_interrupted_load_says_that_nothing_was_written(graph: str, tmp_path:
     assert (finished.returncode, finished.stdout) == (130, "")
     assert finished.stderr == "interrupted; nothing was written\n"
     assert names_in(graph) == []
-    assert package.open(graph, read_only=True).maintenance.status().pending_sidecars == ()
+    assert og.open(graph, read_only=True).maintenance.status().pending_sidecars == ()
 
 
 def test_export_writes_lines_to_stdout_and_says_so_on_stderr(graph: str, tmp_path: Path) -> None:
-    omnigraph("load", graph, people(tmp_path / "p.jsonl", 1, 2))
+    run("load", graph, people(tmp_path / "p.jsonl", 1, 2))
 
-    done = omnigraph("export", graph)
+    done = run("export", graph)
 
     assert done.returncode == 0
     assert [json.loads(line)["data"]["name"] for line in done.stdout.splitlines()] == ["p0", "p1"]
@@ -191,24 +189,22 @@ def test_export_writes_lines_to_stdout_and_says_so_on_stderr(graph: str, tmp_pat
 
 
 def test_export_and_load_copy_a_graph(graph: str, tmp_path: Path) -> None:
-    omnigraph("load", graph, people(tmp_path / "p.jsonl", 1, 2))
+    run("load", graph, people(tmp_path / "p.jsonl", 1, 2))
     copy = str(tmp_path / "copy")
-    package.init(copy, schema=SCHEMA)
+    og.init(copy, schema=SCHEMA)
 
-    done = omnigraph(
-        *("export", graph, "--format", "parquet", "-o", str(tmp_path / "files"), "--json")
-    )
-    omnigraph("load", copy, str(tmp_path / "files"))
+    done = run(*("export", graph, "--format", "parquet", "-o", str(tmp_path / "files"), "--json"))
+    run("load", copy, str(tmp_path / "files"))
 
     assert json.loads(done.stdout)["rows"] == {"Person": 2, "Knows": 0}
     assert names_in(copy) == ["p0", "p1"]
 
 
 def test_export_of_one_type_goes_to_a_file(graph: str, tmp_path: Path) -> None:
-    omnigraph("load", graph, people(tmp_path / "p.jsonl", 1))
+    run("load", graph, people(tmp_path / "p.jsonl", 1))
     target = tmp_path / "out.jsonl"
 
-    done = omnigraph("export", graph, "--type", "Person", "-o", str(target))
+    done = run("export", graph, "--type", "Person", "-o", str(target))
 
     assert f"to {target}" in done.stdout
     assert len(target.read_text().splitlines()) == 1
@@ -227,7 +223,7 @@ def test_export_of_one_type_goes_to_a_file(graph: str, tmp_path: Path) -> None:
 def test_exports_that_cannot_be_are_refused(
     graph: str, options: list[str], code: int, complaint: str
 ) -> None:
-    done = omnigraph("export", graph, *options)
+    done = run("export", graph, *options)
 
     assert (done.returncode, '"rows"' in done.stdout) == (code, False)
     assert complaint in done.stderr
@@ -238,7 +234,7 @@ def test_a_reader_that_has_enough_ends_an_export_without_a_trace(
     graph: str, tmp_path: Path
 ) -> None:
     """A new process: what it does with a lost pipe includes the end of the interpreter."""
-    omnigraph("load", graph, people(tmp_path / "p.jsonl", *[7] * 10_000))  # two batches
+    run("load", graph, people(tmp_path / "p.jsonl", *[7] * 10_000))  # two batches
 
     done = subprocess.run(
         ["bash", "-c", f"{COMMAND} export {graph} | head -1"],
@@ -258,7 +254,7 @@ def test_rows_that_do_not_fit_on_the_disk_are_an_error(
     graph: str, tmp_path: Path, unbuffered: str
 ) -> None:
     """A new process: without its buffer, standard output may write a part of what it is given."""
-    omnigraph("load", graph, people(tmp_path / "p.jsonl", *[7] * 3_000))
+    run("load", graph, people(tmp_path / "p.jsonl", *[7] * 3_000))
 
     done = subprocess.run(
         ["bash", "-c", f"ulimit -f 100; {COMMAND} export {graph} > {tmp_path / 'out'}"],

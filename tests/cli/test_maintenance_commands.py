@@ -8,9 +8,9 @@ from pathlib import Path
 import lance
 import pytest
 
-from omnigraph.graph import Graph
+from omnigraph_lake.graph import Graph
 from tests.behaviours.histories import content, put
-from tests.cli.commands import answer, omnigraph
+from tests.cli.commands import answer, run
 from tests.maintenance.maintenance_graphs import (
     CITES,
     DOC,
@@ -35,12 +35,12 @@ def graph(graph_root: str) -> Graph:
 
 def killed(*arguments: str, at: str) -> bool:
     """Run a command in a process that is killed at a point; whether it was."""
-    finished = omnigraph(*arguments, env={"OMNIGRAPH_FAILPOINTS": f"{at}=kill"})
+    finished = run(*arguments, env={"OMNIGRAPH_FAILPOINTS": f"{at}=kill"})
     return finished.returncode == -signal.SIGKILL
 
 
 def test_optimize_shows_every_table(graph: Graph) -> None:
-    done = omnigraph("optimize", graph.root)
+    done = run("optimize", graph.root)
 
     assert done.returncode == 0, done.stderr
     lines = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
@@ -73,7 +73,7 @@ def test_optimize_as_json_has_stable_keys(graph: Graph) -> None:
 def test_a_skipped_table_is_explained_on_stderr(graph: Graph) -> None:
     lance.dataset(uri(graph, DOC)).optimize.compact_files()
 
-    done = omnigraph("optimize", graph.root)
+    done = run("optimize", graph.root)
 
     assert done.returncode == 0
     assert "drift_needs_repair" in done.stdout
@@ -85,7 +85,7 @@ def test_a_pending_index_is_explained_on_stderr(graph: Graph) -> None:
     graph.write({"Cites": []}, mode="overwrite")
     graph.write({"Doc": [doc(1, place=None)]}, mode="overwrite")
 
-    done = omnigraph("optimize", graph.root)
+    done = run("optimize", graph.root)
 
     assert done.returncode == 0
     assert "node:Doc.place: index pending, no vectors to train on yet" in done.stderr
@@ -94,7 +94,7 @@ def test_a_pending_index_is_explained_on_stderr(graph: Graph) -> None:
 def test_a_failing_table_ends_with_1_and_the_others_are_shown(graph: Graph) -> None:
     data_files(graph, DOC)[0].unlink()
 
-    done = omnigraph("optimize", graph.root)
+    done = run("optimize", graph.root)
 
     assert done.returncode == 1
     assert "2 -> 1" in done.stdout
@@ -103,14 +103,14 @@ def test_a_failing_table_ends_with_1_and_the_others_are_shown(graph: Graph) -> N
 
 
 def test_the_wished_size_of_fragments_is_obeyed(graph: Graph) -> None:
-    assert omnigraph("optimize", graph.root, "--target-rows", "3").returncode == 0
-    assert omnigraph("optimize", graph.root, "--target-rows", "0").returncode == 2
+    assert run("optimize", graph.root, "--target-rows", "3").returncode == 0
+    assert run("optimize", graph.root, "--target-rows", "0").returncode == 2
 
     assert fragments(graph, DOC) == 3
 
 
 def test_cleanup_without_confirmation_is_a_preview(graph: Graph) -> None:
-    done = omnigraph("cleanup", graph.root, "--keep", "3")
+    done = run("cleanup", graph.root, "--keep", "3")
 
     assert done.returncode == 0, done.stderr
     assert "would remove" in done.stdout
@@ -119,7 +119,7 @@ def test_cleanup_without_confirmation_is_a_preview(graph: Graph) -> None:
 
 
 def test_cleanup_with_confirmation_removes_and_says_what(graph: Graph) -> None:
-    done = omnigraph("cleanup", graph.root, "--keep", "3", "--confirm")
+    done = run("cleanup", graph.root, "--keep", "3", "--confirm")
 
     assert done.returncode == 0, done.stderr
     assert "removed " in done.stdout
@@ -171,7 +171,7 @@ def test_cleanup_as_json_has_stable_keys(graph: Graph) -> None:
 def test_a_cleanup_that_makes_no_sense_is_refused(
     graph: Graph, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
-    done = omnigraph("cleanup", graph.root, *arguments, "--confirm")
+    done = run("cleanup", graph.root, *arguments, "--confirm")
 
     assert done.returncode == code
     assert message in done.stderr
@@ -179,7 +179,7 @@ def test_a_cleanup_that_makes_no_sense_is_refused(
 
 
 def test_two_versions_can_be_kept_by_saying_so(graph: Graph) -> None:
-    done = omnigraph("cleanup", graph.root, "--keep", "2", "--allow-unsafe-keep", "--confirm")
+    done = run("cleanup", graph.root, "--keep", "2", "--allow-unsafe-keep", "--confirm")
 
     assert done.returncode == 0, done.stderr
     assert versions(graph, DOC) == [3, 4]
@@ -201,13 +201,13 @@ def test_reconcile_counts_what_it_reclaimed(graph: Graph) -> None:
     put(graph.branches.create("gone"), Doc=[doc(1, 100)])
     assert killed("branch", "delete", graph.root, "gone", at="branch.post_delete")
 
-    shown = omnigraph("reconcile", graph.root)
+    shown = run("reconcile", graph.root)
     found = answer("reconcile", graph.root, "--confirm")
 
     assert "would reclaim 2 orphaned forks\n" in shown.stdout
     assert "Nothing was deleted. Add --confirm" in shown.stderr
     assert [each["fate"] for each in found["reclaimed"]] == ["orphan", "orphan"]
-    done = omnigraph("reconcile", graph.root, "--confirm")
+    done = run("reconcile", graph.root, "--confirm")
     assert (done.returncode, done.stdout) == (0, "reclaimed 0 orphaned forks\n")
 
 
@@ -225,7 +225,7 @@ def test_reconcile_ends_with_1_if_something_failed(graph: Graph, confirm: tuple[
 def test_reconcile_names_lance_branches_that_are_not_ours(graph: Graph) -> None:
     lance.dataset(uri(graph, DOC)).create_branch("mine")
 
-    done = omnigraph("reconcile", graph.root, "--confirm")
+    done = run("reconcile", graph.root, "--confirm")
 
     assert done.returncode == 0
     assert f"{DOC}: kept the Lance branch 'mine'" in done.stderr
@@ -246,7 +246,7 @@ def test_maintain_runs_every_step_and_writes_metrics(graph: Graph, tmp_path: Pat
     policy.write_text(POLICY)
     before = content(graph)
 
-    done = omnigraph("maintain", graph.root, "--policy", str(policy), "--metrics", str(metrics))
+    done = run("maintain", graph.root, "--policy", str(policy), "--metrics", str(metrics))
 
     assert done.returncode == 0, done.stderr
     for step in ("check", "branches", "reconcile", "optimize", "cleanup"):
@@ -277,7 +277,7 @@ def test_maintain_of_a_damaged_graph_ends_with_8_and_says_why(graph: Graph, tmp_
     metrics = tmp_path / "omnigraph.prom"
     data_files(graph, TAG)[0].unlink()
 
-    done = omnigraph("maintain", graph.root, "--metrics", str(metrics))
+    done = run("maintain", graph.root, "--metrics", str(metrics))
 
     assert done.returncode == 8
     assert "attention" in done.stdout
@@ -297,7 +297,7 @@ def test_a_policy_that_cannot_be_understood_is_refused(
     if text is not None:
         policy.write_text(text)
 
-    done = omnigraph("maintain", graph.root, "--policy", str(policy))
+    done = run("maintain", graph.root, "--policy", str(policy))
 
     assert done.returncode == 5
     assert message in done.stderr
@@ -329,4 +329,4 @@ def test_a_run_that_was_killed_is_resumed_by_the_next(graph: Graph, tmp_path: Pa
 def test_maintenance_of_nothing_is_not_found(tmp_path: Path, verb: str) -> None:
     more = ("--keep", "3") if verb == "cleanup" else ()
 
-    assert omnigraph(verb, str(tmp_path / "none"), *more).returncode == 3
+    assert run(verb, str(tmp_path / "none"), *more).returncode == 3

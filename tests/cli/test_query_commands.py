@@ -12,9 +12,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-import omnigraph as package
-from omnigraph.graph import Graph
-from tests.cli.commands import answer, omnigraph
+import omnigraph_lake as og
+from omnigraph_lake.graph import Graph
+from tests.cli.commands import answer, run
 from tests.forking.programs import interruptible
 from tests.forking.zygote import COMMAND
 from tests.stores import root_at
@@ -52,7 +52,7 @@ def read_only_graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
 
 
 def graph_of_two(root: str) -> Graph:
-    graph = package.init(root, schema=SCHEMA)
+    graph = og.init(root, schema=SCHEMA)
     graph.write(
         {
             "Person": [
@@ -74,7 +74,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_query_of_a_file_prints_a_table(graph: Graph, folder: Path) -> None:
-    done = omnigraph(
+    done = run(
         "query", graph.root, str(folder / "people.gq"), "--name", "older", "--param", "least=25"
     )
 
@@ -104,13 +104,13 @@ def test_every_format_has_the_same_rows(graph: Graph, folder: Path) -> None:
     ask = ("query", graph.root, str(folder / "people.gq"), "--name", "older", "--param", "least=0")
     rows = [{"name": "Ann", "age": 30}, {"name": "Bob", "age": 20}]
 
-    lines = omnigraph(*ask, "--format", "jsonl").stdout.splitlines()
+    lines = run(*ask, "--format", "jsonl").stdout.splitlines()
     assert [json.loads(each) for each in lines] == rows
-    table = list(csv.DictReader(io.StringIO(omnigraph(*ask, "--format", "csv").stdout)))
+    table = list(csv.DictReader(io.StringIO(run(*ask, "--format", "csv").stdout)))
     assert table == [{"name": each["name"], "age": str(each["age"])} for each in rows]
-    stream = omnigraph(*ask, "--format", "arrow").content
+    stream = run(*ask, "--format", "arrow").content
     assert pa.ipc.open_stream(stream).read_all().to_pylist() == rows
-    refused = omnigraph(*ask, "--format", "xml")
+    refused = run(*ask, "--format", "xml")
     assert refused.returncode == 5
     assert 'expected "table"' in refused.stderr
 
@@ -120,9 +120,9 @@ def test_the_text_comes_from_an_option_or_from_stdin(graph: Graph) -> None:
 
     assert answer("query", graph.root, "-e", text)["rows"] == [{"n": 2}]
     assert answer("query", graph.root, text)["rows"] == [{"n": 2}]
-    piped = omnigraph("query", graph.root, "-", "--format", "jsonl", stdin=text)
+    piped = run("query", graph.root, "-", "--format", "jsonl", stdin=text)
     assert json.loads(piped.stdout) == {"n": 2}
-    assert omnigraph("query", graph.root, "x.gq", "-e", text).returncode == 2
+    assert run("query", graph.root, "x.gq", "-e", text).returncode == 2
 
 
 def test_a_text_without_a_name_is_asked_and_takes_its_values_as_they_are_written(
@@ -134,7 +134,7 @@ def test_a_text_without_a_name_is_asked_and_takes_its_values_as_they_are_written
     assert answer("query", graph.root, text, *values)["rows"] == [{"name": "Ann"}]
     given = ("--params", '{"least": 25, "other": "007"}', "--explain")
     assert answer("query", graph.root, text, *given)["query"] == "query"
-    mistyped = omnigraph("query", graph.root, text, "--param", "least=x", "--param", "other=007")
+    mistyped = run("query", graph.root, text, "--param", "least=x", "--param", "other=007")
     assert mistyped.returncode == 5
     assert "no meaning for I32 and String" in mistyped.stderr
     change = 'insert Person { email: $email, name: "Cy", tags: $tags }'
@@ -147,7 +147,7 @@ def test_a_text_without_a_name_is_asked_and_takes_its_values_as_they_are_written
 
 
 def test_stored_queries_are_listed_and_run_by_name(graph: Graph, folder: Path) -> None:
-    shown = omnigraph("queries", graph.root, str(folder)).stdout
+    shown = run("queries", graph.root, str(folder)).stdout
     assert "query older($least: I32, $names: [String]?)\n    People of some age" in shown
     assert "returns name: String, age: I32?" in shown
     assert "mutation hire($email: String, $name: String)" in shown
@@ -157,8 +157,8 @@ def test_stored_queries_are_listed_and_run_by_name(graph: Graph, folder: Path) -
 
     stored = ("--queries", str(folder), "--name")
     assert answer("query", graph.root, *stored, "count_all")["rows"] == [{"n": 2}]
-    assert omnigraph("query", graph.root, *stored, "count").returncode == 3
-    assert omnigraph("query", graph.root, "--name", "count_all").returncode == 2
+    assert run("query", graph.root, *stored, "count").returncode == 3
+    assert run("query", graph.root, "--name", "count_all").returncode == 2
 
 
 @pytest.mark.parametrize(
@@ -182,9 +182,7 @@ def test_a_parameter_is_read_as_it_is_declared(
     text = f"""query q({declared}) {{ match {{ $p: Person {{ email: "ann@x" }} }}
         return {{ $v as v }} }}"""
 
-    done = omnigraph(
-        "query", read_only_graph.root, "-e", text, "--param", given, "--format", "jsonl"
-    )
+    done = run("query", read_only_graph.root, "-e", text, "--param", given, "--format", "jsonl")
 
     assert json.loads(done.stdout) == {"v": found}
 
@@ -212,7 +210,7 @@ def test_wrong_options_are_refused(
 ) -> None:
     file = str(folder / "people.gq")
 
-    done = omnigraph("query", read_only_graph.root, file, "--name", "older", *options)
+    done = run("query", read_only_graph.root, file, "--name", "older", *options)
 
     assert done.returncode == code, done.stderr
     assert said in " ".join(done.stderr.split())
@@ -234,7 +232,7 @@ def test_a_mistake_is_shown_in_its_place(graph: Graph, tmp_path: Path) -> None:
     file = tmp_path / "wrong.gq"
     file.write_text("query q() { match { $p: Persn } return { $p.name } }")
 
-    done = omnigraph("query", graph.root, str(file))
+    done = run("query", graph.root, str(file))
 
     assert done.returncode == 5
     assert "wrong.gq:1:25: error[unknown-type]" in done.stderr
@@ -243,7 +241,7 @@ def test_a_mistake_is_shown_in_its_place(graph: Graph, tmp_path: Path) -> None:
 def test_a_plan_is_explained_without_parameters(graph: Graph, folder: Path) -> None:
     file = str(folder / "people.gq")
 
-    done = omnigraph("query", graph.root, file, "--name", "older", "--explain")
+    done = run("query", graph.root, file, "--name", "older", "--explain")
 
     assert done.returncode == 0
     assert "scan $p: Person where" in done.stdout
@@ -254,7 +252,7 @@ def test_a_mutation_is_one_commit(graph: Graph, folder: Path) -> None:
     hire = ("mutate", graph.root, str(folder / "changes.gq"), *values)
     head = str(graph.snapshot().commit_id)
 
-    moved = omnigraph(*hire, "--expect-head", "01M7G0Y3DMZ5V3XK8T3WQ4N0RB")
+    moved = run(*hire, "--expect-head", "01M7G0Y3DMZ5V3XK8T3WQ4N0RB")
     assert moved.returncode == 4, moved.stderr
     done = answer(*hire, "--expect-head", head, "--actor", "ada")
 
@@ -262,9 +260,9 @@ def test_a_mutation_is_one_commit(graph: Graph, folder: Path) -> None:
     assert done["commit_id"] == graph.snapshot().commit_id != head
     assert done["tables"] == {"node:Person": {"inserted": 1, "updated": 0, "deleted": 0}}
     assert graph.commits()[0].actor == "ada"
-    stored = omnigraph("mutate", graph.root, "--queries", str(folder), "--name", "hire", *values)
+    stored = run("mutate", graph.root, "--queries", str(folder), "--name", "hire", *values)
     assert stored.returncode != 0, "the key exists by now"
-    asked = omnigraph("query", graph.root, str(folder / "changes.gq"), *values)
+    asked = run("query", graph.root, str(folder / "changes.gq"), *values)
     assert asked.returncode == 5
     assert "is a mutation" in asked.stderr
 
@@ -276,14 +274,14 @@ def test_lint_checks_queries_against_a_schema_or_a_graph(
     schema.write_text(SCHEMA)
     file = folder / "people.gq"
 
-    assert omnigraph("lint", str(file)).returncode == 2
+    assert run("lint", str(file)).returncode == 2
     by_schema = answer("lint", str(file), "--schema", str(schema))
     assert by_schema == answer("lint", str(file), "--graph", graph.root)
     assert by_schema["ok"]
     assert [each["rule"] for each in by_schema["findings"]] == ["unused-parameter"]
     assert [each["name"] for each in by_schema["queries"]] == ["older", "count_all"]
     file.write_text(QUERIES.replace("$p.age >=", "$p.ag >="))
-    broken = omnigraph("lint", str(file), "--graph", graph.root)
+    broken = run("lint", str(file), "--graph", graph.root)
     assert broken.returncode == 5
     assert "error[unknown-property]" in broken.stdout
 
@@ -345,7 +343,7 @@ def test_integers_that_javascript_cannot_hold_are_texts_when_asked(graph: Graph)
         "{ 9007199254740991 as safe, -9007199254740993 as big, [9007199254740993, 1] as many } }"
     )
     rows = {
-        flag: json.loads(omnigraph("query", graph.root, "-e", text, "--json", *flag).stdout)["rows"]
+        flag: json.loads(run("query", graph.root, "-e", text, "--json", *flag).stdout)["rows"]
         for flag in ((), ("--safe-integers",))
     }
 

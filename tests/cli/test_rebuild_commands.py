@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import omnigraph as package
-from omnigraph.graph import Graph
-from tests.cli.commands import answer, omnigraph
+import omnigraph_lake as og
+from omnigraph_lake.graph import Graph
+from tests.cli.commands import answer, run
 from tests.stores import folder_of
 
 pytestmark = pytest.mark.unit
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.unit
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
     """A graph with a branch and two commits, without its manifest."""
-    graph = package.init(graph_root, schema="node Person { name: String @key }")
+    graph = og.init(graph_root, schema="node Person { name: String @key }")
     graph.write({"Person": [{"name": "Ann"}]}, operation_id="01JZZZZZZZZZZZZZZZZZZZZZZY")
     graph.branches.create("dev").write({"Person": [{"name": "Bob"}]})
     shutil.rmtree(folder_of(graph_root, "__manifest"))
@@ -26,7 +26,7 @@ def graph(graph_root: str) -> Graph:
 
 
 def test_every_command_names_the_rebuild(graph: Graph) -> None:
-    status = omnigraph("status", graph.root)
+    status = run("status", graph.root)
 
     assert status.returncode == 8
     assert f"omnigraph repair {graph.root} --rebuild-manifest" in status.stderr
@@ -34,7 +34,7 @@ def test_every_command_names_the_rebuild(graph: Graph) -> None:
 
 
 def test_the_preview_and_then_the_rebuild(graph: Graph) -> None:
-    shown = omnigraph("repair", graph.root, "--rebuild-manifest")
+    shown = run("repair", graph.root, "--rebuild-manifest")
 
     assert shown.returncode == 0
     assert "manifest  gone" in shown.stdout
@@ -47,14 +47,14 @@ def test_the_preview_and_then_the_rebuild(graph: Graph) -> None:
     )
     assert not folder_of(graph.root, "__manifest").exists()
 
-    done = omnigraph("repair", graph.root, "--rebuild-manifest", "--confirm")
+    done = run("repair", graph.root, "--rebuild-manifest", "--confirm")
 
     assert done.returncode == 0
-    commit = package.open(graph.root).commits(limit=1)[0]
+    commit = og.open(graph.root).commits(limit=1)[0]
     assert f"rebuilt   commit {commit.commit_id}" in done.stdout
     checked = answer("check", graph.root)
     assert (checked["ok"], checked["rows"]) == (True, 1)
-    again = omnigraph("repair", graph.root, "--rebuild-manifest", "--confirm")
+    again = run("repair", graph.root, "--rebuild-manifest", "--confirm")
     assert again.returncode == 4
     assert "nothing to rebuild" in again.stderr
 
@@ -72,8 +72,8 @@ def test_a_table_that_cannot_come_back_has_its_exit_code(graph: Graph) -> None:
     for path in folder_of(graph.root, "nodes").rglob("*.manifest"):
         path.write_bytes(b"")
 
-    shown = omnigraph("repair", graph.root, "--rebuild-manifest")
-    refused = omnigraph("repair", graph.root, "--rebuild-manifest", "--confirm")
+    shown = run("repair", graph.root, "--rebuild-manifest")
+    refused = run("repair", graph.root, "--rebuild-manifest", "--confirm")
 
     assert (shown.returncode, refused.returncode) == (8, 8)
     assert "node:Person cannot be recovered" in shown.stderr
@@ -81,7 +81,7 @@ def test_a_table_that_cannot_come_back_has_its_exit_code(graph: Graph) -> None:
 
 @pytest.mark.parametrize("more", [("--force",), ("--branch", "dev"), ("--actor", "ada")])
 def test_options_of_other_repairs_are_refused(graph: Graph, more: tuple[str, ...]) -> None:
-    refused = omnigraph("repair", graph.root, "--rebuild-manifest", *more)
+    refused = run("repair", graph.root, "--rebuild-manifest", *more)
 
     assert refused.returncode == 5
     assert "can only be combined with --confirm and --json" in refused.stderr
@@ -98,7 +98,7 @@ def test_options_of_other_repairs_are_refused(graph: Graph, more: tuple[str, ...
 def test_a_root_that_is_not_there_is_no_graph(tmp_path: Path, words: tuple[str, ...]) -> None:
     command, *options = words
 
-    ended = omnigraph(command, str(tmp_path / "nothing"), *options)
+    ended = run(command, str(tmp_path / "nothing"), *options)
 
     assert ended.returncode == 3, ended.stderr
     assert "there is no graph" in ended.stderr

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-import omnigraph as package
-from omnigraph import names
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.graph import Graph
 from tests.behaviours.histories import small_graph
-from tests.cli.commands import answer, omnigraph
+from tests.cli.commands import answer, run
 from tests.forking.programs import start_command
 from tests.forking.waiting import wait_for_stop
 from tests.stores import folder_of
@@ -30,26 +30,24 @@ def graph(graph_root: str) -> Graph:
 
 def dies(graph: Graph, at: str) -> None:
     """A writer of one row is killed at a point."""
-    killed = omnigraph(
-        "mutate", graph.root, "-e", INSERT, env={"OMNIGRAPH_FAILPOINTS": f"{at}=kill"}
-    )
+    killed = run("mutate", graph.root, "-e", INSERT, env={"OMNIGRAPH_FAILPOINTS": f"{at}=kill"})
     assert killed.returncode == -signal.SIGKILL, killed.stderr
 
 
 def people(root: str) -> set[str]:
-    return set(package.open(root, read_only=True).scan("Person").read_all()["name"].to_pylist())
+    return set(og.open(root, read_only=True).scan("Person").read_all()["name"].to_pylist())
 
 
 def test_recovery_run_tells_what_it_finished(graph: Graph) -> None:
     dies(graph, "publish.pre_manifest")
 
-    done = omnigraph("recovery", "run", graph.root)
+    done = run("recovery", "run", graph.root)
 
     assert done.returncode == 0, done.stderr
     assert "rolled_forward" in done.stdout
     assert "settled 1 write\n" in done.stdout
     assert "eve" in people(graph.root)
-    again = omnigraph("recovery", "run", graph.root)
+    again = run("recovery", "run", graph.root)
     assert again.stdout == "nothing to settle\n"
 
 
@@ -67,7 +65,7 @@ def test_recovery_run_tells_whose_records_it_only_removed(graph: Graph) -> None:
     dies(graph, "publish.post_manifest")
     (operation,) = graph.maintenance.status().pending_sidecars
 
-    done = omnigraph("recovery", "run", graph.root)
+    done = run("recovery", "run", graph.root)
 
     assert f"already ended: {operation}" in done.stdout
     assert "nothing to settle\n" in done.stdout
@@ -82,7 +80,7 @@ def test_recovery_run_tells_whom_it_left_alone(graph: Graph) -> None:
     )
     assert wait_for_stop(writer.pid, 60)
 
-    done = omnigraph("recovery", "run", graph.root)
+    done = run("recovery", "run", graph.root)
 
     writer.go_on()
     assert writer.finish().returncode == 0
@@ -108,13 +106,13 @@ def test_the_advice_of_a_preview_beside_a_dead_write_gets_further(
     preview = [command, graph.root, *(str(rows) if a == "ROWS" else a for a in PREVIEWS[command])]
     dies(graph, "publish.pre_manifest")
 
-    first = omnigraph(*preview)
+    first = run(*preview)
     if first.returncode:
         (advised,) = re.findall(r"`omnigraph ([^`]*)`", first.stderr)
         assert shlex.split(advised)[0] != command
-        assert omnigraph(*shlex.split(advised)).returncode == 0
+        assert run(*shlex.split(advised)).returncode == 0
 
-    assert omnigraph(*preview).returncode == 0
+    assert run(*preview).returncode == 0
 
 
 @pytest.mark.local_disk("puts files where the store keeps them")
@@ -128,7 +126,7 @@ def test_stray_files_among_the_sidecars_are_told_and_block_nothing(graph: Graph)
         stray.parent.mkdir(parents=True, exist_ok=True)
         stray.write_text("put here by somebody else")
 
-    opened = package.open(graph.root)
+    opened = og.open(graph.root)
     opened.write({"Person": [{"name": "eve"}]})
     opened.maintenance.optimize()
     opened.maintenance.cleanup(keep_versions=3, dry_run=False)
@@ -136,7 +134,7 @@ def test_stray_files_among_the_sidecars_are_told_and_block_nothing(graph: Graph)
 
     assert all(folder_of(graph.root, path).exists() for path in strays)
     for command in ("status", "check"):
-        told = omnigraph(command, graph.root)
+        told = run(command, graph.root)
         assert told.returncode == 0, told.stderr
         assert all(f"{path}: not a file of Omnigraph" in told.stderr for path in strays)
         assert answer(command, graph.root)["stray_files"] == strays

@@ -9,9 +9,9 @@ import lance
 import pyarrow as pa
 import pytest
 
-import omnigraph as package
-from omnigraph.graph import Graph
-from tests.cli.commands import answer, omnigraph
+import omnigraph_lake as og
+from omnigraph_lake.graph import Graph
+from tests.cli.commands import answer, run
 
 pytestmark = pytest.mark.unit
 
@@ -27,7 +27,7 @@ def repair(*arguments: str, code: int = 0) -> dict[str, Any]:
 
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
-    graph = package.init(graph_root, schema="node Person { name: String @key  age: I32? }")
+    graph = og.init(graph_root, schema="node Person { name: String @key  age: I32? }")
     graph.write({"Person": [{"name": "Ann", "age": 1}]})
     graph.write({"Person": [{"name": "Bob", "age": 2}]})
     return graph
@@ -48,7 +48,7 @@ def append(graph: Graph) -> None:
 
 
 def test_nothing_to_repair_is_said_in_so_many_words(graph: Graph) -> None:
-    done = omnigraph("repair", graph.root, "--confirm")
+    done = run("repair", graph.root, "--confirm")
 
     assert (done.returncode, done.stderr) == (0, "")
     assert "nothing to repair" in done.stdout
@@ -57,19 +57,19 @@ def test_nothing_to_repair_is_said_in_so_many_words(graph: Graph) -> None:
 def test_maintenance_is_previewed_and_then_published(graph: Graph) -> None:
     table(graph).optimize.compact_files()
 
-    shown = omnigraph("repair", graph.root)
+    shown = run("repair", graph.root)
     assert shown.returncode == 0
     assert "verified_maintenance" in shown.stdout
     assert "node:Person version 5: Rewrite, 2 -> 2 rows" in shown.stdout
     assert f"`omnigraph repair {graph.root} --confirm` publishes version 5" in shown.stderr
     assert graph.snapshot().tables[KEY].version == 3
 
-    done = omnigraph("repair", graph.root, "--confirm", "--actor", "ada")
+    done = run("repair", graph.root, "--confirm", "--actor", "ada")
     commit = graph.commits()[0]
     assert done.returncode == 0
     assert f"published 1 of 1 table, commit {commit.commit_id}" in done.stdout
     assert (commit.actor, graph.snapshot().tables[KEY].version) == ("ada", 5)
-    listed = omnigraph("recovery", "list", graph.root, "--json")
+    listed = run("recovery", "list", graph.root, "--json")
     (recovery,) = json.loads(listed.stdout)["recoveries"]
     assert (recovery["kind"], recovery["commit_id"]) == ("repaired", commit.commit_id)
 
@@ -77,7 +77,7 @@ def test_maintenance_is_previewed_and_then_published(graph: Graph) -> None:
 def test_changed_rows_are_refused_with_a_code_of_their_own(graph: Graph) -> None:
     append(graph)
 
-    refused = omnigraph("repair", graph.root, "--confirm")
+    refused = run("repair", graph.root, "--confirm")
 
     assert refused.returncode == 8
     assert "suspicious" in refused.stdout
@@ -90,11 +90,11 @@ def test_force_alone_is_a_preview_and_force_with_confirm_advises_a_check(graph: 
     append(graph)
 
     assert repair(graph.root, "--force")["action"] == "previewed"
-    done = omnigraph("repair", graph.root, "--force", "--confirm")
+    done = run("repair", graph.root, "--force", "--confirm")
 
     assert done.returncode == 0
     assert f"run `omnigraph check {graph.root}`" in done.stderr
-    assert omnigraph("check", graph.root).returncode == 0
+    assert run("check", graph.root).returncode == 0
     assert graph.snapshot().tables[KEY].row_count == 3
 
 
@@ -133,11 +133,11 @@ def test_a_branch_is_repaired_by_name(graph: Graph) -> None:
     append(dev)
 
     assert repair(graph.root)["classification"] == "no_drift"
-    refused = omnigraph("repair", graph.root, "--branch", "dev", "--confirm")
+    refused = run("repair", graph.root, "--branch", "dev", "--confirm")
 
     assert refused.returncode == 8
     assert f"`omnigraph repair {graph.root} --branch dev --confirm` refuses it" in refused.stderr
-    done = omnigraph("repair", graph.root, "--branch", "dev", "--confirm", "--force")
+    done = run("repair", graph.root, "--branch", "dev", "--confirm", "--force")
     assert f"`omnigraph check {graph.root} --branch dev`" in done.stderr
     assert dev.snapshot().tables[KEY].row_count == 4
 
@@ -145,7 +145,7 @@ def test_a_branch_is_repaired_by_name(graph: Graph) -> None:
 def test_columns_that_do_not_fit_are_named_and_refused(graph: Graph) -> None:
     table(graph).drop_columns(["age"])
 
-    refused = omnigraph("repair", graph.root, "--confirm", "--force")
+    refused = run("repair", graph.root, "--confirm", "--force")
 
     assert refused.returncode == 8
     assert "column 'age' is missing in version 4" in refused.stderr

@@ -8,9 +8,9 @@ import re
 import pytest
 import typer
 
-from omnigraph.cli.main import app
-from omnigraph.graph import Graph
-from tests.cli.commands import omnigraph
+from omnigraph_lake.cli.main import app
+from omnigraph_lake.graph import Graph
+from tests.cli.commands import run
 
 pytestmark = pytest.mark.unit
 
@@ -24,8 +24,8 @@ def requests_in(shown: str) -> int:
 
 
 def test_requests_are_shown_on_stderr_and_results_stay_as_they_are(people_graph: Graph) -> None:
-    plain = omnigraph("status", people_graph.root)
-    counted = omnigraph("status", people_graph.root, "--stats")
+    plain = run("status", people_graph.root)
+    counted = run("status", people_graph.root, "--stats")
 
     assert counted.stdout == plain.stdout
     assert requests_in(counted.stderr) > 0
@@ -33,7 +33,7 @@ def test_requests_are_shown_on_stderr_and_results_stay_as_they_are(people_graph:
 
 
 def test_a_json_result_carries_the_requests_made_until_it_was_printed(people_graph: Graph) -> None:
-    done = omnigraph("branch", "create", people_graph.root, "dev", "--json", "--stats")
+    done = run("branch", "create", people_graph.root, "dev", "--json", "--stats")
 
     stats = json.loads(done.stdout)["stats"]
     kinds = ("put", "get", "list", "head", "delete")
@@ -44,7 +44,7 @@ def test_a_json_result_carries_the_requests_made_until_it_was_printed(people_gra
 
 
 def test_a_command_that_fails_shows_its_requests_too(people_graph: Graph) -> None:
-    done = omnigraph("branch", "delete", people_graph.root, "nothing", "--stats")
+    done = run("branch", "delete", people_graph.root, "nothing", "--stats")
 
     assert done.returncode == 3
     assert requests_in(done.stderr) > 0

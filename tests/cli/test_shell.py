@@ -10,8 +10,8 @@ from typing import Final
 
 import pytest
 
-import omnigraph as api
-from tests.cli.commands import omnigraph
+import omnigraph_lake as og
+from tests.cli.commands import run
 from tests.cli.pseudo_terminal import Terminal, on_a_terminal
 
 pytestmark = pytest.mark.unit
@@ -26,7 +26,7 @@ DOWN: Final = "\x1b[B"
 
 @pytest.fixture
 def root(tmp_path: Path) -> str:
-    graph = api.init(str(tmp_path / "people"), schema=SCHEMA)
+    graph = og.init(str(tmp_path / "people"), schema=SCHEMA)
     graph.write(
         {
             "Person": [{"name": name, "age": 30 + place} for place, name in enumerate(NAMES)],
@@ -54,7 +54,7 @@ def test_a_script_runs_statements_and_commands_in_order(root: str) -> None:
         match { $p: Person { name: "Dana" } } return { $p.name, $p.note } // the last needs no end
     """
 
-    ended = omnigraph("shell", root, stdin=script)
+    ended = run("shell", root, stdin=script)
 
     assert ended.returncode == 0, ended.stderr
     lines = [line.rstrip() for line in ended.stdout.splitlines()]
@@ -81,13 +81,13 @@ return { $p.nme };
 insert Person { name: "never" };
 """
 
-    ended = omnigraph("shell", root, stdin=script)
+    ended = run("shell", root, stdin=script)
 
     assert ended.returncode == 5
     assert "statement:2:13" in ended.stderr
     assert " 2 | return { $p.nme }" in ended.stderr
     assert "did you mean `name`?" in ended.stderr
-    assert api.open(root).count("Person") == len(NAMES)
+    assert og.open(root).count("Person") == len(NAMES)
 
 
 @pytest.mark.parametrize(
@@ -103,14 +103,14 @@ insert Person { name: "never" };
     ],
 )
 def test_errors_say_what_to_do(root: str, statement: str, code: int, message: str) -> None:
-    ended = omnigraph("shell", root, stdin=statement)
+    ended = run("shell", root, stdin=statement)
 
     assert ended.returncode == code
     assert message in ended.stderr
 
 
 def test_a_shell_works_on_a_branch_and_draws_its_result(root: str, tmp_path: Path) -> None:
-    api.open(root).branches.create("dev")
+    og.open(root).branches.create("dev")
     script = f"""\\use dev
 insert Person {{ name: "Dana" }};
 match {{ $p: Person }} return {{ $p }};
@@ -122,22 +122,22 @@ match {{ $p: Person }} return {{ $p }};
 insert Person {{ name: "never" }};
 """
 
-    ended = omnigraph("shell", root, "--actor", "eve", stdin=script)
+    ended = run("shell", root, "--actor", "eve", stdin=script)
 
     assert ended.returncode == 0, ended.stderr
     assert "4 of 4 nodes" in ended.stdout
     assert (tmp_path / "out.svg").read_text().startswith("<svg")
     assert "node Person" in ended.stdout
-    graph = api.open(root)
+    graph = og.open(root)
     assert graph.count("Person") == len(NAMES)
     assert graph.checkout("dev").commits()[0].actor == "eve"
 
 
 def test_a_read_only_shell_refuses_mutations(root: str) -> None:
-    ended = omnigraph("shell", root, "--read-only", stdin='insert Person { name: "x" };\n')
+    ended = run("shell", root, "--read-only", stdin='insert Person { name: "x" };\n')
 
     assert ended.returncode != 0
-    assert api.open(root).count("Person") == len(NAMES)
+    assert og.open(root).count("Person") == len(NAMES)
 
 
 def enter(terminal: Terminal, statement: str) -> None:
@@ -184,7 +184,7 @@ def test_a_dialogue_completes_edits_and_shows(root: str, tmp_path: Path) -> None
 @pytest.mark.nightly("a new process; the gate has a dialogue")
 @pytest.mark.local_disk("about a terminal")
 def test_long_results_are_paged_and_leaving_the_pager_goes_on(root: str, tmp_path: Path) -> None:
-    api.open(root).write({"Person": [{"name": f"p{number:05}"} for number in range(20_000)]})
+    og.open(root).write({"Person": [{"name": f"p{number:05}"} for number in range(20_000)]})
     environment = {"OMNIGRAPH_HISTORY": str(tmp_path / "history"), "OMNIGRAPH_PAGER": "less"}
     with on_a_terminal("shell", root, env=environment) as terminal:
         terminal.expect("people@main>")
@@ -212,7 +212,7 @@ def test_long_results_are_paged_and_leaving_the_pager_goes_on(root: str, tmp_pat
 @pytest.mark.nightly("a new process; the gate has a dialogue")
 @pytest.mark.local_disk("about a terminal")
 def test_an_interrupted_query_is_cancelled_and_the_shell_goes_on(root: str, tmp_path: Path) -> None:
-    api.open(root).write({"Person": [{"name": f"p{number:05}"} for number in range(5_000)]})
+    og.open(root).write({"Person": [{"name": f"p{number:05}"} for number in range(5_000)]})
     environment = {"OMNIGRAPH_HISTORY": str(tmp_path / "history")}
     with on_a_terminal("shell", root, env=environment) as terminal:
         terminal.expect("people@main>")
@@ -232,7 +232,7 @@ def test_an_interrupted_query_is_cancelled_and_the_shell_goes_on(root: str, tmp_
 WITHOUT_EDITOR: Final = """
 import sys
 sys.modules["prompt_toolkit"] = None
-from omnigraph.cli.main import run_and_exit
+from omnigraph_lake.cli.main import run_and_exit
 run_and_exit()
 """
 
@@ -242,7 +242,7 @@ run_and_exit()
 def test_lines_are_read_without_the_extra(root: str) -> None:
     program = (sys.executable, "-c", WITHOUT_EDITOR)
     with on_a_terminal("shell", root, env={}, program=program) as terminal:
-        terminal.expect("pip install 'omnigraph[shell]'")
+        terminal.expect("pip install 'omnigraph-lake[shell]'")
         terminal.expect("people@main>")
         terminal.send("match { $p: Person }\n")
         terminal.expect("... ")

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph import __version__
-from omnigraph.graph import Graph
-from tests.cli.commands import omnigraph
+from omnigraph_lake import __version__
+from omnigraph_lake.graph import Graph
+from tests.cli.commands import run
 from tests.forking.zygote import COMMAND
 
 pytestmark = pytest.mark.unit
@@ -36,7 +36,7 @@ query friends() {
 """
 RUN_COMMANDS = """
 import json, sys
-from omnigraph.cli.main import main
+from omnigraph_lake.cli.main import main
 
 target, *commands = sys.argv[1:]
 imported = []
@@ -54,7 +54,7 @@ with open(target, "w") as file:
 
 
 def test_the_console_script_is_installed() -> None:
-    finished = omnigraph("--version", new_process=True)
+    finished = run("--version", new_process=True)
 
     assert (finished.returncode, finished.stdout) == (0, f"omnigraph {__version__}\n")
 
@@ -88,7 +88,7 @@ def test_commands_import_only_what_they_need(
 
 END = """
 import atexit, sys, threading, time
-from omnigraph.cli.main import run_and_exit
+from omnigraph_lake.cli.main import run_and_exit
 
 is_daemon = "daemon" in sys.argv
 

@@ -10,9 +10,9 @@ from typing import Final
 
 import pytest
 
-import omnigraph as api
-from omnigraph.cli.output import visible
-from tests.cli.commands import omnigraph
+import omnigraph_lake as og
+from omnigraph_lake.cli.output import visible
+from tests.cli.commands import run
 from tests.forking.programs import environment_of
 from tests.forking.zygote import COMMAND
 
@@ -27,7 +27,7 @@ MARKUP: Final = "[red]b[/red]"
 
 @pytest.fixture
 def root(tmp_path: Path) -> str:
-    graph = api.init(str(tmp_path / "graph"), schema=SCHEMA)
+    graph = og.init(str(tmp_path / "graph"), schema=SCHEMA)
     graph.write({"Person": [{"name": "a", "note": EVIL}]}, actor=MARKUP)
     return graph.root
 
@@ -71,7 +71,7 @@ def test_every_control_character_is_shown_and_lines_and_tabs_stay() -> None:
 
 def test_rows_on_a_terminal_are_shown_and_in_a_pipe_are_exact(root: str) -> None:
     shown, _ = on_a_terminal("query", root, "-e", ASK, "--format", "csv")
-    piped = omnigraph("query", root, "-e", ASK, "--format", "csv")
+    piped = run("query", root, "-e", ASK, "--format", "csv")
 
     assert is_harmless(shown)
     assert SHOWN in shown
@@ -90,7 +90,7 @@ def test_errors_and_notes_never_hold_control_characters(root: str, tmp_path: Pat
     ]
 
     for arguments in attempts:
-        ended = omnigraph(*arguments)
+        ended = run(*arguments)
         assert ended.returncode != 0
         assert is_harmless(ended.stderr + ended.stdout), arguments
 
@@ -98,14 +98,14 @@ def test_errors_and_notes_never_hold_control_characters(root: str, tmp_path: Pat
 @pytest.mark.cost("five commands, each in a process of its own", 5)
 def test_tables_and_messages_fit_a_terminal_and_are_whole_in_a_pipe(root: str) -> None:
     note = "one sentence that is far too long for a terminal of sixty columns"
-    api.open(root).write({"Person": [{"name": "b", "note": note}]}, actor=note.replace(" ", "-"))
+    og.open(root).write({"Person": [{"name": "b", "note": note}]}, actor=note.replace(" ", "-"))
     ask = "query q() { match { $p: Person } return { $p.name, $p.note } }"
 
     for command in (["commit", "list", root], ["query", root, "-e", ask]):
         shown, _ = on_a_terminal(*command, columns=60)
         assert max(map(len, shown.splitlines())) <= 60
         assert "…" in shown
-        piped = omnigraph(*command, env={"COLUMNS": "60"}).stdout
+        piped = run(*command, env={"COLUMNS": "60"}).stdout
         assert note in piped.replace("-", " ")
         assert "…" not in piped
     _, message = on_a_terminal("query", root, "-e", f"{note} q()", columns=60)
@@ -113,4 +113,4 @@ def test_tables_and_messages_fit_a_terminal_and_are_whole_in_a_pipe(root: str) -
 
 
 def test_names_in_tables_are_no_markup(root: str) -> None:
-    assert MARKUP in omnigraph("commit", "list", root).stdout
+    assert MARKUP in run("commit", "list", root).stdout

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-import omnigraph
-from omnigraph.graph import Graph
-from omnigraph.storage.lance.tables import table_health
+import omnigraph_lake as og
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.lance.tables import table_health
 from tests.behaviours.histories import row_ids
 
 SCHEMA = """
@@ -25,7 +25,7 @@ RowIds = dict[str, Mapping[str, int]]
 
 def fragmented(root: str, *, fragments: int) -> Graph:
     """Two tables of so many small fragments each."""
-    graph = omnigraph.init(root, schema=SCHEMA)
+    graph = og.init(root, schema=SCHEMA)
     for number in range(fragments):
         names = [f"p{number * ROWS + row}" for row in range(ROWS)]
         people = pa.table({"name": names, "words": [f"word{name} all" for name in names]})
@@ -42,7 +42,7 @@ def row_ids_of(graph: Graph) -> RowIds:
 
 def require_optimized(root: str, before: RowIds, *, fragments: int) -> None:
     """Nothing is lost, nothing twice, fewer files, and every row in every index."""
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     assert row_ids_of(graph) == before
     assert graph.scan("Person").read_all().num_rows == fragments * ROWS
     for entry in graph.snapshot().tables.values():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from omnigraph.graph import Graph
+from omnigraph_lake.graph import Graph
 
 SCHEMA = """
 node Person { name: String @key  age: I32? }

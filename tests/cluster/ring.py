@@ -6,14 +6,14 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-import omnigraph
-from omnigraph.engine.spark.execute import query_frame
-from omnigraph.engine.spark.rows import query_errors
-from omnigraph.graph import Graph
-from omnigraph.query.binding import bind
-from omnigraph.query.compile import compile_queries
-from omnigraph.query.plan import Mutation
-from omnigraph.query.planning import plan_query
+import omnigraph_lake as og
+from omnigraph_lake.engine.spark.execute import query_frame
+from omnigraph_lake.engine.spark.rows import query_errors
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.query.binding import bind
+from omnigraph_lake.query.compile import compile_queries
+from omnigraph_lake.query.plan import Mutation
+from omnigraph_lake.query.planning import plan_query
 from tests.query.evaluator import EPOCH
 
 SCHEMA = """
@@ -49,7 +49,7 @@ query large() {
 
 def ring(root: str) -> Graph:
     """Each knows the next one and the one after it."""
-    graph = omnigraph.init(root, schema=SCHEMA)
+    graph = og.init(root, schema=SCHEMA)
     people = [
         {
             "name": f"p{number}",

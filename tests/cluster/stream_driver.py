@@ -15,7 +15,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from omnigraph.spark import OmnigraphDataSource, foreach_batch
+from omnigraph_lake.spark import OmnigraphDataSource, foreach_batch
 
 
 def main(scenario: str, folder: Path, master: str, settings: dict[str, str]) -> None:

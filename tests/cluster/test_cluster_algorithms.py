@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from ulid import ULID
 
-from omnigraph import names
-from omnigraph.algorithms.runs import Algorithm
-from omnigraph.runner.threads import ThreadRunner
+from omnigraph_lake import names
+from omnigraph_lake.algorithms.runs import Algorithm
+from omnigraph_lake.runner.threads import ThreadRunner
 from tests.algorithms.random_graphs import random_graph
 from tests.algorithms.test_resume import POINT
 from tests.cluster.servers import EXECUTOR_SETTINGS, executors
@@ -34,11 +34,11 @@ pytestmark = [
 HOME = Path(__file__).parent.parent.parent
 PATIENCE_SECONDS = 900
 DRIVER = """
-import json, sys, omnigraph
-from omnigraph.runner.session import SparkTarget
+import json, sys, omnigraph_lake as og
+from omnigraph_lake.runner.session import SparkTarget
 root, master, settings, operation_id, name, arguments = sys.argv[1:]
 target = SparkTarget(master=master, settings=json.loads(settings))
-run = getattr(omnigraph.open(root).algorithms, name)
+run = getattr(og.open(root).algorithms, name)
 types = "Person", ["Knows", "Likes"]
 result = run(*types, spark=target, operation_id=operation_id, **json.loads(arguments))
 print(json.dumps(result.to_arrow().to_pydict()))

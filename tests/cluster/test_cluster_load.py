@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-import omnigraph
+import omnigraph_lake as og
 from tests.cluster.inputs import (
     DRIVER_POINTS,
     GATE_POINT,
@@ -35,12 +35,12 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
 HOME = Path(__file__).parent.parent.parent
 DRIVER = """
-import json, sys, omnigraph
-from omnigraph.runner.session import SparkTarget
+import json, sys, omnigraph_lake as og
+from omnigraph_lake.runner.session import SparkTarget
 root, files, master, settings = sys.argv[1:]
-report = omnigraph.open(root).load(
+report = og.open(root).load(
     files, spark=SparkTarget(master=master, settings=json.loads(settings)),
-    on_error="quarantine", options=omnigraph.LoadOptions(engine="spark"),
+    on_error="quarantine", options=og.LoadOptions(engine="spark"),
 )
 print(json.dumps([dict(report.written), dict(report.quarantined)]))
 """
@@ -67,7 +67,7 @@ def start_load(
 def test_a_load_survives_the_death_of_an_executor(
     cluster: str, files: str, graph_root: str
 ) -> None:
-    omnigraph.init(graph_root, schema=SCHEMA)
+    og.init(graph_root, schema=SCHEMA)
     slow = {**EXECUTOR_SETTINGS, FAILPOINTS: f"{TASK_POINT}=pause:2"}
     driver = start_load(graph_root, files, cluster, slow)
     staged = folder_of(graph_root, "_staging")
@@ -84,7 +84,7 @@ def test_a_load_survives_the_death_of_an_executor(
     assert len(victims) == 2
     assert driver.returncode == 0, err[-3000:]
     assert json.loads(out) == [WRITTEN, QUARANTINED]
-    require_loaded(omnigraph.open(graph_root))
+    require_loaded(og.open(graph_root))
 
 
 @pytest.mark.nightly(
@@ -94,7 +94,7 @@ def test_a_load_survives_the_death_of_an_executor(
 def test_a_load_with_speculation_writes_every_row_once(
     cluster: str, files: str, graph_root: str
 ) -> None:
-    omnigraph.init(graph_root, schema=SCHEMA)
+    og.init(graph_root, schema=SCHEMA)
     speculation = {
         "spark.speculation": "true",
         "spark.speculation.interval": "50ms",
@@ -109,7 +109,7 @@ def test_a_load_with_speculation_writes_every_row_once(
 
     assert driver.returncode == 0, err[-3000:]
     assert json.loads(out) == [WRITTEN, QUARANTINED]
-    require_loaded(omnigraph.open(graph_root))
+    require_loaded(og.open(graph_root))
 
 
 @pytest.mark.nightly(
@@ -119,7 +119,7 @@ def test_a_load_with_speculation_writes_every_row_once(
 def test_a_load_whose_tasks_keep_dying_fails_and_leaves_nothing(
     cluster: str, files: str, graph_root: str
 ) -> None:
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     deadly = {**EXECUTOR_SETTINGS, FAILPOINTS: f"{TASK_POINT}=kill"}
     driver = start_load(graph_root, files, cluster, deadly)
 
@@ -139,13 +139,13 @@ def test_a_load_whose_tasks_keep_dying_fails_and_leaves_nothing(
 def test_a_load_whose_driver_is_killed_is_there_whole_or_not_at_all(
     point: str, files: str, graph_root: str
 ) -> None:
-    omnigraph.init(graph_root, schema=SCHEMA)
+    og.init(graph_root, schema=SCHEMA)
     driver = start_load(graph_root, files, "local[2]", {}, points=f"{point}=kill")
 
     _, err = driver.communicate(timeout=PATIENCE_SECONDS)
 
     assert driver.returncode == -signal.SIGKILL, err[-3000:]
-    graph = omnigraph.open(graph_root)
+    graph = og.open(graph_root)
     people = graph.scan("Person").read_all().num_rows
     assert people in {0, WRITTEN["Person"]}
     assert people == 0 or DRIVER_POINTS.index(point) > DRIVER_POINTS.index("mutation.post_stage")

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from omnigraph.graph import Graph
+from omnigraph_lake.graph import Graph
 from tests.cluster.fragments import ROWS, TARGET, fragmented, require_optimized, row_ids_of
 from tests.cluster.servers import EXECUTOR_SETTINGS, executors
 from tests.spark.class_archive import java_options
@@ -33,11 +33,11 @@ FRAGMENTS = 40
 PIECES = 2 * FRAGMENTS * ROWS // TARGET
 PATIENCE_SECONDS = 900
 DRIVER = """
-import json, sys, omnigraph
-from omnigraph.runner.session import SparkTarget, spark_for_a_while
+import json, sys, omnigraph_lake as og
+from omnigraph_lake.runner.session import SparkTarget, spark_for_a_while
 root, master, target, settings = sys.argv[1:]
 with spark_for_a_while(target=SparkTarget(master=master, settings=json.loads(settings))) as spark:
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     told = graph.maintenance.optimize(target_rows_per_fragment=int(target), spark=spark)
 print(json.dumps([[each.table_key, each.fragments_removed, each.committed] for each in told]))
 """

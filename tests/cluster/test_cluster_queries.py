@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.runner.session import SparkTarget, spark_for_a_while
+from omnigraph_lake.runner.session import SparkTarget, spark_for_a_while
 from tests.cluster.ring import require_answers, ring
 from tests.cluster.servers import EXECUTOR_SETTINGS
 from tests.spark.class_archive import java_options

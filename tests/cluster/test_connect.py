@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-import omnigraph
-from omnigraph.api.options import LoadOptions
-from omnigraph.errors import QueryFailedError
-from omnigraph.evolution.plan.planning import evolve
-from omnigraph.evolution.run_checks import failed_checks
-from omnigraph.evolution.table_changes import table_changes
-from omnigraph.runner.protocol import Stage, Task
-from omnigraph.runner.session import SparkTarget, spark_for_a_while
-from omnigraph.runner.spark import SparkRunner
-from omnigraph.runner.threads import ThreadRunner
-from omnigraph.spark.datasource import OmnigraphDataSource
-from omnigraph.storage.objects.location import parse_root
+import omnigraph_lake as og
+from omnigraph_lake.api.options import LoadOptions
+from omnigraph_lake.errors import QueryFailedError
+from omnigraph_lake.evolution.plan.planning import evolve
+from omnigraph_lake.evolution.run_checks import failed_checks
+from omnigraph_lake.evolution.table_changes import table_changes
+from omnigraph_lake.runner.protocol import Stage, Task
+from omnigraph_lake.runner.session import SparkTarget, spark_for_a_while
+from omnigraph_lake.runner.spark import SparkRunner
+from omnigraph_lake.runner.threads import ThreadRunner
+from omnigraph_lake.spark.datasource import OmnigraphDataSource
+from omnigraph_lake.storage.objects.location import parse_root
 from tests.cluster import fragments, inputs, ring
 from tests.cluster.servers import (
     EXECUTOR_SETTINGS,
@@ -45,7 +45,7 @@ from tests.stores import folder_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from omnigraph.load.report import LoadReport
+    from omnigraph_lake.load.report import LoadReport
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
@@ -113,7 +113,7 @@ def test_progress_of_tasks_is_told_by_the_server(connected: SparkSession, tmp_pa
 def test_a_load_survives_the_death_of_an_executor(
     connected: SparkSession, files: str, graph_root: str
 ) -> None:
-    graph = omnigraph.init(graph_root, schema=inputs.SCHEMA)
+    graph = og.init(graph_root, schema=inputs.SCHEMA)
     with ThreadPoolExecutor(max_workers=1) as pool:
         load = pool.submit(
             graph.load,
@@ -148,7 +148,7 @@ def executors_at_work(load: Future[LoadReport], staging: Path) -> list[psutil.Pr
 def test_rows_are_loaded_merged_and_read(
     connected: SparkSession, files: str, graph_root: str
 ) -> None:
-    graph = omnigraph.init(graph_root, schema=inputs.SCHEMA)
+    graph = og.init(graph_root, schema=inputs.SCHEMA)
     people = inputs.WRITTEN["Person"]
 
     report = graph.load(files, spark=connected, on_error="quarantine")
@@ -193,7 +193,7 @@ def test_columns_are_staged_and_rows_checked(connected: SparkSession, graph_root
 def test_a_source_is_read_written_and_streamed(
     connected: SparkSession, graph_root: str, tmp_path: Path
 ) -> None:
-    graph = omnigraph.init(graph_root, schema=inputs.SCHEMA)
+    graph = og.init(graph_root, schema=inputs.SCHEMA)
     graph.write({"Person": [{"name": "ann"}]})
     connected.dataSource.register(OmnigraphDataSource)
     more = connected.createDataFrame([("bob", 1)], "name string, age int")

@@ -31,18 +31,18 @@ pytestmark = [
 HOME = Path(__file__).parents[2]
 SCHEMA = "node Person { name: String @key }\nedge Knows: Person -> Person"
 DRIVER = r"""
-import json, sys, omnigraph, pyarrow as pa
-from omnigraph.runner.session import SparkTarget, spark_for_a_while, without_noise
+import json, sys, omnigraph_lake as og, pyarrow as pa
+from omnigraph_lake.runner.session import SparkTarget, spark_for_a_while, without_noise
 
 folder, schema, target, archive = sys.argv[1:]
-spark_only = omnigraph.LoadOptions(engine="spark")
+spark_only = og.LoadOptions(engine="spark")
 
 def look(batches):
-    import importlib.util, sys, omnigraph, lance
+    import importlib.util, sys, omnigraph_lake as og, lance
     for _ in batches:
         missing = [name for name in ("duckdb", "typer", "rich", "lark", "pandas", "polars")
                    if importlib.util.find_spec(name) is None]
-        seen = [sys.executable, omnigraph.__file__, lance.__file__, *missing]
+        seen = [sys.executable, og.__file__, lance.__file__, *missing]
         yield pa.RecordBatch.from_pydict({"seen": seen})
 
 with spark_for_a_while(target=SparkTarget(**json.loads(target))) as spark:
@@ -51,7 +51,7 @@ with spark_for_a_while(target=SparkTarget(**json.loads(target))) as spark:
         spark.conf.set("spark.sql.execution.pyspark.python", "environment/bin/python")
     with without_noise():
         seen = spark.range(0, 1, 1, 1).mapInArrow(look, "seen string").toArrow()
-    graph = omnigraph.init(f"{folder}/graph", schema=schema)
+    graph = og.init(f"{folder}/graph", schema=schema)
     loaded = [
         dict(graph.load(f"{folder}/in.jsonl", mode=mode, spark=spark, options=spark_only).written)
         for mode in ("append", "merge")
@@ -76,7 +76,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pip = [str(folder / "env" / "bin" / "python"), "-m", "pip", "install", "--quiet"]
     subprocess.run([*pip, *pins], check=True)
     (packages,) = (folder / "env" / "lib").glob("python*/site-packages")
-    shutil.copytree(HOME / "src" / "omnigraph", packages / "omnigraph")
+    shutil.copytree(HOME / "src" / "omnigraph_lake", packages / "omnigraph_lake")
     packed = folder / "environment.tar.gz"
     with tarfile.open(packed, "w:gz", compresslevel=1) as tar:
         tar.add(folder / "env", ".")

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-import omnigraph
+import omnigraph_lake as og
 from tests.spark.conftest import TEST_TARGET
 
 pytestmark = [
@@ -26,10 +26,10 @@ edge Knows: Person -> Person
 """
 ON_A_CLUSTER = """
 import json, sys
-import omnigraph
-from omnigraph.runner.session import SparkTarget, spark_for_a_while
+import omnigraph_lake as og
+from omnigraph_lake.runner.session import SparkTarget, spark_for_a_while
 
-graph = omnigraph.open(sys.argv[1], storage_options={"allow_http": "true"})
+graph = og.open(sys.argv[1], storage_options={"allow_http": "true"})
 target = SparkTarget(master="local-cluster[2,1,1024]", settings=json.loads(sys.argv[2]))
 with spark_for_a_while(target=target) as spark:
     print(graph.spark(spark).nodes("Note", where="size < 30").count())
@@ -37,11 +37,11 @@ with spark_for_a_while(target=target) as spark:
 """
 THROUGH_CONNECT = """
 import json, sys
-import omnigraph
-from omnigraph.runner.session import SparkTarget, spark_for_a_while
-from omnigraph.spark.datasource import OmnigraphDataSource
+import omnigraph_lake as og
+from omnigraph_lake.runner.session import SparkTarget, spark_for_a_while
+from omnigraph_lake.spark.datasource import OmnigraphDataSource
 
-graph = omnigraph.open(sys.argv[1])
+graph = og.open(sys.argv[1])
 settings = json.loads(sys.argv[2])
 with spark_for_a_while(target=SparkTarget(remote="local[2]", settings=settings)) as spark:
     print(type(spark).__module__)
@@ -72,7 +72,7 @@ def run(script: str, root: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_graph_is_scanned_and_checked_by_executors_of_a_cluster(graph_root: str) -> None:
-    graph = omnigraph.init(graph_root, schema="node Note { text: String @key  size: I64 }")
+    graph = og.init(graph_root, schema="node Note { text: String @key  size: I64 }")
     for start in range(0, 40, 10):
         graph.write({"Note": [{"text": f"n{n}", "size": n} for n in range(start, start + 10)]})
 
@@ -82,7 +82,7 @@ def test_a_graph_is_scanned_and_checked_by_executors_of_a_cluster(graph_root: st
 
 
 def test_scans_views_source_and_check_work_through_connect(graph_root: str) -> None:
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     people = [{"name": f"p{n}", "age": 2**64 - 1 if n == 5 else n} for n in range(6)]
     graph.write({"Person": people, "Knows": [{"src": "p1", "dst": "p2"}]})
 

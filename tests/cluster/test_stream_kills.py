@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-import omnigraph
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake.graph import Graph
 from tests.gate.cpu import descendants
 from tests.gate.seeds import case_seeds, examples
 from tests.spark.class_archive import java_options
@@ -166,7 +166,7 @@ NIGHTLY = pytest.mark.nightly(
 @pytest.mark.parametrize("kind", MASTERS)
 @pytest.mark.parametrize("scenario", ["append", "merge", "foreach_batch"])
 def test_every_batch_is_written_once_and_in_order(tmp_path: Path, scenario: str, kind: str) -> None:
-    graph = omnigraph.init(str(tmp_path / "graph"), schema=SCHEMA)
+    graph = og.init(str(tmp_path / "graph"), schema=SCHEMA)
     graph.write({"Person": [{"name": "p0"}, {"name": "p1"}]})
     before = len(list(changes_in_order(graph)))
     (tmp_path / "input").mkdir()
@@ -177,7 +177,7 @@ def test_every_batch_is_written_once_and_in_order(tmp_path: Path, scenario: str,
     with supervised(scenario, tmp_path, MASTERS[kind]) as supervisor:
         count = kill_while_input_arrives(supervisor, arrive, seed=f"{SEED} {scenario} {kind}")
 
-    graph = omnigraph.open(graph.root)
+    graph = og.open(graph.root)
     written = list(changes_in_order(graph))[before:]
     if scenario == "append":
         assert [n for _, _, n in written] == [n for n in range(count) for _ in range(ROWS)]
@@ -192,8 +192,8 @@ def test_every_batch_is_written_once_and_in_order(tmp_path: Path, scenario: str,
 @pytest.mark.cost("a JVM for every driver that is killed", 600)
 @pytest.mark.parametrize("kind", MASTERS)
 def test_a_graph_that_is_copied_by_its_feed_ends_equal(tmp_path: Path, kind: str) -> None:
-    copy = omnigraph.init(str(tmp_path / "graph"), schema=SCHEMA)
-    origin = omnigraph.init(str(tmp_path / "origin"), schema=SCHEMA)
+    copy = og.init(str(tmp_path / "graph"), schema=SCHEMA)
+    origin = og.init(str(tmp_path / "origin"), schema=SCHEMA)
     origin.write({"Person": [{"name": "p0"}, {"name": "last"}]})
 
     def arrive(number: int) -> None:
@@ -207,7 +207,7 @@ def test_a_graph_that_is_copied_by_its_feed_ends_equal(tmp_path: Path, kind: str
     with supervised("copy", tmp_path, MASTERS[kind]) as supervisor:
         count = kill_while_input_arrives(supervisor, arrive, seed=f"{SEED} copy {kind}")
 
-    copy = omnigraph.open(copy.root)
+    copy = og.open(copy.root)
     for type_name in ("Person", "Knows"):
         rows = origin.scan(type_name).read_all().sort_by("id")
         assert copy.scan(type_name).read_all().sort_by("id").equals(rows)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import omnigraph
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake.graph import Graph
 
 SCHEMA = """
 node Account {
@@ -22,7 +22,7 @@ edge Paid: Account -> Account {
 
 
 def small_graph(root: str) -> Graph:
-    return omnigraph.init(root, schema=SCHEMA)
+    return og.init(root, schema=SCHEMA)
 
 
 def account(name: str, balance: int) -> dict[str, object]:

@@ -8,14 +8,14 @@ import lance
 import pytest
 from lance.fragment import write_fragments
 
-import omnigraph
-from omnigraph import names
-from omnigraph.failpoints import Action, Armed, FailpointReached, arm, disarm_all
-from omnigraph.graph import Graph, GraphView
-from omnigraph.maintenance.maintain import Step, StepOutcome
-from omnigraph.storage.manifest.history import HISTORY
-from omnigraph.storage.staging.table_versions import Role
-from omnigraph.validation.check import Problem
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.failpoints import Action, Armed, FailpointReached, arm, disarm_all
+from omnigraph_lake.graph import Graph, GraphView
+from omnigraph_lake.maintenance.maintain import Step, StepOutcome
+from omnigraph_lake.storage.manifest.history import HISTORY
+from omnigraph_lake.storage.staging.table_versions import Role
+from omnigraph_lake.validation.check import Problem
 from tests.maintenance.old_graphs import AUTO_CLEANUP, SCHEMA, old_graph
 
 pytestmark = [pytest.mark.unit, pytest.mark.local_disk("makes tables with bare Lance")]
@@ -29,7 +29,7 @@ def test_a_graph_of_tables_with_automatic_cleanup_keeps_what_tags_and_branches_n
     old_graph(graph_root, stamp=3, auto_cleanup=True)
     assert lance.dataset(f"{graph_root}/{PERSON}").config() == AUTO_CLEANUP
     before = versions(graph_root)
-    graph = omnigraph.open(graph_root)
+    graph = og.open(graph_root)
     early = graph.branches.create("early")  # forks versions that have the settings
     first = early.write({"Person": [{"name": "zoe"}]})
     assert first.commit_id is not None
@@ -59,7 +59,7 @@ def test_a_graph_of_tables_with_automatic_cleanup_keeps_what_tags_and_branches_n
 def test_automatic_cleanup_that_something_else_switched_on_never_runs(
     graph_root: str, verb: str
 ) -> None:
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     graph.write({"Person": [{"name": "ann"}]})
     graph.write({"Person": [{"name": "bob"}]})
     switch_on(graph_root)
@@ -82,7 +82,7 @@ def test_automatic_cleanup_that_something_else_switched_on_never_runs(
 def test_a_write_that_died_on_such_a_table_is_settled_without_a_cleanup(
     graph_root: str, point: str
 ) -> None:
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     graph.write({"Person": [{"name": "ann"}], "Company": [{"name": "acme"}]})
     switch_on(graph_root)
     graph.maintenance.repair(dry_run=False)
@@ -104,7 +104,7 @@ def test_a_write_that_died_on_such_a_table_is_settled_without_a_cleanup(
 def test_what_an_earlier_release_left_on_such_a_table_is_undone_without_a_cleanup(
     graph_root: str,
 ) -> None:
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     graph.write({"Person": [{"name": "ann"}]})
     switch_on(graph_root)
     graph.maintenance.repair(dry_run=False)
@@ -130,7 +130,7 @@ def test_what_an_earlier_release_left_on_such_a_table_is_undone_without_a_cleanu
 
 
 def test_check_tells_of_automatic_cleanup(graph_root: str) -> None:
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     graph.write({"Person": [{"name": "ann"}]})
     switch_on(graph_root)
     (drifted,) = graph.maintenance.check().findings
@@ -149,7 +149,7 @@ def test_check_tells_of_automatic_cleanup(graph_root: str) -> None:
 
 
 def test_check_tells_of_automatic_cleanup_on_every_branch(graph_root: str) -> None:
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     graph.write({"Person": [{"name": "ann"}]})
     dev = graph.branches.create("dev")
     dev.write({"Person": [{"name": "bob"}]})
@@ -167,7 +167,7 @@ def test_check_tells_of_automatic_cleanup_on_every_branch(graph_root: str) -> No
 
 @pytest.mark.parametrize("branch", ["main", "dev"])
 def test_maintenance_goes_on_beside_automatic_cleanup(graph_root: str, branch: str) -> None:
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     graph.write({"Person": [{"name": "ann"}]})
     if branch == "main":
         switch_on(graph_root)

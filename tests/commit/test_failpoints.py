@@ -10,9 +10,9 @@ from typing import get_args
 
 import pytest
 
-from omnigraph import failpoints
-from omnigraph.errors import InvalidInputError
-from omnigraph.failpoints import POINTS, Action, Armed, FailpointReached, arm, arm_from, reach
+from omnigraph_lake import failpoints
+from omnigraph_lake.errors import InvalidInputError
+from omnigraph_lake.failpoints import POINTS, Action, Armed, FailpointReached, arm, arm_from, reach
 from tests.forking.programs import run_command
 from tests.model.labels import (
     BranchStepName,
@@ -24,7 +24,7 @@ from tests.model.labels import (
 
 pytestmark = pytest.mark.unit
 
-SOURCE = Path(__file__).parent.parent.parent / "src" / "omnigraph"
+SOURCE = Path(__file__).parent.parent.parent / "src" / "omnigraph_lake"
 
 ABSTRACT_IN_THE_MODEL = {
     "manifest.post_checkpoint": "a publish replaces the manifest whole, so there is no checkpoint",
@@ -152,7 +152,7 @@ def test_a_command_with_an_unknown_point_ends_with_the_error_and_does_nothing(
 
 
 def test_kill_ends_the_process_at_once() -> None:
-    script = "from omnigraph.failpoints import reach; reach('mutation.begin'); print('alive')"
+    script = "from omnigraph_lake.failpoints import reach; reach('mutation.begin'); print('alive')"
 
     done = subprocess.run(
         [sys.executable, "-c", script],
@@ -170,7 +170,7 @@ def test_an_installed_package_obeys_no_variable_of_the_tests(tmp_path: Path) -> 
     subprocess.run(build, cwd=SOURCE.parent.parent, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
     script = (
-        "from omnigraph import failpoints; failpoints.reach('mutation.begin'); "
+        "from omnigraph_lake import failpoints; failpoints.reach('mutation.begin'); "
         "print(failpoints.__file__)"
     )
     variables = {"PYTHONPATH": str(wheel), "OMNIGRAPH_FAILPOINTS": "mutation.begin=kill"}

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 from ulid import ULID
 
-import omnigraph
-from omnigraph import OmnigraphError
-from omnigraph.commit.history_compaction import compact_commits
-from omnigraph.commit.publish import OperationStatus
-from omnigraph.commit.sidecar import pending_operations
-from omnigraph.errors import InvalidInputError, NotFoundError, ValidationFailedError
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake import OmnigraphError
+from omnigraph_lake.commit.history_compaction import compact_commits
+from omnigraph_lake.commit.publish import OperationStatus
+from omnigraph_lake.commit.sidecar import pending_operations
+from omnigraph_lake.errors import InvalidInputError, NotFoundError, ValidationFailedError
+from omnigraph_lake.graph import Graph
 from tests.commit import hostile_inputs as hostile
 from tests.stores import folder_of, root_at
 
@@ -38,7 +38,7 @@ def cases(family: Mapping[str, Any], *, spread: bool = False) -> list[Any]:
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Graph:
     place = tmp_path_factory.mktemp("limits") / "deep" / "inside" / "graph"
-    return omnigraph.init(root_at(place), schema=hostile.SCHEMA)
+    return og.init(root_at(place), schema=hostile.SCHEMA)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def graph(shared: Graph) -> Iterator[Graph]:
 
 @pytest.fixture
 def tiny(graph_root: str) -> Graph:
-    return omnigraph.init(graph_root, schema=TINY)
+    return og.init(graph_root, schema=TINY)
 
 
 def outside(root: str, home: Path) -> set[str]:
@@ -173,7 +173,7 @@ def test_any_text_is_an_operation_id_that_writes_once_or_is_refused(
 @pytest.fixture(scope="module")
 def folded(tmp_path_factory: pytest.TempPathFactory) -> Graph:
     """A graph that has to look for old operations in its history."""
-    graph = omnigraph.init(root_at(tmp_path_factory.mktemp("folded")), schema=TINY)
+    graph = og.init(root_at(tmp_path_factory.mktemp("folded")), schema=TINY)
     for text in "ab":
         graph.write({"Thing": [{"text": text}]})
     assert compact_commits(graph._objects.root, graph._handle.manifest())
@@ -243,9 +243,9 @@ def test_an_initialisation_by_anybody_succeeds_or_leaves_the_root_free(
     graph_root: str, actor: Any
 ) -> None:
     try:
-        graph = omnigraph.init(graph_root, schema=TINY, actor=actor)
+        graph = og.init(graph_root, schema=TINY, actor=actor)
     except OmnigraphError:
-        graph = omnigraph.init(graph_root, schema=TINY)
+        graph = og.init(graph_root, schema=TINY)
     else:
         assert isinstance(actor, str)
         graph.write({"Thing": [{"text": "a"}]})
@@ -256,7 +256,7 @@ def test_an_initialisation_by_anybody_succeeds_or_leaves_the_root_free(
 @pytest.mark.parametrize("schema", cases({"none": None, "int": 5, "bytes": b"node A", "nul": "\0"}))
 def test_a_schema_that_is_no_text_is_refused(graph_root: str, schema: Any) -> None:
     with pytest.raises(OmnigraphError):
-        omnigraph.init(graph_root, schema=schema)
+        og.init(graph_root, schema=schema)
     assert not folder_of(graph_root).exists()
 
 
@@ -271,7 +271,7 @@ def test_a_root_that_cannot_be_one_is_refused(
     root = text.replace("{base}", str(base)) if isinstance(text, str) else text
 
     with pytest.raises(OmnigraphError):
-        omnigraph.init(root, schema=TINY)
+        og.init(root, schema=TINY)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["base", "file"]
 
 
@@ -280,9 +280,9 @@ def test_a_root_that_cannot_be_one_is_refused(
 def test_a_root_with_an_odd_name_holds_all_its_files(tmp_path: Path, text: str, place: str) -> None:
     base = tmp_path / "base"
     root = text.replace("{base}", str(base))
-    omnigraph.init(root, schema=TINY).write({"Thing": [{"text": "a"}]})
+    og.init(root, schema=TINY).write({"Thing": [{"text": "a"}]})
 
-    graph = omnigraph.open(root)
+    graph = og.open(root)
 
     assert graph.root == f"{base}/{place}"
     assert rows_of(graph, "Thing", "text") == ["a"]
@@ -317,9 +317,7 @@ def crowd(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[Graph, dict[str, str], set[str]]:
     """A graph of odd ids, the text of each of its nodes, and the ids of its edges."""
-    graph = omnigraph.init(
-        root_at(tmp_path_factory.mktemp("crowd") / "graph"), schema=hostile.SCHEMA
-    )
+    graph = og.init(root_at(tmp_path_factory.mktemp("crowd") / "graph"), schema=hostile.SCHEMA)
     nodes = dict.fromkeys([*hostile.IDS_ACCEPTED.values(), *hostile.DECOYS], "old")
     edges = {name: {"id": name, "src": "a", "dst": "x"} for name in nodes}
     edges |= {f"{name[:1000]} out": {"src": name, "dst": "a"} for name in nodes}
@@ -462,11 +460,9 @@ def test_a_value_comes_back_as_it_went_in(
 @pytest.mark.parametrize("mode", ["append", "merge", "replace", "overwrite"])
 @pytest.mark.parametrize("content", cases(hostile.BLOBS))
 def test_a_blob_comes_back_as_it_went_in(
-    tmp_path: Path, content: bytes | None, mode: omnigraph.Mode
+    tmp_path: Path, content: bytes | None, mode: og.Mode
 ) -> None:
-    graph = omnigraph.init(
-        root_at(tmp_path / "g"), schema="node Thing { text: String?  blob: Blob? }"
-    )
+    graph = og.init(root_at(tmp_path / "g"), schema="node Thing { text: String?  blob: Blob? }")
     graph.write({"Thing": [{"text": "a", "blob": content}]}, mode=mode)
 
     assert rows_of(graph, "Thing", "text") == ["a"]
@@ -489,10 +485,10 @@ def test_a_blob_comes_back_as_it_went_in(
     ids=["scalars", "lists"],
 )
 def test_columns_behind_a_blob_keep_their_values(
-    tmp_path: Path, properties: str, row: dict[str, object], mode: omnigraph.Mode
+    tmp_path: Path, properties: str, row: dict[str, object], mode: og.Mode
 ) -> None:
     schema = f"node Thing {{ blob: Blob?  {properties} }}"
-    graph = omnigraph.init(root_at(tmp_path / "g"), schema=schema)
+    graph = og.init(root_at(tmp_path / "g"), schema=schema)
     graph.write({"Thing": [{"blob": b"abc", **row}]}, mode=mode)
 
     assert graph.scan("Thing", columns=list(row)).read_all().to_pylist() == [row]
@@ -571,7 +567,7 @@ def test_a_broken_array_is_refused(
     tmp_path: Path, column: str, build: Callable[[], pa.Array]
 ) -> None:
     schema = "node Thing { text: String?  kind: enum(a, b)?  words: [String]?  day: Date? }"
-    graph = omnigraph.init(root_at(tmp_path / "g"), schema=schema)
+    graph = og.init(root_at(tmp_path / "g"), schema=schema)
     table = pa.table({column: build()})
 
     refusal(graph, tmp_path, lambda: graph.write({"Thing": table}))

@@ -8,16 +8,15 @@ from pathlib import Path
 
 import pytest
 
-import omnigraph
-from omnigraph import names
-from omnigraph.commit.history_compaction import compact_commits
-from omnigraph.commit.sidecar import pending_sidecars
-from omnigraph.errors import InvalidInputError
-from omnigraph.failpoints import Action, Armed, FailpointReached, arm, disarm_all
-from omnigraph.graph import Graph
-from omnigraph.notes import MESSAGE_BYTES_MAX, METADATA_BYTES_MAX
-from tests.cli.commands import answer
-from tests.cli.commands import omnigraph as command
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.commit.history_compaction import compact_commits
+from omnigraph_lake.commit.sidecar import pending_sidecars
+from omnigraph_lake.errors import InvalidInputError
+from omnigraph_lake.failpoints import Action, Armed, FailpointReached, arm, disarm_all
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.notes import MESSAGE_BYTES_MAX, METADATA_BYTES_MAX
+from tests.cli.commands import answer, run
 from tests.commit.small_graphs import SCHEMA, account
 
 pytestmark = pytest.mark.unit
@@ -27,7 +26,7 @@ TICKET = {"ticket": "OPS-7", "by": "Jörg 👩‍💻"}
 
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
-    return omnigraph.init(graph_root, schema=SCHEMA, message="Begin", metadata=TICKET)
+    return og.init(graph_root, schema=SCHEMA, message="Begin", metadata=TICKET)
 
 
 @pytest.fixture(autouse=True)
@@ -90,11 +89,11 @@ def test_a_recovered_write_keeps_its_note_and_one_without_takes_no_room(graph: G
 
     fail(message="First line\n\nMore.")
     noted = sidecar()
-    omnigraph.open(graph.root)
+    og.open(graph.root)
     recovered = graph.commits()[0]
     fail()
     plain = sidecar()
-    omnigraph.open(graph.root)
+    og.open(graph.root)
 
     assert recovered.actor == f"{names.SYSTEM_ACTOR_PREFIX}recovery"
     assert (recovered.message, recovered.note.subject) == ("First line\n\nMore.", "First line")
@@ -135,11 +134,11 @@ def test_the_command_line_gives_and_shows_notes(graph: Graph) -> None:
     text = 'query q() { insert Account { name: "d", balance: 4 } }'
     words = ("mutate", graph.root, "-e", text, "-m", "Hire d", "--metadata", "ticket=OPS-7=x")
 
-    finished = command(*words)
+    finished = run(*words)
     listed = answer("commit", "list", graph.root)["commits"][0]
-    table = command("commit", "list", graph.root).stdout
-    fed = command("changes", graph.root).stdout
-    twice = command(*words, "--metadata", "ticket=8")
+    table = run("commit", "list", graph.root).stdout
+    fed = run("changes", graph.root).stdout
+    twice = run(*words, "--metadata", "ticket=8")
 
     assert finished.returncode == 0, finished.stderr
     assert (listed["message"], listed["metadata"]) == ("Hire d", {"ticket": "OPS-7=x"})

@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import omnigraph
-from omnigraph.errors import InputTooLargeError, ValidationFailedError
-from omnigraph.graph import Graph
-from omnigraph.storage.lance.tables import whole_rows
-from omnigraph.storage.objects.location import parse_root
-from omnigraph.validation.violations import ViolationReport
+import omnigraph_lake as og
+from omnigraph_lake.errors import InputTooLargeError, ValidationFailedError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.lance.tables import whole_rows
+from omnigraph_lake.storage.objects.location import parse_root
+from omnigraph_lake.validation.violations import ViolationReport
 
 pytestmark = pytest.mark.unit
 
@@ -49,7 +49,7 @@ WHOLE: dict[str, Any] = {
 
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     graph.write({"Doc": [WHOLE, {"slug": "d2", "title": "two"}]})
     return graph
 
@@ -218,7 +218,7 @@ def test_a_dry_run_counts_and_writes_nothing(graph: Graph) -> None:
 
 def test_after_a_lost_race_the_newest_values_are_kept(graph: Graph) -> None:
     """Another writer changes what this one does not mention, after this one has pinned its rows."""
-    rival = omnigraph.open(graph.root)
+    rival = og.open(graph.root)
 
     def records() -> Iterator[pa.RecordBatch]:
         rival.write({"Doc": [{"slug": "d1", "title": "rival", "photo": b"rival"}]}, mode="merge")
@@ -243,9 +243,7 @@ def test_what_is_kept_must_fit_into_memory(graph: Graph, monkeypatch: pytest.Mon
 def test_few_and_many_records_agree_with_dicts(graph_root: str, count: int) -> None:
     """Few ids are looked up by an index, many by a scan."""
     chance = random.Random(count)
-    graph = omnigraph.init(
-        graph_root, schema="node P { k: String @key  a: I64?  b: String?  c: [I64]? }"
-    )
+    graph = og.init(graph_root, schema="node P { k: String @key  a: I64?  b: String?  c: [I64]? }")
 
     def a_record(number: int) -> dict[str, Any]:
         values = {"a": chance.randrange(9), "b": chance.choice(["x", None]), "c": [number]}

@@ -11,18 +11,18 @@ import pyarrow as pa
 import pytest
 from ulid import ULID
 
-from omnigraph import names
-from omnigraph.api.system_clock import SYSTEM_CLOCK
-from omnigraph.commit import phases
-from omnigraph.commit.phases import Author, Lost, Prepared, Race, Verb, WriteRequest
-from omnigraph.commit.protocol import commit_write
-from omnigraph.commit.publish import Decided
-from omnigraph.commit.sidecar import Sidecar, SidecarState, WriterKind, beating, read_sidecar
-from omnigraph.errors import DamagedGraphError
-from omnigraph.graph import Graph
-from omnigraph.storage.manifest.state import ManifestState
-from omnigraph.storage.manifest.swap import read_manifest
-from omnigraph.storage.staging.changes import stage_append
+from omnigraph_lake import names
+from omnigraph_lake.api.system_clock import SYSTEM_CLOCK
+from omnigraph_lake.commit import phases
+from omnigraph_lake.commit.phases import Author, Lost, Prepared, Race, Verb, WriteRequest
+from omnigraph_lake.commit.protocol import commit_write
+from omnigraph_lake.commit.publish import Decided
+from omnigraph_lake.commit.sidecar import Sidecar, SidecarState, WriterKind, beating, read_sidecar
+from omnigraph_lake.errors import DamagedGraphError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.manifest.state import ManifestState
+from omnigraph_lake.storage.manifest.swap import read_manifest
+from omnigraph_lake.storage.staging.changes import stage_append
 from tests.commit.small_graphs import SCHEMA, account, accounts, small_graph
 
 pytestmark = pytest.mark.unit

@@ -12,25 +12,25 @@ import pyarrow as pa
 import pytest
 from ulid import ULID
 
-import omnigraph
-from omnigraph.api.system_clock import SYSTEM_CLOCK
-from omnigraph.commit import phases
-from omnigraph.commit.phases import Author, Prepared, Verb, WriteRequest
-from omnigraph.commit.sidecar import Touched, WriterKind, active_operation, delete_sidecar
-from omnigraph.errors import ValidationFailedError
-from omnigraph.graph import Graph
-from omnigraph.load.write import Write, write_graph
-from omnigraph.storage.manifest.swap import read_manifest
-from omnigraph.validation.constraints import WriteMode
+import omnigraph_lake as og
+from omnigraph_lake.api.system_clock import SYSTEM_CLOCK
+from omnigraph_lake.commit import phases
+from omnigraph_lake.commit.phases import Author, Prepared, Verb, WriteRequest
+from omnigraph_lake.commit.sidecar import Touched, WriterKind, active_operation, delete_sidecar
+from omnigraph_lake.errors import ValidationFailedError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.load.write import Write, write_graph
+from omnigraph_lake.storage.manifest.swap import read_manifest
+from omnigraph_lake.validation.constraints import WriteMode
 from tests.commit.small_graphs import account, accounts, pay, small_graph
 from tests.forking.programs import start_code
 
 pytestmark = pytest.mark.unit
 
 WRITER = """
-import sys, omnigraph
+import sys, omnigraph_lake as og
 root, who, count, kind = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
-graph = omnigraph.open(root)
+graph = og.open(root)
 for number in range(count):
     if kind == "append":
         graph.write({"Account": [{"name": f"{who}-{number}", "balance": 1}]}, actor=who)
@@ -104,7 +104,7 @@ def test_one_of_several_appends_of_the_same_id_wins_and_the_others_are_told(grap
 
     def append(balance: int) -> None:
         try:
-            omnigraph.open(graph.root).write({"Account": [account("same", balance)]})
+            og.open(graph.root).write({"Account": [account("same", balance)]})
             outcomes.append("won")
         except ValidationFailedError:
             outcomes.append("refused")
@@ -147,7 +147,7 @@ def test_an_edge_and_the_deletion_of_its_node_never_both_happen(graph: Graph) ->
 
 def test_rows_and_ids_that_can_be_read_only_once_survive_a_lost_race(graph: Graph) -> None:
     graph.write({"Account": [account("old", 1), account("other", 1)]})
-    rival = omnigraph.open(graph.root)
+    rival = og.open(graph.root)
 
     def rows() -> Iterator[pa.RecordBatch]:
         rival.write({"Account": [account("rival", 1)]})

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 from ulid import ULID
 
-import omnigraph
-from omnigraph import names
-from omnigraph.api.system_clock import SYSTEM_CLOCK
-from omnigraph.commit.history_compaction import compact_commits
-from omnigraph.commit.publish import OperationStatus
-from omnigraph.commit.sidecar import pending_operations
-from omnigraph.errors import OperationRolledBackError, RecoveryRequiredError
-from omnigraph.failpoints import Action, Armed, FailpointReached, arm, disarm_all
-from omnigraph.graph import Graph
-from omnigraph.maintenance.protection import find_leftovers
-from omnigraph.storage.manifest_rows import Operation, Outcome
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.api.system_clock import SYSTEM_CLOCK
+from omnigraph_lake.commit.history_compaction import compact_commits
+from omnigraph_lake.commit.publish import OperationStatus
+from omnigraph_lake.commit.sidecar import pending_operations
+from omnigraph_lake.errors import OperationRolledBackError, RecoveryRequiredError
+from omnigraph_lake.failpoints import Action, Armed, FailpointReached, arm, disarm_all
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.maintenance.protection import find_leftovers
+from omnigraph_lake.storage.manifest_rows import Operation, Outcome
 from tests.commit.small_graphs import account, accounts, small_graph
 from tests.forking.programs import start_code, wait_until
 from tests.stores import folder_of
@@ -65,7 +65,7 @@ def test_a_write_that_moved_no_table_is_rolled_back(graph: Graph, point: str) ->
     operation_id = fail_at(graph, point)
     assert graph.outcome(operation_id) is OperationStatus.PENDING
 
-    reopened = omnigraph.open(graph.root)
+    reopened = og.open(graph.root)
 
     assert accounts(reopened) == {"a": 1}
     assert reopened.outcome(operation_id) is OperationStatus.ROLLED_BACK
@@ -158,7 +158,7 @@ def test_a_write_that_moved_every_table_is_rolled_forward(graph: Graph) -> None:
     operation_id = fail_at(graph, "publish.pre_manifest")
     assert accounts(graph) == {"a": 1}
 
-    reopened = omnigraph.open(graph.root)
+    reopened = og.open(graph.root)
 
     assert accounts(reopened) == {"a": 1, "b": 2}
     assert reopened.outcome(operation_id) is OperationStatus.PUBLISHED
@@ -175,7 +175,7 @@ def test_a_write_that_moved_one_of_two_tables_is_rolled_back_and_head_follows(
     operation_id = fail_at(graph, "mutation.post_direct_commit")
     assert not heads_equal_pins(graph)
 
-    reopened = omnigraph.open(graph.root)
+    reopened = og.open(graph.root)
 
     if reopened.outcome(operation_id) is OperationStatus.ROLLED_BACK:
         assert accounts(reopened) == {"a": 1}
@@ -188,7 +188,7 @@ def test_a_write_that_was_published_needs_nothing_but_its_sidecar_removed(graph:
     operation_id = fail_at(graph, "publish.post_manifest")
     version = graph.snapshot().manifest_version
 
-    reopened = omnigraph.open(graph.root)
+    reopened = og.open(graph.root)
 
     assert reopened.outcome(operation_id) is OperationStatus.PUBLISHED
     assert reopened.snapshot().manifest_version == version
@@ -219,7 +219,7 @@ def test_a_second_sweep_changes_nothing(graph: Graph) -> None:
 def test_opening_for_reading_settles_nothing(graph: Graph) -> None:
     fail_at(graph, "publish.pre_manifest")
 
-    reader = omnigraph.open(graph.root, read_only=True)
+    reader = og.open(graph.root, read_only=True)
 
     assert accounts(reader) == {"a": 1}
     assert len(reader.maintenance.status().pending_sidecars) == 1
@@ -227,8 +227,8 @@ def test_opening_for_reading_settles_nothing(graph: Graph) -> None:
 
 def test_a_living_writer_is_left_alone(graph: Graph, tmp_path: Path) -> None:
     script = (
-        "import sys, omnigraph\n"
-        "graph = omnigraph.open(sys.argv[1])\n"
+        "import sys, omnigraph_lake as og\n"
+        "graph = og.open(sys.argv[1])\n"
         "graph.write({'Account': [{'name': 'slow', 'balance': 7}]})\n"
         "print('done')\n"
     )
@@ -236,7 +236,7 @@ def test_a_living_writer_is_left_alone(graph: Graph, tmp_path: Path) -> None:
     writer = start_code(script, graph.root, env=pause)
     wait_until(lambda: bool(graph.maintenance.status().pending_sidecars), "its sidecar")
 
-    reopened = omnigraph.open(graph.root)
+    reopened = og.open(graph.root)
     swept = reopened.maintenance.recover()
 
     assert swept.settled == ()
@@ -261,17 +261,17 @@ def test_a_sidecar_that_cannot_be_read_is_refused_aloud_and_kept(
     path.write_bytes(content)
 
     with pytest.raises(RecoveryRequiredError, match=why):
-        omnigraph.open(graph.root)
+        og.open(graph.root)
     with pytest.raises(RecoveryRequiredError, match=why):
         graph.write({"Account": [account("x", 1)]})
     assert path.read_bytes() == content
-    assert accounts(omnigraph.open(graph.root, read_only=True)) == {"a": 1}
+    assert accounts(og.open(graph.root, read_only=True)) == {"a": 1}
 
 
 def test_a_sidecar_that_vanishes_while_it_is_listed_is_skipped(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = names.sidecar(str(ULID()))
-    monkeypatch.setattr("omnigraph.commit.recovery.pending_sidecars", lambda _: (gone,))
+    monkeypatch.setattr("omnigraph_lake.commit.recovery.pending_sidecars", lambda _: (gone,))
 
     assert graph.maintenance.recover().settled == ()

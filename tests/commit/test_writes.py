@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 from ulid import ULID
 
-import omnigraph
-from omnigraph import names
-from omnigraph.commit import history_compaction, phases
-from omnigraph.commit.publish import OperationStatus
-from omnigraph.commit.sidecar import Sidecar, replace_sidecar
-from omnigraph.errors import (
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.commit import history_compaction, phases
+from omnigraph_lake.commit.publish import OperationStatus
+from omnigraph_lake.commit.sidecar import Sidecar, replace_sidecar
+from omnigraph_lake.errors import (
     DriftNeedsRepairError,
     InvalidInputError,
     OperationRolledBackError,
@@ -22,13 +22,13 @@ from omnigraph.errors import (
     StorageUnavailableError,
     ValidationFailedError,
 )
-from omnigraph.graph import Graph
-from omnigraph.storage.lance.tables import scan
-from omnigraph.storage.manifest.history import record_commits
-from omnigraph.storage.manifest_rows import GraphCommit, Operation, Outcome
-from omnigraph.storage.objects.background import WORKER
-from omnigraph.storage.objects.location import Root, parse_root
-from omnigraph.storage.objects.store import Objects
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.lance.tables import scan
+from omnigraph_lake.storage.manifest.history import record_commits
+from omnigraph_lake.storage.manifest_rows import GraphCommit, Operation, Outcome
+from omnigraph_lake.storage.objects.background import WORKER
+from omnigraph_lake.storage.objects.location import Root, parse_root
+from omnigraph_lake.storage.objects.store import Objects
 from tests.commit.small_graphs import account, accounts, pay, small_graph
 from tests.forking.programs import run_code
 
@@ -93,9 +93,7 @@ def test_merge_replaces_and_inserts(graph: Graph) -> None:
 
 
 def test_replace_inserts_and_replaces_whole_rows(graph_root: str) -> None:
-    graph = omnigraph.init(
-        graph_root, schema="node P { name: String @key  age: I32?  nick: String? }"
-    )
+    graph = og.init(graph_root, schema="node P { name: String @key  age: I32?  nick: String? }")
     graph.write({"P": [{"name": "ann", "age": 1, "nick": "a"}, {"name": "bob", "age": 2}]})
 
     result = graph.write({"P": [{"name": "ann", "age": 7}, {"name": "cyd"}]}, mode="replace")
@@ -132,7 +130,7 @@ def test_overwrite_keeps_the_columns_and_their_meaning(graph: Graph) -> None:
 def test_overwrite_keeps_every_value_in_its_column_also_behind_a_blob(graph_root: str) -> None:
     schema = """node All { blob: Blob?  n: I64?  text: String?  m: I64?  tags: [String]?
         vector: Vector(2)?  day: Date? }"""
-    graph = omnigraph.init(graph_root, schema=schema)
+    graph = og.init(graph_root, schema=schema)
     row = {"id": "1", "blob": b"abc", "n": 1, "text": "x", "m": 2, "tags": ["t"]}
 
     for mode in ("append", "overwrite", "merge", "overwrite"):
@@ -344,7 +342,7 @@ def test_a_write_is_aborted_if_it_is_not_known_whether_its_sidecar_was_armed(
 
 
 def test_a_reading_handle_cannot_write(graph: Graph) -> None:
-    reader = omnigraph.open(graph.root, read_only=True)
+    reader = og.open(graph.root, read_only=True)
 
     for call in (lambda: reader.write({}), lambda: reader.delete({}), reader.maintenance.recover):
         with pytest.raises(ReadOnlyError, match="opened for reading"):
@@ -421,9 +419,9 @@ def test_an_aborted_operation_cannot_be_revived(graph: Graph) -> None:
 
 IMPORTED = """
 import json, sys
-import omnigraph
+import omnigraph_lake as og
 root, file = sys.argv[1:]
-graph = omnigraph.init(root, schema="node P { name: String @key }  edge K: P -> P")
+graph = og.init(root, schema="node P { name: String @key }  edge K: P -> P")
 graph.write({"P": [{"name": "a"}], "K": [{"src": "a", "dst": "a"}]})
 with open(file, "w") as lines:
     lines.write(json.dumps({"type": "P", "data": {"name": "b"}}) + "\\n")

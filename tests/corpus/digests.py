@@ -17,13 +17,13 @@ from typing import Any, Final, TypeAlias
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
-from omnigraph.errors import SchemaInvalidError
-from omnigraph.evolution.plan.plan_text import plan_json, plan_text
-from omnigraph.evolution.plan.planning import evolve
-from omnigraph.query.lint import lint_queries
-from omnigraph.query.plan_text import explain
-from omnigraph.query.planning import plan_query
-from omnigraph.schema.compile import lint_schema
+from omnigraph_lake.errors import SchemaInvalidError
+from omnigraph_lake.evolution.plan.plan_text import plan_json, plan_text
+from omnigraph_lake.evolution.plan.planning import evolve
+from omnigraph_lake.query.lint import lint_queries
+from omnigraph_lake.query.plan_text import explain
+from omnigraph_lake.query.planning import plan_query
+from omnigraph_lake.schema.compile import lint_schema
 from tests.drawing import drawn, seed_hypothesis
 from tests.engine.typed_expressions import expressions, rows
 from tests.evolution.plan.pairs import pair, shuffled

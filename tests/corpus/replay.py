@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import pytest
 
-import omnigraph
-from omnigraph.errors import ValidationFailedError
+import omnigraph_lake as og
+from omnigraph_lake.errors import ValidationFailedError
 from tests.behaviours import test_mutations_random
 from tests.corpus.lines import Line, Suite
 from tests.gate.selection import is_nightly
@@ -58,7 +58,7 @@ def _replay_schema_text(line: Line, _: Path) -> None:
 def _replay_write(line: Line, folder: Path) -> None:
     """A write onto published rows is refused for the reasons of the line, or accepted."""
     case = line.case
-    graph = omnigraph.init(str(folder / "graph"), schema=case["schema"])
+    graph = og.init(str(folder / "graph"), schema=case["schema"])
     graph.write(case["published"])
     if not case["refused"]:
         graph.write(case["rows"], mode=case["mode"])
@@ -75,7 +75,7 @@ def _replay_mutation(line: Line, folder: Path) -> None:
         kind: {name: [*map(_row, rows)] for name, rows in tables.items()}
         for kind, tables in line.case["graph"].items()
     }
-    graph = omnigraph.init(str(folder / "graph"), schema=people.SCHEMA)
+    graph = og.init(str(folder / "graph"), schema=people.SCHEMA)
     graph.write({key: rows for kind in before.values() for key, rows in kind.items() if rows})
     for body in line.case["mutations"]:
         before = test_mutations_random.compared(graph, before, body)

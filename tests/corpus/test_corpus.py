@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from omnigraph.errors import QueryFailedError
+from omnigraph_lake.errors import QueryFailedError
 from tests.corpus.lines import FOLDER, Line, Suite, decode, encode, read_lines
 from tests.corpus.replay import replay, replay_query
 from tests.query import differential

@@ -15,22 +15,22 @@ from typing import Any
 import pyarrow as pa
 from ulid import ULID
 
-import omnigraph
-from omnigraph.api.system_clock import SYSTEM_CLOCK
-from omnigraph.commit.phases import Author, Finished, Prepared, Verb, WriteRequest
-from omnigraph.commit.protocol import commit_write
-from omnigraph.commit.sidecar import WriterKind
-from omnigraph.graph import Graph
-from omnigraph.storage.lance.tables import open_pinned, scan
-from omnigraph.storage.manifest.state import ManifestState
-from omnigraph.storage.objects.store import StoredObjects
-from omnigraph.storage.snapshot import Snapshot, take_snapshot
-from omnigraph.storage.staging.changes import (
+import omnigraph_lake as og
+from omnigraph_lake.api.system_clock import SYSTEM_CLOCK
+from omnigraph_lake.commit.phases import Author, Finished, Prepared, Verb, WriteRequest
+from omnigraph_lake.commit.protocol import commit_write
+from omnigraph_lake.commit.sidecar import WriterKind
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.lance.tables import open_pinned, scan
+from omnigraph_lake.storage.manifest.state import ManifestState
+from omnigraph_lake.storage.objects.store import StoredObjects
+from omnigraph_lake.storage.snapshot import Snapshot, take_snapshot
+from omnigraph_lake.storage.staging.changes import (
     StagedChange,
     restage_append,
     stage_append,
 )
-from omnigraph.storage.staging.edits import stage_upserts
+from omnigraph_lake.storage.staging.edits import stage_upserts
 
 SCHEMA = """
 node Account { name: String @key  balance: I64 }
@@ -53,7 +53,7 @@ class Transfer:
 
 
 def found_bank(root: str) -> Graph:
-    graph = omnigraph.init(root, schema=SCHEMA)
+    graph = og.init(root, schema=SCHEMA)
     rows = [{"name": f"a{n}", "balance": OPENING_BALANCE} for n in range(ACCOUNTS)]
     graph.write({"Account": rows})
     return graph

@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import omnigraph
-from omnigraph import names
-from omnigraph.commit.orphans import Fate, listed_forks, reconcile_forks
-from omnigraph.commit.sidecar import pending_operations
-from omnigraph.errors import OmnigraphError
-from omnigraph.graph import Graph
-from omnigraph.storage.refs.branches import find_branch, read_branch_log
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.commit.orphans import Fate, listed_forks, reconcile_forks
+from omnigraph_lake.commit.sidecar import pending_operations
+from omnigraph_lake.errors import OmnigraphError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.refs.branches import find_branch, read_branch_log
 from tests.crash.branch_storm_roles import POOL, Claim, read_claims
 from tests.crash.branch_world import (
     MAIN,
@@ -196,7 +196,7 @@ class BranchStorm:
 
     def _settle(self, base: Content) -> None:
         """One sweep, one reconciling, then compare what was said with what is there."""
-        graph = omnigraph.open(self._root)
+        graph = og.open(self._root)
         graph.maintenance.recover(force=True)
         if pending_operations(graph._objects):
             self._wrong("operations are pending after a sweep")

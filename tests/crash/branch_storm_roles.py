@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ulid import ULID
 
-import omnigraph
+import omnigraph_lake as og
 from tests.crash.branch_world import (
     MAIN,
     RECONCILE,
@@ -59,7 +59,7 @@ def main(_: str, root: str, log: str, seed: str) -> None:
             file.flush()
             os.fsync(file.fileno())
 
-        graph = omnigraph.open(root)
+        graph = og.open(root)
         while True:
             errand = any_errand(chance)
             note(errand=asdict(errand), began=time.time())

@@ -12,13 +12,13 @@ from dataclasses import replace
 import pytest
 from ulid import ULID
 
-import omnigraph
-from omnigraph import names
-from omnigraph.commit.orphans import Fate, ListedFork, listed_forks, reconcile_forks
-from omnigraph.commit.publish import OperationStatus
-from omnigraph.commit.sidecar import pending_operations
-from omnigraph.errors import ConflictError, NotFoundError, OperationRolledBackError
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.commit.orphans import Fate, ListedFork, listed_forks, reconcile_forks
+from omnigraph_lake.commit.publish import OperationStatus
+from omnigraph_lake.commit.sidecar import pending_operations
+from omnigraph_lake.errors import ConflictError, NotFoundError, OperationRolledBackError
+from omnigraph_lake.graph import Graph
 from tests.crash.branch_world import Errand, Picture, Verb, done, look_at, run_errand
 from tests.crash.small_world import Content
 from tests.crash.soundness import findings
@@ -30,10 +30,10 @@ def assert_all_or_nothing(root: str, errand: Errand, *, before: Picture, base: C
     """Recover, and prove that the errand was run or was not; returns which."""
     after = done(before, errand)
     touched = {errand.name, errand.source}
-    seen = look_at(omnigraph.open(root, read_only=True), base, only=touched).picture
+    seen = look_at(og.open(root, read_only=True), base, only=touched).picture
     assert seen in (_only(before, touched), _only(after, touched))
 
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     assert pending_operations(graph._objects) == ()
     settled = assert_tidy_and_sound(graph, base, torn_by=errand.operation_id, used=touched)
     assert settled in (before, after)

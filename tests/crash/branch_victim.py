@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import sys
 
-import omnigraph
+import omnigraph_lake as og
 from tests.crash.branch_world import Errand, Verb, told
 
 
 def main(_: str, root: str, errand: str) -> None:
     wanted = Errand.decoded(errand)
-    graph = omnigraph.open(root, read_only=wanted.verb is Verb.READ)
+    graph = og.open(root, read_only=wanted.verb is Verb.READ)
     print(json.dumps(told(graph, wanted)), flush=True)
 
 

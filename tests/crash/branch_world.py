@@ -14,13 +14,13 @@ from typing import Any, assert_never
 
 from ulid import ULID
 
-from omnigraph.commit.history_compaction import compact_commits
-from omnigraph.commit.orphans import reconcile_forks
-from omnigraph.errors import BranchGoneError, NothingWrittenError, OmnigraphError
-from omnigraph.graph import Graph
-from omnigraph.storage.manifest.swap import read_manifest
-from omnigraph.storage.refs.branches import living_branches
-from omnigraph.storage.refs.references import branch_ref
+from omnigraph_lake.commit.history_compaction import compact_commits
+from omnigraph_lake.commit.orphans import reconcile_forks
+from omnigraph_lake.errors import BranchGoneError, NothingWrittenError, OmnigraphError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.manifest.swap import read_manifest
+from omnigraph_lake.storage.refs.branches import living_branches
+from omnigraph_lake.storage.refs.references import branch_ref
 from tests.crash.small_world import Content, Job, Kind, after, carry_out, content_of
 
 MAIN = "main"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ulid import ULID
 
-import omnigraph
+import omnigraph_lake as og
 from tests.crash.branch_world import (
     AHEAD,
     DEV,
@@ -204,7 +204,7 @@ class BranchWorlds:
 
     def _make_dead(self, world: BranchWorld, errand: Errand, failpoints: str) -> None:
         self.lay_out(world)
-        graph = omnigraph.open(self.root)
+        graph = og.open(self.root)
         victim = start_errand(self.root, errand, failpoints=failpoints)
         if failpoints.endswith("=stop"):
             victim.wait_until_stopped()

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from omnigraph.failpoints import POINTS
+from omnigraph_lake.failpoints import POINTS
 from tests.crash.branch_cases import (
     FAST_FORWARD,
     FORKING,

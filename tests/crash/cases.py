@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from omnigraph import names
-from omnigraph.failpoints import POINTS
+from omnigraph_lake import names
+from omnigraph_lake.failpoints import POINTS
 from tests.crash.gate_rule import Matrix, matrix
 from tests.crash.small_world import KINDS, LARGE_KINDS, TOUCHED, Kind
 from tests.crash.worlds import Stage, World

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from ulid import ULID
 
-import omnigraph
-from omnigraph.errors import OmnigraphError, OutcomeUnknownError
+import omnigraph_lake as og
+from omnigraph_lake.errors import OmnigraphError, OutcomeUnknownError
 from tests.commit.small_graphs import account
 
 
@@ -29,7 +29,7 @@ def main(verb: str, root: str, *arguments: str) -> None:
         return
     operation_id, name, *types = arguments
     rows = {"Note": [{"text": name}]} if types == ["Note"] else {"Account": [account(name, 1)]}
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     try:
         graph.write(rows, operation_id=operation_id, actor=name)
         told = {"said": "acknowledged"}
@@ -39,7 +39,7 @@ def main(verb: str, root: str, *arguments: str) -> None:
 
 
 def storm(root: str, name: str, log: Path) -> None:
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     chance = random.Random(name)
     notes = chance.choice([0.0, 0.5, 1.0])
     with log.open("a", buffering=1) as lines:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 
-import omnigraph
-import omnigraph.opening  # every victim finds it loaded
+import omnigraph_lake
+import omnigraph_lake.opening  # every victim finds it loaded
 
 
 def main(verb: str, source: str, target: str) -> None:
-    copy = {"backup": omnigraph.backup, "restore": omnigraph.restore}[verb]
+    copy = {"backup": omnigraph_lake.backup, "restore": omnigraph_lake.restore}[verb]
     print(json.dumps({"said": copy(source, target).commit_id}), flush=True)

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import omnigraph
-from omnigraph.diff.change_feed import CommitChanges, changes
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake.diff.change_feed import CommitChanges, changes
+from omnigraph_lake.graph import Graph
 
 PEOPLE = 12
 SIDES = ("before", "after")
@@ -33,7 +33,7 @@ def main(role: str, root: str, home: str, last: str) -> None:
 
 def consume(root: str, home: Path, session: str) -> None:
     """Follow the feed until there is nothing left to wait for."""
-    graph = omnigraph.open(root, read_only=True)
+    graph = og.open(root, read_only=True)
     drop_half_a_line(home / "delivered")
     print("ready", flush=True)
     with (home / "delivered").open("a") as delivered:
@@ -88,7 +88,7 @@ def store(path: Path, text: str) -> None:
 def write(root: str, home: Path, seed: str) -> None:
     """Commit what chance says until told to stop; the book holds what each commit changed."""
     chance = random.Random(seed)
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     people: dict[str, int] = {}
     print("ready", flush=True)
     with (home / "book").open("a") as book:

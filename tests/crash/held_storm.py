@@ -21,11 +21,11 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 
-import omnigraph
-from omnigraph.api.system_clock import SYSTEM_CLOCK
-from omnigraph.graph import Graph
-from omnigraph.maintenance.cleanup import CleanupPolicy, cleanup_graph
-from omnigraph.storage.manifest.retention import line_of, versions_of
+import omnigraph_lake as og
+from omnigraph_lake.api.system_clock import SYSTEM_CLOCK
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.maintenance.cleanup import CleanupPolicy, cleanup_graph
+from omnigraph_lake.storage.manifest.retention import line_of, versions_of
 from tests.crash.held_storm_roles import ROLES, new_graph, numbers
 from tests.crash.processes import Victim, start
 from tests.stores import root_at
@@ -139,7 +139,7 @@ def settle(root: str, tally: Tally, said: list[str]) -> Tally:
     """Count what was said, let all holds end, and look at what is left."""
     tally.mistakes += [line for line in said if line.startswith("WRONG")]
     tally.said = Counter(line.partition(":")[0] for line in said if not line.startswith("WRONG"))
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     tally.holds_left = len(graph.holds.list())
     _clean(graph, timedelta(0))
     tally.versions_held, tally.bytes_held = _versions(graph), _bytes(graph)

@@ -18,10 +18,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-import omnigraph
-from omnigraph.diff.change_feed import BaselineTable, ChangeFeed
-from omnigraph.errors import ConflictError, NoLongerKeptError, OmnigraphError
-from omnigraph.graph import Graph, GraphView
+import omnigraph_lake as og
+from omnigraph_lake.diff.change_feed import BaselineTable, ChangeFeed
+from omnigraph_lake.errors import ConflictError, NoLongerKeptError, OmnigraphError
+from omnigraph_lake.graph import Graph, GraphView
 
 SCHEMA: Final = """
 node Left { name: String @key  n: I64 }
@@ -36,7 +36,7 @@ Over = Callable[[], bool]
 
 
 def new_graph(root: str) -> Graph:
-    graph = omnigraph.init(root, schema=SCHEMA, durability="os")
+    graph = og.init(root, schema=SCHEMA, durability="os")
     graph.write(_rows(0))
     return graph
 
@@ -56,7 +56,7 @@ def numbers(view: Graph | GraphView) -> set[int]:
 
 
 def write(root: str, chance: random.Random, say: Say, over: Over) -> None:
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     while not over():
         try:
             graph.write(_rows(chance.randrange(1, 1 << 40)), mode="merge")
@@ -67,7 +67,7 @@ def write(root: str, chance: random.Random, say: Say, over: Over) -> None:
 
 
 def optimize(root: str, chance: random.Random, say: Say, over: Over) -> None:
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     while not over():
         _tolerated(graph.maintenance.optimize, say, "optimize")
         time.sleep(chance.uniform(0, 0.5))
@@ -75,7 +75,7 @@ def optimize(root: str, chance: random.Random, say: Say, over: Over) -> None:
 
 def clean(root: str, chance: random.Random, say: Say, over: Over) -> None:
     """As aggressively as it goes: one version is kept."""
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     while not over():
         _tolerated(
             lambda: graph.maintenance.cleanup(
@@ -88,7 +88,7 @@ def clean(root: str, chance: random.Random, say: Say, over: Over) -> None:
 
 
 def read(root: str, chance: random.Random, say: Say, over: Over) -> None:
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     while not over():
         try:
             view = _view(graph, chance)
@@ -143,7 +143,7 @@ def _read_released(view: GraphView, say: Say) -> None:
 
 
 def follow(root: str, chance: random.Random, say: Say, over: Over) -> None:
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     cursor = _baseline(graph, say)
     while True:
         ends = over()

@@ -9,13 +9,13 @@ import json
 import sys
 from datetime import timedelta
 
-import omnigraph
-from omnigraph.errors import NoLongerKeptError
+import omnigraph_lake as og
+from omnigraph_lake.errors import NoLongerKeptError
 from tests.crash.small_world import content_of
 
 
 def main(_: str, root: str, commit: str) -> None:
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     try:
         with graph.at(commit, hold="1h") as view:
             assert view.hold is not None

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from omnigraph.failpoints import POINTS
+from omnigraph_lake.failpoints import POINTS
 from tests.crash.branch_cases import GATE_POINTS as WITHOUT_MAINTENANCE
 from tests.crash.branch_world import DEV, MAIN, NEW, SWEEP, create, delete, merge, tag, untag, write
 from tests.crash.gate_rule import Matrix, matrix

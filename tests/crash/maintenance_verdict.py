@@ -11,13 +11,13 @@ from typing import Any
 
 from lance import LanceDataset
 
-import omnigraph
-from omnigraph.commit.sidecar import pending_operations
-from omnigraph.graph import Graph
-from omnigraph.storage.lance.tables import open_pinned
-from omnigraph.storage.staging.drift import DriftClass, table_drift
-from omnigraph.storage.staging.table_versions import head_version
-from omnigraph.validation.check import Problem
+import omnigraph_lake as og
+from omnigraph_lake.commit.sidecar import pending_operations
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.lance.tables import open_pinned
+from omnigraph_lake.storage.staging.drift import DriftClass, table_drift
+from omnigraph_lake.storage.staging.table_versions import head_version
+from omnigraph_lake.validation.check import Problem
 from tests.crash.branch_world import MAIN
 from tests.crash.maintenance_world import Contents, Maintenance, keep_up, look
 from tests.crash.soundness import findings
@@ -39,9 +39,9 @@ def assert_whole(
 
     Tables that drifted hold rows of somebody else; upkept ones may be compacted by nobody we know.
     """
-    seen = look(omnigraph.open(root, read_only=True))
+    seen = look(og.open(root, read_only=True))
     assert_same(seen, expected)
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     assert pending_operations(graph._objects) == ()
     assert_same(look(graph), expected)
     allowed = {Problem.DRIFT} if drifted else set()

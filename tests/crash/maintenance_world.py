@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import assert_never
 
-import omnigraph
-from omnigraph.commit.orphans import reconcile_forks
-from omnigraph.errors import OmnigraphError
-from omnigraph.graph import Graph
-from omnigraph.storage.refs.branches import living_branches
+import omnigraph_lake as og
+from omnigraph_lake.commit.orphans import reconcile_forks
+from omnigraph_lake.errors import OmnigraphError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.refs.branches import living_branches
 from tests.crash.branch_world import DEV, MAIN, Errand, Verb, job_of, told
 from tests.crash.small_world import Content, after, content_of
 
@@ -79,7 +79,7 @@ def unkept_graph(root: str) -> str:
     Person and City need both, compaction and indexes; LivesIn only the first, Visited only the
     second, Note and Ghost nothing.
     """
-    graph = omnigraph.init(root, schema=SCHEMA)
+    graph = og.init(root, schema=SCHEMA)
     first_rows(graph)
     graph.maintenance.optimize()
     graph.tags.create(FIRST)

@@ -10,8 +10,8 @@ from typing import assert_never
 import lance
 import pyarrow as pa
 
-import omnigraph
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake.graph import Graph
 from tests.crash.branch_world import MAIN, create, delete, write
 from tests.crash.branch_worlds import run_victim
 from tests.crash.copies import copy_root, is_made, link_root, remove_root
@@ -56,7 +56,7 @@ class MaintenanceWorlds:
         return self._laid[world]
 
     def graph(self) -> Graph:
-        return omnigraph.open(self.root)
+        return og.open(self.root)
 
     def start(
         self, maintenance: Maintenance, *, failpoints: str = "", without_guard: str = ""
@@ -76,7 +76,7 @@ class MaintenanceWorlds:
 
     def _make(self, world: MaintenanceWorld) -> str:
         old_commit = unkept_graph(self.root)
-        graph = omnigraph.open(self.root)
+        graph = og.open(self.root)
         match world:
             case MaintenanceWorld.UNKEPT:
                 pass
@@ -106,7 +106,7 @@ class MaintenanceWorlds:
         assert dead.was_killed
 
     def _look(self, old_commit: str) -> Laid:
-        graph = omnigraph.open(self.root, read_only=True)
+        graph = og.open(self.root, read_only=True)
         old = content_of(graph, graph.at(old_commit).snapshot().pinned)
         return Laid(contents=look(graph), old_commit=old_commit, old=old)
 

@@ -23,38 +23,38 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any, Final
 
-from omnigraph.commit.coordination.combine import _may_join
-from omnigraph.commit.effects import (
+from omnigraph_lake.commit.coordination.combine import _may_join
+from omnigraph_lake.commit.effects import (
     _exact_version,
     _is_own,
     maintenance_version,
     own_versions,
     roll_forward,
 )
-from omnigraph.commit.history_compaction import _without, move_to_history
-from omnigraph.commit.maintenance import _publish as publish_maintenance
-from omnigraph.commit.orphans import survey_forks
-from omnigraph.commit.phases import _require_living_branch, give_up, stage
-from omnigraph.commit.publish import _require_pins, _rows_of_all, publish
-from omnigraph.commit.recovery import _decide
-from omnigraph.commit.rollback import _publish as publish_restored
-from omnigraph.commit.rollback import roll_back_pins
-from omnigraph.commit.schema_commit import follow_up_schema
-from omnigraph.commit.table_moves import (
+from omnigraph_lake.commit.history_compaction import _without, move_to_history
+from omnigraph_lake.commit.maintenance import _publish as publish_maintenance
+from omnigraph_lake.commit.orphans import survey_forks
+from omnigraph_lake.commit.phases import _require_living_branch, give_up, stage
+from omnigraph_lake.commit.publish import _require_pins, _rows_of_all, publish
+from omnigraph_lake.commit.recovery import _decide
+from omnigraph_lake.commit.rollback import _publish as publish_restored
+from omnigraph_lake.commit.rollback import roll_back_pins
+from omnigraph_lake.commit.schema_commit import follow_up_schema
+from omnigraph_lake.commit.table_moves import (
     _Move,
     _standing,
     move_companions,
     require_no_foreign,
 )
-from omnigraph.maintenance.cleanup import cleanup_graph
-from omnigraph.maintenance.protection import _Manifests, read_protection
-from omnigraph.storage.lance.next_version import _put_if_absent, commit_next
-from omnigraph.storage.manifest.retention import raise_floors
-from omnigraph.storage.manifest.swap import _read_whole
-from omnigraph.storage.refs.branches import require_living
-from omnigraph.storage.refs.holds import LiveHold
-from omnigraph.storage.refs.kept import require_versions_retained
-from omnigraph.validation.schema_contract import read_contract
+from omnigraph_lake.maintenance.cleanup import cleanup_graph
+from omnigraph_lake.maintenance.protection import _Manifests, read_protection
+from omnigraph_lake.storage.lance.next_version import _put_if_absent, commit_next
+from omnigraph_lake.storage.manifest.retention import raise_floors
+from omnigraph_lake.storage.manifest.swap import _read_whole
+from omnigraph_lake.storage.refs.branches import require_living
+from omnigraph_lake.storage.refs.holds import LiveHold
+from omnigraph_lake.storage.refs.kept import require_versions_retained
+from omnigraph_lake.validation.schema_contract import read_contract
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, cast
 
-from omnigraph.api.system_clock import SYSTEM_CLOCK
-from omnigraph.clock import Clock
-from omnigraph.graph import Graph
-from omnigraph.storage.objects.store import Objects
-from omnigraph.storage.refs.holds import LiveHold, hold_versions
+from omnigraph_lake.api.system_clock import SYSTEM_CLOCK
+from omnigraph_lake.clock import Clock
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.objects.store import Objects
+from omnigraph_lake.storage.refs.holds import LiveHold, hold_versions
 from tests.crash.maintenance_world import Laid
 
 

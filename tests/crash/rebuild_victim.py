@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 
-import omnigraph
-import omnigraph.maintenance.rebuild.rebuild  # every victim finds it loaded
+import omnigraph_lake
+import omnigraph_lake.maintenance.rebuild.rebuild  # every victim finds it loaded
 
 
 def main(_verb: str, root: str) -> None:
-    said = omnigraph.rebuild_manifest(root, dry_run=False).commit_id
+    said = omnigraph_lake.rebuild_manifest(root, dry_run=False).commit_id
     print(json.dumps({"said": said}), flush=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import assert_never
 
-import omnigraph
-from omnigraph import names
-from omnigraph.commit.history_compaction import compact_commits
-from omnigraph.storage.manifest.swap import read_manifest
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.commit.history_compaction import compact_commits
+from omnigraph_lake.storage.manifest.swap import read_manifest
 from tests.crash.cases import Rival
 from tests.crash.small_world import Content, Job, Kind, carry_out, content_of
 from tests.crash.worlds import earlier_id
@@ -17,7 +17,7 @@ from tests.stores import folder_of
 
 def act(rival: Rival, root: str, job: Job) -> Content:
     """Do it, and return what the graph holds then without the victim's job."""
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     match rival:
         case Rival.WRITES_THE_SAME_TABLES:
             carry_out(graph, Job(kind=Kind.MERGE, operation_id=earlier_id(), mark="rival"))

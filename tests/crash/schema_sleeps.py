@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, assert_never
 
-import omnigraph
-from omnigraph import names
-from omnigraph.failpoints import POINTS
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.failpoints import POINTS
+from omnigraph_lake.graph import Graph
 from tests.crash.gate_rule import Matrix, matrix
 from tests.crash.schema_cases import NOTHING_WRITTEN_BEFORE, ROUTES, SWEEPS
 from tests.crash.schema_world import (
@@ -199,7 +199,7 @@ WRITERS: Final[Matrix[WriterSleep]] = matrix(
 
 
 def pass_time(meanwhile: Meanwhile, root: str, branch: str) -> None:
-    graph = omnigraph.open(root).checkout(branch)
+    graph = og.open(root).checkout(branch)
     match meanwhile:
         case Meanwhile.SWEPT_AND_WRITTEN:
             graph.maintenance.recover(force=True)

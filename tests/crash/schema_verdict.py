@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import pytest
 
-import omnigraph
-from omnigraph.api.system_clock import SYSTEM_CLOCK
-from omnigraph.commit.publish import OperationStatus
-from omnigraph.commit.schema_commit import schema_change_under_way
-from omnigraph.commit.sidecar import pending_operations
-from omnigraph.errors import OperationRolledBackError
-from omnigraph.graph import Graph
-from omnigraph.storage.manifest.swap import read_manifest
-from omnigraph.storage.manifest_rows import Table
-from omnigraph.storage.refs.branches import living_branches
+import omnigraph_lake as og
+from omnigraph_lake.api.system_clock import SYSTEM_CLOCK
+from omnigraph_lake.commit.publish import OperationStatus
+from omnigraph_lake.commit.schema_commit import schema_change_under_way
+from omnigraph_lake.commit.sidecar import pending_operations
+from omnigraph_lake.errors import OperationRolledBackError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.manifest.swap import read_manifest
+from omnigraph_lake.storage.manifest_rows import Table
+from omnigraph_lake.storage.refs.branches import living_branches
 from tests.crash.schema_processes import run
 from tests.crash.schema_world import (
     CHANGES,
@@ -50,7 +50,7 @@ def seen_afresh(root: str, branch: str = MAIN) -> Look:
     """What a reader sees that opens the graph now."""
     if is_nightly():
         return seen_by_another(root, branch)
-    return look(omnigraph.open(root, read_only=True).checkout(branch))
+    return look(og.open(root, read_only=True).checkout(branch))
 
 
 def assert_sound(graph: Graph) -> None:
@@ -68,7 +68,7 @@ def assert_old_or_new(root: str, job: Apply, *, before: Look) -> OperationStatus
     after = changed(before, job.change)
     assert seen_by_another(root, job.branch) in (before, after)
 
-    graph = omnigraph.open(root).checkout(job.branch)
+    graph = og.open(root).checkout(job.branch)
     assert_settled(graph)
     outcome = graph.outcome(job.operation_id)
     if outcome is OperationStatus.PUBLISHED:

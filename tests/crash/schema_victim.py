@@ -9,14 +9,14 @@ import json
 import sys
 from dataclasses import asdict
 
-import omnigraph
-import omnigraph.api.audited_load
-import omnigraph.engine.query_text  # all five: every victim finds them loaded
-import omnigraph.evolution.apply_schema
-import omnigraph.maintenance.optimize
-import omnigraph.mutate.mutate
-from omnigraph.errors import NothingWrittenError, OmnigraphError
-from omnigraph.graph import Graph
+import omnigraph_lake
+import omnigraph_lake.api.audited_load
+import omnigraph_lake.engine.query_text  # all five: every victim finds them loaded
+import omnigraph_lake.evolution.apply_schema
+import omnigraph_lake.maintenance.optimize
+import omnigraph_lake.mutate.mutate
+from omnigraph_lake.errors import NothingWrittenError, OmnigraphError
+from omnigraph_lake.graph import Graph
 from tests.crash.schema_world import Apply, apply, look
 from tests.crash.schema_writers import Writing, write
 
@@ -34,18 +34,18 @@ def main(verb: str, root: str, argument: str = "") -> None:
 def _do(verb: str, root: str, argument: str) -> dict[str, object]:
     match verb:
         case "look":
-            graph = omnigraph.open(root, read_only=True)
+            graph = omnigraph_lake.open(root, read_only=True)
             return asdict(look(graph.checkout(argument) if argument else graph))
         case "apply":
-            return _applied(omnigraph.open(root), Apply.decoded(argument))
+            return _applied(omnigraph_lake.open(root), Apply.decoded(argument))
         case "sweep":
-            settled = omnigraph.open(root).maintenance.recover(force=True).settled
+            settled = omnigraph_lake.open(root).maintenance.recover(force=True).settled
             return {"settled": [each.kind for each in settled]}
         case "branch":
-            omnigraph.open(root).branches.create(argument)
+            omnigraph_lake.open(root).branches.create(argument)
             return {}
         case "write":
-            write(omnigraph.open(root), Writing.decoded(argument))
+            write(omnigraph_lake.open(root), Writing.decoded(argument))
             return {}
         case _:
             raise ValueError(verb)

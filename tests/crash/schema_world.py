@@ -12,12 +12,12 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
-import omnigraph
-from omnigraph import names
-from omnigraph.evolution.apply_schema import SchemaResult
-from omnigraph.graph import Graph, GraphView
-from omnigraph.schema.arrow import table_schema
-from omnigraph.storage.lance.tables import scan
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.evolution.apply_schema import SchemaResult
+from omnigraph_lake.graph import Graph, GraphView
+from omnigraph_lake.schema.arrow import table_schema
+from omnigraph_lake.storage.lance.tables import scan
 from tests.crash.small_world import CITY, PERSON, VISITED, Content
 
 MAIN, SIDE = "main", "side"
@@ -146,7 +146,7 @@ class Apply:
 
 def make_graph(root: str, *, change: Change) -> Graph:
     """The graph that a change finds: people, cities, and who lives where."""
-    graph = omnigraph.init(root, schema=BASE)
+    graph = og.init(root, schema=BASE)
     graph.write(
         {
             "Person": [{"name": f"p{n}", "age": n} for n in range(4)],

@@ -7,8 +7,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-import omnigraph
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake.graph import Graph
 from tests.crash.copies import copy_root, is_made, link_root, remove_root
 from tests.crash.schema_processes import start
 from tests.crash.schema_world import MAIN, SIDE, Apply, Change, Look, look, make_graph
@@ -103,7 +103,7 @@ class SchemaWorlds:
         """Two types that look the same, both in need of maintenance."""
 
         def make() -> None:
-            graph = omnigraph.init(self.root, schema=TOWNS)
+            graph = og.init(self.root, schema=TOWNS)
             for n in range(3):
                 graph.write({name: [{"name": f"{name}{n}"}] for name in ("City", "Town")})
 
@@ -111,7 +111,7 @@ class SchemaWorlds:
 
     def graph(self, change: Change = Change.MANY) -> Graph:
         """The branch that a change is about."""
-        graph = omnigraph.open(self.root)
+        graph = og.open(self.root)
         return graph.checkout(_branch(change) or MAIN)
 
     def _die(self, stage: Stage, job: Apply, failpoints: str) -> None:
@@ -119,7 +119,7 @@ class SchemaWorlds:
         victim = start("apply", self.root, job.encoded(), failpoints=failpoints)
         if stage is Stage.BRANCH_GONE:
             victim.wait_until_stopped()
-            omnigraph.open(self.root).branches.delete(SIDE)
+            og.open(self.root).branches.delete(SIDE)
             victim.kill()
         assert victim.end().was_killed
 
@@ -132,7 +132,7 @@ class SchemaWorlds:
         remove_root(self.root)
         link_root(template, self.root)
         if name not in self._looks:
-            graph = omnigraph.open(self.root, read_only=True)
+            graph = og.open(self.root, read_only=True)
             graph = graph.checkout(branch or MAIN)
             commit = graph.snapshot().commit_id
             assert commit is not None

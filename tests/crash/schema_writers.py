@@ -9,8 +9,8 @@ from typing import Final, assert_never
 
 import pyarrow as pa
 
-from omnigraph.api.options import LoadOptions
-from omnigraph.graph import Graph
+from omnigraph_lake.api.options import LoadOptions
+from omnigraph_lake.graph import Graph
 from tests.crash.schema_world import city_row, write_city
 
 DEV: Final = "dev"

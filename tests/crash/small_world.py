@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, assert_never
 
-import omnigraph
-from omnigraph import Rows
-from omnigraph.graph import Graph
-from omnigraph.load.write import WriteResult
-from omnigraph.mutate.mutate import MutationResult
-from omnigraph.storage.lance.tables import scan
-from omnigraph.storage.snapshot import Snapshot
+import omnigraph_lake as og
+from omnigraph_lake import Rows
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.load.write import WriteResult
+from omnigraph_lake.mutate.mutate import MutationResult
+from omnigraph_lake.storage.lance.tables import scan
+from omnigraph_lake.storage.snapshot import Snapshot
 from tests.mutate.in_parts import forced_in_parts
 
 SCHEMA = """
@@ -84,7 +84,7 @@ class Job:
 
 def small_world(root: str) -> Graph:
     """Four people, three cities, everybody lives somewhere; two commits after the first."""
-    graph = omnigraph.init(root, schema=SCHEMA)
+    graph = og.init(root, schema=SCHEMA)
     graph.write(
         {
             "Person": [{"name": f"p{n}", "age": n} for n in range(4)],

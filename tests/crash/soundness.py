@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from omnigraph.graph import Graph
-from omnigraph.validation import check
-from omnigraph.validation.check import Finding
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.validation import check
+from omnigraph_lake.validation.check import Finding
 from tests.gate.selection import is_nightly
 
 _judged: set[str] = set()

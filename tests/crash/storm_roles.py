@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import omnigraph
-from omnigraph.commit.history_compaction import compact_commits
-from omnigraph.errors import NothingWrittenError, OmnigraphError
-from omnigraph.storage.manifest.swap import forget_old_versions, read_manifest
+import omnigraph_lake as og
+from omnigraph_lake.commit.history_compaction import compact_commits
+from omnigraph_lake.errors import NothingWrittenError, OmnigraphError
+from omnigraph_lake.storage.manifest.swap import forget_old_versions, read_manifest
 from tests.crash.bank import any_transfer, carry_out
 from tests.gate.seeds import run_seed
 
@@ -44,7 +44,7 @@ class Claims:
 
 def write(root: str, log: str, number: str) -> None:
     chance = random.Random(f"{run_seed()} {number}")
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     with Path(log).open("a") as file:
 
         def note(word: str, operation_id: str) -> None:
@@ -69,7 +69,7 @@ def sweep(root: str) -> None:
     """Take everybody for dead, again and again."""
     while True:
         time.sleep(random.uniform(0, _IMPATIENCE_SECONDS))
-        _undisturbed(lambda: omnigraph.open(root).maintenance.recover(force=True))
+        _undisturbed(lambda: og.open(root).maintenance.recover(force=True))
 
 
 def maintain(root: str) -> None:
@@ -94,7 +94,7 @@ def read_claims(logs: Path) -> Claims:
 
 
 def _fold_and_clean(root: str) -> None:
-    location = omnigraph.open(root, read_only=True)._objects.root
+    location = og.open(root, read_only=True)._objects.root
     compact_commits(location, read_manifest(location))
     forget_old_versions(location)
 

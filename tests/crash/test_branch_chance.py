@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-import omnigraph
-from omnigraph.commit.sidecar import pending_operations
+import omnigraph_lake as og
+from omnigraph_lake.commit.sidecar import pending_operations
 from tests.crash.branch_cases import (
     FAST_FORWARD,
     FORKING,
@@ -115,7 +115,7 @@ def test_two_errands_that_wake_up_are_explained_by_some_order(
 ) -> None:
     draw = _drawn(random.Random(seed))
     before, root = branch_worlds.lay_out(BranchWorld.CROWDED), branch_worlds.root
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     sleepers = []
     for errand, point in draw.sleepers:
         sleeper = start_errand(root, named(errand), failpoints=f"{point}=stop")
@@ -130,7 +130,7 @@ def test_two_errands_that_wake_up_are_explained_by_some_order(
         slow.append(Told(errand=errand, said=_said(sleeper.end().answer)))
 
     assert {each.said for each in slow} <= {"acknowledged", "failed", "gone"}, slow
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     assert pending_operations(graph._objects) == ()
     picture = assert_tidy_and_sound(graph, branch_worlds.base, after_zombies=True)
     assert picture in explained(moment_of(before), slow, rivals), (slow, rivals)

@@ -9,9 +9,9 @@ from collections import Counter
 
 import pytest
 
-import omnigraph
-from omnigraph import failpoints
-from omnigraph.failpoints import Action, Armed
+import omnigraph_lake as og
+from omnigraph_lake import failpoints
+from omnigraph_lake.failpoints import Action, Armed
 from tests.crash.branch_cases import (
     DEATHS,
     LOOKS,
@@ -55,7 +55,7 @@ def test_a_killed_errand_was_run_or_was_not(case: BranchDeath, branch_worlds: Br
     base = branch_worlds.base
     happened = assert_all_or_nothing(root, errand, before=before, base=base)
     assert happened or case.point not in DONE_BEFORE
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     assert_errand_can_be_run_again(graph, errand, happened=happened, before=before, base=base)
 
 
@@ -69,11 +69,11 @@ def test_errands_killed_where_they_only_look_change_nothing(
         assert run_victim(root, errand, failpoints=f"{point}=kill").was_killed, point
 
     base = branch_worlds.base
-    assert look_at(omnigraph.open(root, read_only=True), base).picture == before
+    assert look_at(og.open(root, read_only=True), base).picture == before
     for errand in dict.fromkeys(errand for errand, _ in LOOKS[world]):
-        run_errand(omnigraph.open(root), errand)
+        run_errand(og.open(root), errand)
         before = done(before, errand)
-    assert assert_tidy_and_sound(omnigraph.open(root), base) == before
+    assert assert_tidy_and_sound(og.open(root), base) == before
 
 
 @pytest.mark.parametrize("case", SWEEP_DEATHS.selected, ids=str)
@@ -89,7 +89,7 @@ def test_a_killed_sweep_of_a_branch_is_finished_by_the_next(
 
     assert ended.was_killed
     happened = assert_all_or_nothing(root, errand, before=before, base=base)
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     if case.stage in {Stage.FORKED_AND_MOVED, Stage.POINTING}:
         assert happened
     assert_errand_can_be_run_again(graph, errand, happened=happened, before=before, base=base)
@@ -112,7 +112,7 @@ def test_an_errand_is_killed_at_every_point_that_it_reaches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     branch_worlds.lay_out(world)
-    graph = omnigraph.open(branch_worlds.root)
+    graph = og.open(branch_worlds.root)
     reached: Counter[str] = Counter()
     failpoints.arm("migration.pre_step", Armed(action=Action.PAUSE))
     monkeypatch.setattr(failpoints, "_visit", lambda point: reached.update([point]))

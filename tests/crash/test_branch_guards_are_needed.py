@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import pytest
 
-import omnigraph
-from omnigraph.graph import Graph
-from omnigraph.validation.check import Problem
+import omnigraph_lake as og
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.validation.check import Problem
 from tests.crash.branch_world import (
     DEV,
     FRESH,
@@ -123,7 +123,7 @@ def test_nothing_is_deleted_if_a_branch_was_made_meanwhile(branch_worlds: Branch
 
 def _graph(worlds: BranchWorlds, world: BranchWorld) -> Graph:
     worlds.lay_out(world)
-    return omnigraph.open(worlds.root)
+    return og.open(worlds.root)
 
 
 def _run(graph: Graph, *errands: Errand) -> None:

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-import omnigraph
-from omnigraph.api.handle import OpenMode
-from omnigraph.commit.sidecar import pending_operations
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake.api.handle import OpenMode
+from omnigraph_lake.commit.sidecar import pending_operations
+from omnigraph_lake.graph import Graph
 from tests.crash.branch_order import Told, explained, moment_of
 from tests.crash.branch_verdict import assert_tidy_and_sound
 from tests.crash.branch_world import (
@@ -50,7 +50,7 @@ def test_an_errand_that_wakes_up_is_explained_by_some_order(
     case: BranchSleep, branch_worlds: BranchWorlds
 ) -> None:
     before, root = branch_worlds.lay_out(case.world), branch_worlds.root
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     errand = named(case.errand)
     sleeper = start_errand(root, errand, failpoints=f"{case.point}=stop")
     sleeper.wait_until_stopped()
@@ -79,7 +79,7 @@ def test_a_sweep_that_wakes_up_among_branches_does_no_harm(
     sleeper = start_errand(root, SWEEP, failpoints=f"{case.point}=stop")
     sleeper.wait_until_stopped()
     # Opening would settle what the dead writer left; whoever was there before does not.
-    graph = omnigraph.open(root, read_only=True)
+    graph = og.open(root, read_only=True)
     graph._handle.mode = OpenMode.READ_WRITE
     rivals = _run(graph, case.rivals)
     sleeper.wake()
@@ -102,7 +102,7 @@ def test_a_tag_that_fails_late_leaves_the_tag_of_another_alone(
     branch_worlds: BranchWorlds, others: Rivals
 ) -> None:
     branch_worlds.lay_out(BranchWorld.DEV)
-    graph = omnigraph.open(branch_worlds.root)
+    graph = og.open(branch_worlds.root)
     sleeper = start_errand(graph.root, tag("t2", DEV), failpoints="tag.post_put=stop")
     sleeper.wait_until_stopped()
     rivals = _run(graph, others)
@@ -128,7 +128,7 @@ def _run(graph: Graph, rivals: Rivals) -> list[Told]:
 def _assert_explained(
     worlds: BranchWorlds, slow: Told, rivals: list[Told], before: Picture
 ) -> None:
-    graph = omnigraph.open(worlds.root)
+    graph = og.open(worlds.root)
     assert pending_operations(graph._objects) == ()
     used = {slow.errand.name, *(rival.errand.name for rival in rivals)}
     picture = assert_tidy_and_sound(graph, worlds.base, after_zombies=True, used=used)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.commit.orphans import Fate, listed_forks
+from omnigraph_lake.commit.orphans import Fate, listed_forks
 from tests.crash.maintenance_cases import CLEANUP_DEATHS, LOOKS_OF_CLEANUP, MaintenanceDeath
 from tests.crash.maintenance_verdict import assert_converges, assert_same, assert_whole
 from tests.crash.maintenance_world import Maintenance, keep_up, look

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.errors import OmnigraphError
+from omnigraph_lake.errors import OmnigraphError
 from tests.crash.branch_world import MAIN, NEW, Errand, create, merge, tag, untag, write
 from tests.crash.maintenance_sleeps import start_step
 from tests.crash.maintenance_verdict import assert_same

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.graph import Graph
+from omnigraph_lake.graph import Graph
 from tests.crash.branch_world import MAIN, Errand, Verb, delete, merge, tag, write
 from tests.crash.maintenance_cases import CLEANUP_SLEEPS, SLEEPS_BESIDE_CLEANUP, Sleep
 from tests.crash.maintenance_sleeps import sleep_through, start_step

@@ -14,15 +14,15 @@ from itertools import pairwise
 import pytest
 from ulid import ULID
 
-from omnigraph import names
-from omnigraph.api.system_clock import SYSTEM_CLOCK
-from omnigraph.commit.phases import abort
-from omnigraph.commit.publish import OperationStatus
-from omnigraph.commit.sidecar import Sidecar, read_sidecar
-from omnigraph.graph import Graph
-from omnigraph.storage.manifest.commit_graph import commit_graph
-from omnigraph.storage.manifest.swap import read_manifest
-from omnigraph.storage.manifest.time_travel import _put_together, snapshot_at_commit
+from omnigraph_lake import names
+from omnigraph_lake.api.system_clock import SYSTEM_CLOCK
+from omnigraph_lake.commit.phases import abort
+from omnigraph_lake.commit.publish import OperationStatus
+from omnigraph_lake.commit.sidecar import Sidecar, read_sidecar
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.manifest.commit_graph import commit_graph
+from omnigraph_lake.storage.manifest.swap import read_manifest
+from omnigraph_lake.storage.manifest.time_travel import _put_together, snapshot_at_commit
 from tests.commit.small_graphs import account, accounts, small_graph
 from tests.crash.processes import Victim, start
 

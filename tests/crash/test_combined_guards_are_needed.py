@@ -11,9 +11,9 @@ import lance
 import pyarrow as pa
 import pytest
 
-from omnigraph.api.system_clock import SYSTEM_CLOCK
-from omnigraph.commit.phases import abort
-from omnigraph.graph import Graph
+from omnigraph_lake.api.system_clock import SYSTEM_CLOCK
+from omnigraph_lake.commit.phases import abort
+from omnigraph_lake.graph import Graph
 from tests.commit.small_graphs import account, small_graph
 from tests.crash.test_combined_crashes import COLLECTED, COMMITTED, make_pair
 

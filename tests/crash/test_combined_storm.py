@@ -18,7 +18,7 @@ from typing import Final
 
 import pytest
 
-from omnigraph.graph import Graph, GraphView
+from omnigraph_lake.graph import Graph, GraphView
 from tests.commit.small_graphs import account, small_graph
 from tests.crash.processes import HOME
 

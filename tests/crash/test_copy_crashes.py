@@ -13,9 +13,9 @@ from typing import Final
 
 import pytest
 
-import omnigraph
-from omnigraph.errors import DamagedGraphError, NotFoundError
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake.errors import DamagedGraphError, NotFoundError
+from omnigraph_lake.graph import Graph
 from tests.behaviours.histories import Content, content, person, put, small_graph
 from tests.crash.processes import Ended, run
 from tests.gate.selection import for_gate, is_nightly
@@ -52,9 +52,9 @@ def _write(graph: Graph) -> None:
 
 def _sound(root: str) -> dict[str, Content]:
     if is_nightly():
-        report = omnigraph.verify(root)
+        report = og.verify(root)
         assert report.ok, report
-    return _contents(omnigraph.open(root, read_only=True))
+    return _contents(og.open(root, read_only=True))
 
 
 def _visits(point: str) -> Iterator[int]:
@@ -73,7 +73,7 @@ def test_a_killed_backup_leaves_the_last_one_or_the_new_one(
     point: str, graph: Graph, tmp_path: Path
 ) -> None:
     target = str(tmp_path / "backup")
-    omnigraph.backup(graph.root, target)
+    og.backup(graph.root, target)
     for visit in _visits(point):
         before = _contents(graph)
         _write(graph)
@@ -81,7 +81,7 @@ def test_a_killed_backup_leaves_the_last_one_or_the_new_one(
         if not _backup(graph, target, point, visit).was_killed:
             break  # every visit had its turn
 
-        for name, rows in _contents(omnigraph.open(target, read_only=True)).items():
+        for name, rows in _contents(og.open(target, read_only=True)).items():
             assert rows in (before.get(name), after.get(name)), (visit, name)
         restored = _restored(target, tmp_path / f"restored-{visit}", point)
         assert restored in (before, after), visit
@@ -89,7 +89,7 @@ def test_a_killed_backup_leaves_the_last_one_or_the_new_one(
         assert is_new or point not in _DECIDED, visit
         assert not is_new or point not in _BEFORE or point == "copy.post_file", visit
         assert _sound(target) == (after if is_new else before), visit
-        omnigraph.backup(graph.root, target)
+        og.backup(graph.root, target)
         assert _sound(target) == after, visit
 
 
@@ -97,7 +97,7 @@ def _restored(target: str, new: Path, point: str) -> dict[str, Content]:
     """What a restore gives; one that was not needed to finish the backup finds it sound."""
     if point in _BEFORE or point in _VISIBLE:
         _sound(target)
-    omnigraph.restore(target, str(new))
+    og.restore(target, str(new))
     return _sound(str(new))
 
 
@@ -110,14 +110,14 @@ def test_a_first_backup_that_was_killed_is_no_graph_until_it_is_decided(
         assert _backup(graph, target, point, 1).was_killed, point
         if point not in _VISIBLE:
             with pytest.raises((DamagedGraphError, NotFoundError)):
-                omnigraph.open(target, read_only=True)
-        omnigraph.backup(graph.root, target)
+                og.open(target, read_only=True)
+        og.backup(graph.root, target)
         assert _sound(target) == expected, point
 
 
 def test_a_killed_restore_goes_on_where_it_stopped(graph: Graph, tmp_path: Path) -> None:
     backup = str(tmp_path / "backup")
-    omnigraph.backup(graph.root, backup)
+    og.backup(graph.root, backup)
     expected = _contents(graph)
     for point in (*_BEFORE, *_DECIDED[:-1]):
         for visit in _visits(point):
@@ -129,11 +129,11 @@ def test_a_killed_restore_goes_on_where_it_stopped(graph: Graph, tmp_path: Path)
             )
             if not ended.was_killed:
                 break
-            omnigraph.restore(backup, new)
-            graph = omnigraph.open(new)
+            og.restore(backup, new)
+            graph = og.open(new)
             assert _contents(graph) == expected, (point, visit)
     put(graph, Person=[person("zoe", age=1)])
-    assert omnigraph.verify(graph.root).ok
+    assert og.verify(graph.root).ok
 
 
 def _backup(graph: Graph, target: str, point: str, visit: int) -> Ended:

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from ulid import ULID
 
-import omnigraph
-from omnigraph import names
-from omnigraph.commit.publish import OperationStatus
-from omnigraph.errors import AlreadyInitialisedError, OmnigraphError
-from omnigraph.validation.check import Problem
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.commit.publish import OperationStatus
+from omnigraph_lake.errors import AlreadyInitialisedError, OmnigraphError
+from omnigraph_lake.validation.check import Problem
 from tests.crash.cases import (
     DRIFTS,
     FOLDS,
@@ -67,7 +67,7 @@ def test_a_killed_writer_leaves_all_or_nothing(case: Death, worlds: Worlds, root
     outcome = assert_all_or_nothing(root, job, before=before)
     if case.point in FORWARD_ONLY:
         assert outcome is OperationStatus.PUBLISHED
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     if case.world is World.PLAIN:
         assert_heads_are_published(graph)
     assert_asking_again_tells_the_same(graph, job, outcome)
@@ -89,8 +89,8 @@ def test_writers_killed_where_they_only_look_leave_all_or_nothing(
         content = after(content, job) if published else content
         assert seen == content_of(graph) == content
 
-    assert_sound(omnigraph.open(root))
-    assert_writes_succeed(omnigraph.open(root), after_case=LOOKS_OF_WRITERS)
+    assert_sound(og.open(root))
+    assert_writes_succeed(og.open(root), after_case=LOOKS_OF_WRITERS)
 
 
 @pytest.mark.parametrize("case", DRIFTS.selected, ids=str)
@@ -105,7 +105,7 @@ def test_a_writer_killed_while_refusing_foreign_rows_leaves_them_alone(
     assert ended.was_killed
     outcome = assert_all_or_nothing(root, job, before=before, allowed=[Problem.DRIFT])
     assert outcome is OperationStatus.ROLLED_BACK
-    drifted = {f.thing for f in omnigraph.open(root).maintenance.check().findings}
+    drifted = {f.thing for f in og.open(root).maintenance.check().findings}
     assert drifted == {"node:Person", "node:City"}
 
 
@@ -115,14 +115,14 @@ def test_a_writer_killed_while_folding_has_published(
 ) -> None:
     before = worlds.copy(BEFORE_A_FOLD, root)
     job = _job(case.kind)
-    commits = {commit.commit_id for commit in omnigraph.open(root, read_only=True).commits()}
+    commits = {commit.commit_id for commit in og.open(root, read_only=True).commits()}
 
     ended = run(WRITE_AND_FOLD, root, job.encoded(), failpoints=f"{case.point}=kill")
 
     assert ended.was_killed
     outcome = assert_all_or_nothing(root, job, before=before)
     assert outcome is OperationStatus.PUBLISHED
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     assert_asking_again_tells_the_same(graph, job, outcome)
     assert_writes_succeed(graph, after_case=case)
     listed = [commit.commit_id for commit in graph.commits()]
@@ -164,7 +164,7 @@ def test_a_writer_killed_after_a_lost_race_leaves_all_or_nothing(
     assert ended.was_killed
     mend(case.rival, root)
     outcome = assert_all_or_nothing(root, job, before=before)
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     assert_asking_again_tells_the_same(graph, job, outcome)
     assert_writes_succeed(graph, after_case=case)
 
@@ -183,7 +183,7 @@ def test_a_killed_sweep_is_finished_by_the_next(
     forward = case.stage in (Stage.ALL_MOVED, Stage.HEALED, Stage.PUBLISHED)
     expected = OperationStatus.PUBLISHED if forward else OperationStatus.ROLLED_BACK
     assert outcome is expected
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     assert_asking_again_tells_the_same(graph, job, outcome)
     if case.stage is not Stage.DRIFTED:
         assert_writes_succeed(graph, after_case=case)
@@ -200,7 +200,7 @@ def test_sweeps_killed_one_after_the_other_are_finished_by_the_last(
 
     outcome = assert_all_or_nothing(root, job, before=before)
     assert outcome is OperationStatus.ROLLED_BACK
-    assert_writes_succeed(omnigraph.open(root), after_case=LOOKS_OF_SWEEPS)
+    assert_writes_succeed(og.open(root), after_case=LOOKS_OF_SWEEPS)
 
 
 def test_a_sweep_whose_restored_version_came_too_late_changes_nothing(
@@ -211,7 +211,7 @@ def test_a_sweep_whose_restored_version_came_too_late_changes_nothing(
     sweeper = start("sweep", root, failpoints=armed)
     sweeper.wait_until_stopped()
     rival = Job(kind=Kind.MERGE, operation_id=earlier_id(), mark="rival")
-    carry_out(omnigraph.open(root), rival)
+    carry_out(og.open(root), rival)
     sweeper.wake()
 
     ended = sweeper.end()
@@ -219,7 +219,7 @@ def test_a_sweep_whose_restored_version_came_too_late_changes_nothing(
     assert ended.was_killed
     outcome = assert_all_or_nothing(root, job, before=after(before, rival))
     assert outcome is OperationStatus.ROLLED_BACK
-    assert_writes_succeed(omnigraph.open(root), after_case=armed)
+    assert_writes_succeed(og.open(root), after_case=armed)
 
 
 @pytest.mark.parametrize("case", MIGRATIONS.selected, ids=str)
@@ -242,14 +242,14 @@ def test_a_migration_killed_after_every_step_is_finished_by_the_last_open(
 
     for point in ("migration.pre_step", *("migration.post_step",) * steps):
         assert run("open", root, failpoints=f"{point}=kill").was_killed
-        assert not any(content_of(omnigraph.open(root, read_only=True)).values())
+        assert not any(content_of(og.open(root, read_only=True)).values())
 
     _assert_migrated(root)
 
 
 def _assert_migrated(root: str) -> None:
     """Opening the empty graph has finished its migration, and it can be written."""
-    assert not any(content_of(omnigraph.open(root, read_only=True)).values())
+    assert not any(content_of(og.open(root, read_only=True)).values())
     graph = reopened(root)
     assert graph.maintenance.status().format_stamp == names.STAMP
     assert_sound(graph)
@@ -269,12 +269,12 @@ def test_a_killed_init_made_the_graph_or_can_be_forced(point: str, root: str) ->
     assert ended.was_killed
     if point == "init.post_manifest":
         with pytest.raises(AlreadyInitialisedError):
-            omnigraph.init(root, schema=SCHEMA, force=True)
+            og.init(root, schema=SCHEMA, force=True)
     else:
         for read_only in (True, False):
             with pytest.raises(OmnigraphError):
-                omnigraph.open(root, read_only=read_only)
-        omnigraph.init(root, schema=SCHEMA, force=True)
+                og.open(root, read_only=read_only)
+        og.init(root, schema=SCHEMA, force=True)
     graph = reopened(root)
     assert pending(graph) == ()
     assert not any(content_of(graph).values())

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-import omnigraph
-from omnigraph.diff.change_feed import changes
+import omnigraph_lake as og
+from omnigraph_lake.diff.change_feed import changes
 from tests.crash.feed_roles import Line, store
 from tests.crash.processes import Victim, start
 from tests.gate.seeds import case_seeds
@@ -69,7 +69,7 @@ def words_of(process: Victim) -> list[str]:
 
 def story(root: str, home: Path, *, kills: int, seed: str) -> tuple[list[Line], list[Line]]:
     """Let a consumer be killed while a writer writes; what was written, what was delivered."""
-    graph = omnigraph.init(root, schema=SCHEMA)
+    graph = og.init(root, schema=SCHEMA)
     home.mkdir()
     store(home / "cursor", changes(graph._objects, graph.schema.catalog, None).cursor)
     chance = random.Random(seed)

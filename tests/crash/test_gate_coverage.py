@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from omnigraph.failpoints import POINTS
+from omnigraph_lake.failpoints import POINTS
 from tests.algorithms import test_resume
 from tests.cluster.inputs import DRIVER_POINTS, TASK_POINT
 from tests.crash import (

@@ -16,14 +16,14 @@ import lance
 import pytest
 from ulid import ULID
 
-import omnigraph
-from omnigraph.commit.history_compaction import compact_commits
-from omnigraph.commit.publish import OperationStatus
-from omnigraph.errors import DamagedGraphError, DriftNeedsRepairError
-from omnigraph.graph import Graph
-from omnigraph.storage.lance.tables import scan
-from omnigraph.storage.manifest.swap import read_manifest
-from omnigraph.validation.check import Problem
+import omnigraph_lake as og
+from omnigraph_lake.commit.history_compaction import compact_commits
+from omnigraph_lake.commit.publish import OperationStatus
+from omnigraph_lake.errors import DamagedGraphError, DriftNeedsRepairError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.lance.tables import scan
+from omnigraph_lake.storage.manifest.swap import read_manifest
+from omnigraph_lake.validation.check import Problem
 from tests.crash.mutants import without_guards
 from tests.crash.processes import start
 from tests.crash.small_world import PERSON, Content, Job, Kind, after, carry_out
@@ -44,7 +44,7 @@ def test_a_commit_that_lance_rebased_is_not_published(worlds: Worlds, tmp_path: 
         before = worlds.copy(World.ORPHANS, root)
         job = _job(Kind.APPEND)
         with without_guards(f"no_look,{guard}"):
-            carry_out(omnigraph.open(root), job)
+            carry_out(og.open(root), job)
         return _differences(root, after(before, job))
 
     assert rows_too_many(ON) == []
@@ -67,7 +67,7 @@ def test_a_late_commit_does_not_put_its_version_over_a_published_one(
             without_guard=guard,
         )
         victim.wait_until_stopped()
-        carry_out(omnigraph.open(root), rival)
+        carry_out(og.open(root), rival)
         victim.wake()
         has_succeeded = victim.end().said == "acknowledged"
         try:
@@ -87,7 +87,7 @@ def test_unpublished_versions_are_healed_before_a_table_is_moved(
         before = worlds.copy(World.ORPHANS, root)
         job = _job(Kind.APPEND)
         with without_guards(guard):
-            carry_out(omnigraph.open(root), job)
+            carry_out(og.open(root), job)
         return _differences(root, after(before, job))
 
     assert rows_too_many(ON) == []
@@ -98,7 +98,7 @@ def test_foreign_rows_are_never_buried(worlds: Worlds, tmp_path: Path) -> None:
     def is_buried(guard: str) -> bool:
         root = root_at(tmp_path / f"graph-{guard}")
         worlds.copy(World.DRIFTED, root)
-        graph = omnigraph.open(root)
+        graph = og.open(root)
         with without_guards(guard):
             try:
                 carry_out(graph, _job(Kind.APPEND))
@@ -125,7 +125,7 @@ def test_a_publish_demands_the_pins_it_was_made_from(worlds: Worlds, tmp_path: P
             without_guard=guard,
         )
         writer.wait_until_stopped()
-        graph = omnigraph.open(root)
+        graph = og.open(root)
         carry_out(graph, RIVAL)
         writer.wake()
         assert writer.end().said == "acknowledged"
@@ -166,8 +166,8 @@ def test_a_roll_forward_demands_the_pins_the_dead_writer_started_from(
         root = root_at(tmp_path / f"graph-{guard}")
         job, overtaken = worlds.copy_after_death(Stage.OVERTAKEN, Kind.APPEND, root)
         with without_guards(guard):
-            omnigraph.open(root)
-        done = omnigraph.open(root).outcome(job.operation_id) is OperationStatus.PUBLISHED
+            og.open(root)
+        done = og.open(root).outcome(job.operation_id) is OperationStatus.PUBLISHED
         return _differences(root, after(overtaken, job) if done else overtaken)
 
     assert rows_lost(ON) == []
@@ -197,8 +197,8 @@ def test_a_roll_forward_publishes_exact_versions_only(worlds: Worlds, tmp_path: 
         root = root_at(tmp_path / f"graph-{guard}")
         job, before = worlds.copy_after_death(Stage.INEXACT, Kind.APPEND, root)
         with without_guards(guard):
-            omnigraph.open(root)
-        done = omnigraph.open(root).outcome(job.operation_id) is OperationStatus.PUBLISHED
+            og.open(root)
+        done = og.open(root).outcome(job.operation_id) is OperationStatus.PUBLISHED
         return _differences(root, after(before, job) if done else before)
 
     assert rows_too_many(ON) == []
@@ -220,12 +220,12 @@ def test_a_roll_forward_publishes_versions_of_one_attempt_only(
         job = _job(Kind.DELETE_SMALL)
         victim = start("write", root, job.encoded(), failpoints=armed)
         victim.wait_until_stopped()
-        carry_out(omnigraph.open(root), RIVAL)
+        carry_out(og.open(root), RIVAL)
         victim.wake()
         assert victim.end().was_killed
         with without_guards(guard):
-            omnigraph.open(root)
-        done = omnigraph.open(root).outcome(job.operation_id) is OperationStatus.PUBLISHED
+            og.open(root)
+        done = og.open(root).outcome(job.operation_id) is OperationStatus.PUBLISHED
         written = after(before, RIVAL)
         return _differences(root, after(written, job) if done else written)
 
@@ -245,7 +245,7 @@ def test_a_roll_back_is_written_down_where_the_writer_will_find_it(
         job = _job(Kind.APPEND)
         writer = start("write", root, job.encoded(), failpoints="mutation.post_stage=stop")
         writer.wait_until_stopped()
-        graph = omnigraph.open(root)
+        graph = og.open(root)
         with without_guards(guard):
             told = [each.kind for each in graph.maintenance.recover(force=True).settled]
         writer.wake()
@@ -266,7 +266,7 @@ def test_an_operation_is_decided_once(worlds: Worlds, tmp_path: Path) -> None:
         armed = "mutation.post_stage=stop,publish.post_manifest=kill@2"
         writer = start("write", root, job.encoded(), failpoints=armed, without_guard=guard)
         writer.wait_until_stopped()
-        graph = omnigraph.open(root)
+        graph = og.open(root)
         graph.maintenance.recover(force=True)
         writer.wake()
         writer.end()
@@ -301,7 +301,7 @@ def test_a_failure_is_reported_only_when_nobody_can_publish_any_more(
         said = writer.end().said
         sweeper.wake()
         sweeper.end()
-        return said, omnigraph.open(root).outcome(job.operation_id)
+        return said, og.open(root).outcome(job.operation_id)
 
     assert told_and_true(ON) == ("failed", OperationStatus.ROLLED_BACK)
     assert told_and_true("early_fail") == ("failed", OperationStatus.PUBLISHED)
@@ -320,7 +320,7 @@ def test_success_is_reported_only_when_it_was_read_back(worlds: Worlds, tmp_path
             without_guard=guard,
         )
         writer.wait_until_stopped()
-        graph = omnigraph.open(root)
+        graph = og.open(root)
         carry_out(graph, RIVAL)
         fold_and_clean(graph)
         writer.wake()
@@ -339,7 +339,7 @@ def test_commits_are_in_the_history_before_they_leave_the_manifest(
     def problems(guard: str) -> set[Problem]:
         root = root_at(tmp_path / f"graph-{guard}")
         worlds.copy(World.PLAIN, root)
-        graph = omnigraph.open(root)
+        graph = og.open(root)
         location = graph._objects.root
         with without_guards(guard):
             compact_commits(location, read_manifest(location))
@@ -360,7 +360,7 @@ def test_a_restored_version_is_published_only_over_the_pin_it_was_made_from(
         )
         sweeper.wait_until_stopped()
         rival = Job(kind=Kind.MERGE, operation_id=earlier_id(), mark="rival")
-        carry_out(omnigraph.open(root), rival)
+        carry_out(og.open(root), rival)
         sweeper.wake()
         sweeper.end()
         return _differences(root, after(before, rival))
@@ -376,7 +376,7 @@ def test_a_roll_back_restores_the_pin_of_today_not_the_one_the_dead_writer_saw(
         root = root_at(tmp_path / f"graph-{guard}")
         _, overtaken = worlds.copy_after_death(Stage.OVERTAKEN, Kind.APPEND, root)
         with without_guards(guard):
-            omnigraph.open(root)
+            og.open(root)
         return _differences(root, overtaken)
 
     assert rows_lost(ON) == []
@@ -386,7 +386,7 @@ def test_a_roll_back_restores_the_pin_of_today_not_the_one_the_dead_writer_saw(
 def test_undone_operations_are_forgotten_only_behind_a_mark(
     worlds: Worlds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("omnigraph.commit.history_compaction._UNPUBLISHED_KEPT_MAX", 0)
+    monkeypatch.setattr("omnigraph_lake.commit.history_compaction._UNPUBLISHED_KEPT_MAX", 0)
 
     def told_before_and_after(guard: str) -> tuple[OperationStatus, OperationStatus]:
         root = root_at(tmp_path / f"graph-{guard}")
@@ -394,7 +394,7 @@ def test_undone_operations_are_forgotten_only_behind_a_mark(
         job = _job(Kind.APPEND)
         writer = start("write", root, job.encoded(), failpoints="mutation.post_stage=stop")
         writer.wait_until_stopped()
-        graph = omnigraph.open(root)
+        graph = og.open(root)
         graph.maintenance.recover(force=True)
         told = graph.outcome(job.operation_id)
         with without_guards(guard):
@@ -415,7 +415,7 @@ def _job(kind: Kind) -> Job:
 def _lonely_city(worlds: Worlds, root: str) -> tuple[Graph, Job, Job]:
     """A city nobody lives in, one job that moves somebody there, one that deletes it."""
     worlds.copy(World.PLAIN, root)
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     graph.write({"City": [{"name": "lonely"}]})
     link = Job(kind=Kind.LINK, operation_id=str(ULID()), city="lonely")
     unlink = Job(kind=Kind.DELETE, operation_id=earlier_id(), city="lonely")
@@ -428,7 +428,7 @@ def _problems(graph: Graph) -> set[Problem]:
 
 def _differences(root: str, expected: Content) -> list[str]:
     """Rows that are too many (+), missing (-) or other than expected (*), by table and id."""
-    graph = omnigraph.open(root, read_only=True)
+    graph = og.open(root, read_only=True)
     found: list[str] = []
     for key, entry in graph.snapshot().tables.items():
         rows = scan(graph._objects.root, entry).read_all().to_pylist()

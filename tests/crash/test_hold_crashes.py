@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from omnigraph.api.system_clock import SYSTEM_CLOCK
-from omnigraph.maintenance.cleanup import CleanupPolicy, cleanup_graph
-from omnigraph.storage.refs.holds import Hold
+from omnigraph_lake.api.system_clock import SYSTEM_CLOCK
+from omnigraph_lake.maintenance.cleanup import CleanupPolicy, cleanup_graph
+from omnigraph_lake.storage.refs.holds import Hold
 from tests.crash.maintenance_verdict import assert_same
 from tests.crash.maintenance_world import Laid, Maintenance, keep_up, look
 from tests.crash.maintenance_worlds import MaintenanceWorld, MaintenanceWorlds

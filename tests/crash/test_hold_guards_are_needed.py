@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from omnigraph.api.system_clock import SYSTEM_CLOCK
-from omnigraph.errors import OmnigraphError
-from omnigraph.graph import GraphView
+from omnigraph_lake.api.system_clock import SYSTEM_CLOCK
+from omnigraph_lake.errors import OmnigraphError
+from omnigraph_lake.graph import GraphView
 from tests.crash.maintenance_world import Laid, Maintenance
 from tests.crash.maintenance_worlds import MaintenanceWorld, MaintenanceWorlds
 from tests.crash.mutants import without_guards

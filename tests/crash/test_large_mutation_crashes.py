@@ -15,11 +15,11 @@ import lance
 import pytest
 from ulid import ULID
 
-import omnigraph
-from omnigraph import failpoints, names
-from omnigraph.commit.publish import OperationStatus
-from omnigraph.failpoints import Action, Armed
-from omnigraph.validation.check import Problem
+import omnigraph_lake as og
+from omnigraph_lake import failpoints, names
+from omnigraph_lake.commit.publish import OperationStatus
+from omnigraph_lake.failpoints import Action, Armed
+from omnigraph_lake.validation.check import Problem
 from tests.crash.cases import LARGE, LARGE_RIVALLED, Death, RivalledDeath
 from tests.crash.processes import run, start
 from tests.crash.rivals import act
@@ -50,7 +50,7 @@ def test_a_killed_mutation_in_parts_leaves_all_or_nothing(
 
     assert ended.was_killed
     outcome = assert_all_or_nothing(root, job, before=before, allowed=allowed)
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     assert_asking_again_tells_the_same(graph, job, outcome)
     if case.world is World.DRIFTED:
         assert outcome is OperationStatus.ROLLED_BACK
@@ -77,7 +77,7 @@ def test_a_mutation_in_parts_killed_after_a_lost_race_leaves_all_or_nothing(
 
     assert ended.was_killed
     outcome = assert_all_or_nothing(root, job, before=before)
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     assert_asking_again_tells_the_same(graph, job, outcome)
     assert_writes_succeed(graph, after_case=case)
 
@@ -87,7 +87,7 @@ def test_a_mutation_in_parts_is_killed_at_every_failpoint_that_it_reaches(
     kind: Kind, worlds: Worlds, root: str
 ) -> None:
     worlds.copy(World.PLAIN, root)
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     # Visits are counted while any point is armed.
     failpoints.arm("init.post_claim", Armed(action=Action.ERROR))
     try:
@@ -113,7 +113,7 @@ def _assert_a_cleanup_leaves_no_orphans(root: str) -> None:
     then = time.time() - DAYS_UNTIL_LANCE_REMOVES * 86_400 - 3600
     for path in files_of(copy):
         os.utime(path, (then, then))
-    graph = omnigraph.open(copy)
+    graph = og.open(copy)
     content = content_of(graph)
 
     graph.maintenance.cleanup(keep_versions=1, allow_unsafe_keep=True, dry_run=False)

@@ -9,8 +9,8 @@ from collections import Counter
 
 import pytest
 
-from omnigraph import failpoints
-from omnigraph.failpoints import Action, Armed
+from omnigraph_lake import failpoints
+from omnigraph_lake.failpoints import Action, Armed
 from tests.crash.branch_world import SWEEP
 from tests.crash.maintenance_cases import (
     LATE_DEATHS,

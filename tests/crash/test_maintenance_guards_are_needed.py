@@ -9,13 +9,13 @@ from __future__ import annotations
 import lance
 import pytest
 
-import omnigraph
-from omnigraph import failpoints
-from omnigraph.commit.publish import OperationStatus
-from omnigraph.commit.sidecar import pending_sidecars, read_sidecar
-from omnigraph.failpoints import Action, Armed, FailpointReached
-from omnigraph.graph import Graph
-from omnigraph.storage.staging.table_versions import data_files_at
+import omnigraph_lake as og
+from omnigraph_lake import failpoints
+from omnigraph_lake.commit.publish import OperationStatus
+from omnigraph_lake.commit.sidecar import pending_sidecars, read_sidecar
+from omnigraph_lake.failpoints import Action, Armed, FailpointReached
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.staging.table_versions import data_files_at
 from tests.crash.branch_world import MAIN, write
 from tests.crash.maintenance_world import Maintenance, take, with_steps
 from tests.crash.maintenance_worlds import MaintenanceWorld, MaintenanceWorlds
@@ -77,7 +77,7 @@ def test_a_sweep_publishes_only_files_that_somebody_answers_for(
         maintenance_worlds.lay_out(MaintenanceWorld.UNKEPT)
         dead = maintenance_worlds.run(Maintenance.OPTIMIZE, failpoints="optimize.pre_reserve=kill")
         assert dead.was_killed
-        graph = omnigraph.open(maintenance_worlds.root, read_only=True)
+        graph = og.open(maintenance_worlds.root, read_only=True)
         known = _files(graph) | _files_of_sidecar(graph)
         entry = graph.snapshot().tables[PERSON]
         by_hand = lance.dataset(f"{graph.root}/{entry.location}")

@@ -17,11 +17,11 @@ from typing import Final
 
 import pytest
 
-import omnigraph
-from omnigraph import failpoints
-from omnigraph.commit.publish import OperationStatus
-from omnigraph.failpoints import Action, Armed
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake import failpoints
+from omnigraph_lake.commit.publish import OperationStatus
+from omnigraph_lake.failpoints import Action, Armed
+from omnigraph_lake.graph import Graph
 from tests.crash.schema_verdict import assert_no_table_of_nobody
 from tests.crash.soundness import findings
 from tests.forking.programs import run_code
@@ -52,9 +52,9 @@ edge WorksAt: Human -> Company
 """
 MERGING: Final = """
 import sys
-import omnigraph
+import omnigraph_lake as og
 
-graph = omnigraph.open(sys.argv[1]).checkout(sys.argv[2])
+graph = og.open(sys.argv[1]).checkout(sys.argv[2])
 if sys.argv[3] == "good":
     graph.restore("good", allow_data_loss=True, operation_id=sys.argv[4])
 else:
@@ -62,9 +62,9 @@ else:
 """
 SWEEPING: Final = """
 import sys
-import omnigraph
+import omnigraph_lake as og
 
-omnigraph.open(sys.argv[1])
+og.open(sys.argv[1])
 """
 OPERATION: Final = "the merge"
 Content = dict[str, list[dict[str, object]]]
@@ -136,7 +136,7 @@ READY: Final = frozenset({*_PUBLISHED, *_CLOSED, "branch.pre_verify"})
 
 
 def _lay_out(root: str, kind: Kind) -> None:
-    graph = omnigraph.init(root, schema=BEFORE)
+    graph = og.init(root, schema=BEFORE)
     people = [{"name": f"p{number}", "age": number} for number in range(4)]
     graph.write({"Person": people, "Pet": [{"name": "rex"}]})
     graph.branches.create("dev")
@@ -173,7 +173,7 @@ class World:
         self._count = 0
         self._laid_out = home / "laid-out"
         _lay_out(str(self._laid_out), kind)
-        merged = omnigraph.open(self.copy()).checkout(kind.target)
+        merged = og.open(self.copy()).checkout(kind.target)
         self.before = _content(merged)
         kind.run(merged)
         self.after = _content(merged)
@@ -205,10 +205,10 @@ def _merge(root: str, kind: Kind, failpoints: str) -> int:
 
 def _assert_all_or_nothing(root: str, world: World) -> OperationStatus:
     """Recover, and prove that the merge happened completely or not at all; returns which."""
-    reader = omnigraph.open(root, read_only=True).checkout(world.kind.target)
+    reader = og.open(root, read_only=True).checkout(world.kind.target)
     assert _content(reader) in (world.before, world.after)
 
-    graph = omnigraph.open(root).checkout(world.kind.target)
+    graph = og.open(root).checkout(world.kind.target)
     outcome = graph.outcome(OPERATION)
     content = _content(graph)
     assert content == (world.after if outcome is OperationStatus.PUBLISHED else world.before)
@@ -229,7 +229,7 @@ def test_a_killed_merge_leaves_schema_and_rows_or_neither(
 
     outcome = _assert_all_or_nothing(root, world)
     assert point not in READY or outcome is OperationStatus.PUBLISHED
-    graph = omnigraph.open(root).checkout(kind.target)
+    graph = og.open(root).checkout(kind.target)
     kind.run(graph)
     assert _content(graph) == world.after
     new_type = "Pet" if kind is Kind.RESTORED else "Company"
@@ -277,7 +277,7 @@ def test_a_killed_sweep_of_a_merge_is_finished_by_the_next(
 def test_a_merge_is_killed_at_every_point_that_it_reaches(
     kind: Kind, worlds: Callable[[Kind], World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graph = omnigraph.open(worlds(kind).copy()).checkout(kind.target)
+    graph = og.open(worlds(kind).copy()).checkout(kind.target)
     reached: Counter[str] = Counter()
     failpoints.arm("migration.pre_step", Armed(action=Action.PAUSE))
     monkeypatch.setattr(failpoints, "_visit", lambda point: reached.update([point]))

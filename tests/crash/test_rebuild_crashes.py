@@ -15,10 +15,10 @@ from typing import Final
 
 import pytest
 
-import omnigraph
-from omnigraph import names
-from omnigraph.errors import ConflictError, DamagedGraphError
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.errors import ConflictError, DamagedGraphError
+from omnigraph_lake.graph import Graph
 from tests.behaviours.histories import Content, content, person, put, small_graph
 from tests.crash.copies import copy_root
 from tests.crash.processes import run
@@ -119,7 +119,7 @@ def test_a_killed_rebuild_puts_no_older_state_in_force(
             break  # every visit had its turn
         _require_no_older_state(root, before, is_decided=point in _DECIDED)
         _finish(root, is_finished=point == _LAST)
-        _require_whole(omnigraph.open(root), before, damaged)
+        _require_whole(og.open(root), before, damaged)
 
 
 def _visits(point: str) -> Iterator[int]:
@@ -129,21 +129,21 @@ def _visits(point: str) -> Iterator[int]:
 def _require_no_older_state(root: str, before: Content, *, is_decided: bool) -> None:
     for read_only in (True, False):
         if is_decided:
-            assert content(omnigraph.open(root, read_only=read_only)) == before
+            assert content(og.open(root, read_only=read_only)) == before
             continue
         with pytest.raises(DamagedGraphError) as caught:
-            omnigraph.open(root, read_only=read_only)
+            og.open(root, read_only=read_only)
         assert f"omnigraph repair {root} --rebuild-manifest" in caught.value.next_step
 
 
 def _finish(root: str, *, is_finished: bool) -> None:
     if not is_finished:
-        omnigraph.rebuild_manifest(root)
-        report = omnigraph.rebuild_manifest(root, dry_run=False)
+        og.rebuild_manifest(root)
+        report = og.rebuild_manifest(root, dry_run=False)
         assert report.commit_id is not None
         assert report.audited
     with pytest.raises(ConflictError, match="nothing to rebuild"):
-        omnigraph.rebuild_manifest(root, dry_run=False)
+        og.rebuild_manifest(root, dry_run=False)
 
 
 def _require_whole(graph: Graph, before: Content, damaged: int) -> None:

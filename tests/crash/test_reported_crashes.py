@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import pytest
 from ulid import ULID
 
-from omnigraph import names
-from omnigraph.api.system_clock import SYSTEM_CLOCK
-from omnigraph.commit import phases
-from omnigraph.commit.phases import Author, Prepared, Verb, WriteRequest, abort
-from omnigraph.commit.publish import OperationStatus
-from omnigraph.commit.sidecar import (
+from omnigraph_lake import names
+from omnigraph_lake.api.system_clock import SYSTEM_CLOCK
+from omnigraph_lake.commit import phases
+from omnigraph_lake.commit.phases import Author, Prepared, Verb, WriteRequest, abort
+from omnigraph_lake.commit.publish import OperationStatus
+from omnigraph_lake.commit.sidecar import (
     Sidecar,
     Touched,
     WriterKind,
@@ -26,8 +26,8 @@ from omnigraph.commit.sidecar import (
     delete_sidecar,
     read_sidecar,
 )
-from omnigraph.graph import Graph
-from omnigraph.storage.manifest.swap import open_next_version, read_manifest
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.manifest.swap import open_next_version, read_manifest
 from tests.commit.small_graphs import account, accounts, small_graph
 from tests.crash.processes import Victim, start
 

@@ -11,10 +11,10 @@ from collections.abc import Callable
 import pytest
 from ulid import ULID
 
-import omnigraph
-from omnigraph import failpoints
-from omnigraph.commit.publish import OperationStatus
-from omnigraph.failpoints import Action, Armed
+import omnigraph_lake as og
+from omnigraph_lake import failpoints
+from omnigraph_lake.commit.publish import OperationStatus
+from omnigraph_lake.failpoints import Action, Armed
 from tests.crash.schema_cases import (
     DEATHS,
     ROUTES,
@@ -82,7 +82,7 @@ def test_a_killed_sweep_of_a_schema_change_is_finished_by_the_next(
 
     assert ended.was_killed
     if case.stage is Stage.BRANCH_GONE:
-        graph = omnigraph.open(root)
+        graph = og.open(root)
         assert_settled(graph)
         assert_no_table_of_nobody(graph)
         assert graph.maintenance.check().findings == ()
@@ -104,7 +104,7 @@ def test_an_applier_is_killed_at_every_point_that_it_reaches(
     change: Change, schema_worlds: SchemaWorlds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, _ = schema_worlds.lay_out(change)
-    graph, job = omnigraph.open(schema_worlds.root), _job(change)
+    graph, job = og.open(schema_worlds.root), _job(change)
 
     reached = _reached(lambda: apply(graph, job), monkeypatch)
 
@@ -123,7 +123,7 @@ def test_a_sweep_of_a_schema_change_is_killed_at_every_point_that_it_reaches(
 ) -> None:
     schema_worlds.lay_out_dead(stage)
 
-    reached = _reached(lambda: omnigraph.open(schema_worlds.root), monkeypatch)
+    reached = _reached(lambda: og.open(schema_worlds.root), monkeypatch)
 
     assert reached == SWEEPS[stage]
 

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 from ulid import ULID
 
-import omnigraph
-from omnigraph import failpoints, names
-from omnigraph.api.options import LoadOptions
-from omnigraph.commit.publish import OperationStatus
-from omnigraph.failpoints import Action, Armed, FailpointReached
-from omnigraph.graph import Graph
-from omnigraph.validation.check import Problem
+import omnigraph_lake as og
+from omnigraph_lake import failpoints, names
+from omnigraph_lake.api.options import LoadOptions
+from omnigraph_lake.commit.publish import OperationStatus
+from omnigraph_lake.failpoints import Action, Armed, FailpointReached
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.validation.check import Problem
 from tests.crash.mutants import without_guards
 from tests.crash.processes import Victim
 from tests.crash.schema_processes import start
@@ -72,7 +72,7 @@ def test_a_roll_forward_demands_that_every_new_table_is_there(schema_worlds: Sch
     def done_and_found(guard: str) -> tuple[OperationStatus, set[Problem]]:
         job, _, _ = schema_worlds.lay_out_dead(Stage.ONE_MADE)
         with without_guards(guard):
-            graph = omnigraph.open(schema_worlds.root)
+            graph = og.open(schema_worlds.root)
         return graph.outcome(job.operation_id), _problems(graph)
 
     assert done_and_found(ON) == (OperationStatus.ROLLED_BACK, set())
@@ -85,7 +85,7 @@ def test_a_roll_forward_demands_that_every_new_table_is_there(schema_worlds: Sch
 def test_a_roll_forward_demands_the_rows_that_columns_were_added_for(tmp_path: Path) -> None:
     def columns_and_rows(guard: str) -> tuple[list[str], int]:
         root = str(tmp_path / f"graph{guard}")
-        graph = omnigraph.init(root, schema="node City { name: String @key }")
+        graph = og.init(root, schema="node City { name: String @key }")
         failpoints.arm("schema.post_columns", Armed(action=Action.ERROR))
         with pytest.raises(FailpointReached):
             graph.load(
@@ -94,7 +94,7 @@ def test_a_roll_forward_demands_the_rows_that_columns_were_added_for(tmp_path: P
             )
         failpoints.disarm_all()
         with without_guards(guard):
-            recovered = omnigraph.open(root)
+            recovered = og.open(root)
         return recovered.scan("City").schema.names, recovered.count("City")
 
     assert columns_and_rows(ON) == (["id", "name"], 0)
@@ -105,7 +105,7 @@ def test_the_copy_at_the_root_is_not_believed(schema_worlds: SchemaWorlds) -> No
     def read_as(guard: str) -> tuple[str, set[str]]:
         schema_worlds.lay_out_dead(Stage.PUBLISHED)
         with without_guards(guard):
-            snapshot, contract = omnigraph.open(schema_worlds.root, read_only=True)._view()
+            snapshot, contract = og.open(schema_worlds.root, read_only=True)._view()
         return contract.text, set(snapshot.tables) ^ set(contract.catalog.tables())
 
     assert read_as(ON) == (CHANGES[Change.MANY].text, set())
@@ -127,12 +127,12 @@ def test_a_late_applier_does_not_copy_its_schema_over_a_newer_one(
             without_guard=guard,
         )
         applier.wait_until_stopped()
-        graph = omnigraph.open(root)
+        graph = og.open(root)
         graph.maintenance.recover(force=True)
         add_rival_type(graph, operation_id=earlier_id())
         applier.wake()
         assert applier.end().said == "acknowledged"
-        assert omnigraph.open(root).schema.text == graph.schema.text
+        assert og.open(root).schema.text == graph.schema.text
         return folder_of(root, names.SCHEMA_SOURCE).read_text() == graph.schema.text
 
     assert is_newest_at_the_root(ON)
@@ -153,7 +153,7 @@ def test_maintenance_is_published_only_under_the_schema_it_began_with(
             without_guard=guard,
         )
         optimize.wait_until_stopped()
-        graph = omnigraph.open(schema_worlds.root)
+        graph = og.open(schema_worlds.root)
         swap_names(graph)
         optimize.wake()
         optimize.end()
@@ -166,7 +166,7 @@ def test_maintenance_is_published_only_under_the_schema_it_began_with(
 def _writer_overtaken_by_a_rule(worlds: SchemaWorlds, guard: str) -> tuple[Graph, Victim]:
     """A writer that stands still before its publish while a rule against its row is accepted."""
     worlds.lay_out(Change.COLUMN)
-    graph = omnigraph.open(worlds.root)
+    graph = og.open(worlds.root)
     write_city(graph, "first")
     writing = Writing(verb=WriterVerb.WRITE, operation_id=str(ULID()))
     writer = start(

@@ -11,11 +11,11 @@ from __future__ import annotations
 import pytest
 from ulid import ULID
 
-import omnigraph
-from omnigraph import names
-from omnigraph.commit.publish import OperationStatus
-from omnigraph.errors import ConflictError
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.commit.publish import OperationStatus
+from omnigraph_lake.errors import ConflictError
+from omnigraph_lake.graph import Graph
 from tests.crash.processes import Victim
 from tests.crash.schema_processes import start
 from tests.crash.schema_sleeps import (
@@ -106,7 +106,7 @@ def test_a_sweep_of_a_schema_change_that_wakes_up_does_no_harm(
     sleeper = start("sweep", root, failpoints=f"{case.point}=stop@{case.visit}")
     sleeper.wait_until_stopped()
     pass_time(meanwhile, root, job.branch)
-    decided = omnigraph.open(root, read_only=True).outcome(job.operation_id)
+    decided = og.open(root, read_only=True).outcome(job.operation_id)
     sleeper.wake()
 
     said = sleeper.end().said
@@ -135,7 +135,7 @@ def test_a_write_prepared_for_another_schema_never_lands(
     writing = Writing(verb=case.verb, operation_id=str(ULID()))
     sleeper = start("write", root, writing.encoded(), failpoints=f"{case.point}=stop")
     sleeper.wait_until_stopped()
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     text = CHANGES[case.change].text
     graph.schema.apply(text, operation_id=earlier_id(), allow_diverged=True)
     match case.ending:
@@ -146,7 +146,7 @@ def test_a_write_prepared_for_another_schema_never_lands(
         case Ending.DIES:
             sleeper.kill()
             assert sleeper.end().was_killed
-            graph = omnigraph.open(root)
+            graph = og.open(root)
 
     assert graph.outcome(writing.operation_id) in NOT_DONE
     assert_settled(graph)
@@ -180,7 +180,7 @@ def test_a_branch_made_while_the_schema_changes_has_the_schema_of_its_rows(
     root = schema_worlds.root
     sleeper = start("branch", root, SIDE, failpoints=f"{point}=stop")
     sleeper.wait_until_stopped()
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     graph.schema.apply(CHANGES[Change.MANY].text, allow_diverged=True)
     sleeper.wake()
 
@@ -202,7 +202,7 @@ def test_a_second_applier_is_refused_while_the_first_is_at_work(
         "apply", schema_worlds.root, first.encoded(), failpoints="schema.post_lock=stop"
     )
     sleeper.wait_until_stopped()
-    graph = omnigraph.open(schema_worlds.root)
+    graph = og.open(schema_worlds.root)
 
     with pytest.raises(ConflictError, match="already changing"):
         apply(graph, Apply(change=Change.COLUMN, operation_id=earlier_id()))
@@ -215,7 +215,7 @@ def test_a_second_applier_is_refused_while_the_first_is_at_work(
 
 def test_a_dead_applier_on_a_branch_is_in_nobodys_way_on_main(schema_worlds: SchemaWorlds) -> None:
     schema_worlds.lay_out(Change.BRANCH)
-    graph = omnigraph.open(schema_worlds.root)
+    graph = og.open(schema_worlds.root)
     dead = Apply(change=Change.BRANCH, operation_id=str(ULID()))
     victim = start("apply", schema_worlds.root, dead.encoded(), failpoints="schema.post_lock=stop")
     victim.wait_until_stopped()
@@ -236,7 +236,7 @@ def test_an_applier_that_lost_to_another_leaves_no_table_behind(
         "apply", schema_worlds.root, job.encoded(), failpoints="publish.pre_manifest=stop"
     )
     sleeper.wait_until_stopped()
-    graph = omnigraph.open(schema_worlds.root)
+    graph = og.open(schema_worlds.root)
     graph._objects.delete(names.schema_lock())
     club = f"{before.text}\nnode Club {{ name: String @key }}"
     graph.schema.apply(club, operation_id=earlier_id())
@@ -263,7 +263,7 @@ def test_an_optimize_that_sleeps_while_types_swap_names_damages_neither(
     swap_names(graph)
     _end(sleeper, ending)
 
-    graph = omnigraph.open(root)
+    graph = og.open(root)
 
     assert graph.maintenance.check().findings == ()
     assert graph.scan("City").read_all().equals(towns)
@@ -281,7 +281,7 @@ def test_an_optimize_that_sleeps_while_a_type_is_renamed_leaves_nothing_to_repai
     graph.schema.apply(TOWNS.replace("node Town", 'node Village @rename_from("Town")'))
     _end(sleeper, ending)
 
-    graph = omnigraph.open(root)
+    graph = og.open(root)
 
     assert graph.maintenance.check().findings == ()
     assert graph.scan("Village").read_all().equals(towns)
@@ -295,7 +295,7 @@ def _asleep_in_optimize(root: str) -> tuple[Graph, Victim]:
     writing = Writing(verb=WriterVerb.OPTIMIZE, operation_id=str(ULID()))
     sleeper = start("write", root, writing.encoded(), failpoints="publish.pre_manifest=stop")
     sleeper.wait_until_stopped()
-    return omnigraph.open(root), sleeper
+    return og.open(root), sleeper
 
 
 def _end(sleeper: Victim, ending: Ending) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from ulid import ULID
 
-import omnigraph
-from omnigraph.commit.publish import OperationStatus
+import omnigraph_lake as og
+from omnigraph_lake.commit.publish import OperationStatus
 from tests.crash.processes import run
 from tests.crash.small_world import Job, Kind, carry_out, content_of
 from tests.crash.verdict import (
@@ -45,9 +45,9 @@ def test_going_back_is_all_or_nothing(
     root = graph_root
     earlier = worlds.copy(World.PLAIN, graph_root)
     job = Job(kind=Kind.OVERWRITE, mark="bad", operation_id=str(ULID()))
-    good = omnigraph.open(root).commit("HEAD").commit_id
-    carry_out(omnigraph.open(root), job)
-    changed = content_of(omnigraph.open(root))
+    good = og.open(root).commit("HEAD").commit_id
+    carry_out(og.open(root), job)
+    changed = content_of(og.open(root))
     operation_id = str(ULID())
 
     ended = run(verb, root, operation_id, failpoints=death)

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from ulid import ULID
 
-import omnigraph
-from omnigraph.commit.publish import OperationStatus
-from omnigraph.errors import OmnigraphError
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake.commit.publish import OperationStatus
+from omnigraph_lake.errors import OmnigraphError
+from omnigraph_lake.graph import Graph
 from tests.crash.cases import init_deaths
 from tests.crash.processes import start
 from tests.crash.small_world import SCHEMA, Content, Job, Kind, carry_out, content_of
@@ -68,7 +68,7 @@ def test_a_writer_that_wakes_up_tells_the_truth(case: Sleep, worlds: Worlds, roo
 
     said = sleeper.end().said
 
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     outcome = graph.outcome(job.operation_id)
     if said == "acknowledged":
         assert outcome is OperationStatus.PUBLISHED
@@ -85,13 +85,13 @@ def test_a_sweep_that_wakes_up_does_no_harm(case: SweepSleep, worlds: Worlds, ro
     sleeper = start("sweep", root, failpoints=f"{case.point}=stop")
     sleeper.wait_until_stopped()
     pass_time(Meanwhile.SWEPT_AND_WRITTEN, root)
-    decided = omnigraph.open(root, read_only=True).outcome(job.operation_id)
+    decided = og.open(root, read_only=True).outcome(job.operation_id)
     sleeper.wake()
 
     said = sleeper.end().said
 
     assert said == "acknowledged"
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     forward = case.stage is Stage.ALL_MOVED
     assert decided is (OperationStatus.PUBLISHED if forward else OperationStatus.ROLLED_BACK)
     assert graph.outcome(job.operation_id) is decided
@@ -107,7 +107,7 @@ def test_a_fold_that_wakes_up_loses_no_commit(point: str, worlds: Worlds, root: 
     before = worlds.copy(World.MANY_COMMITS if is_nightly() else World.PLAIN, root)
     sleeper = start("fold", root, failpoints=f"{point}=stop")
     sleeper.wait_until_stopped()
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     commits = {commit.commit_id for commit in graph.commits()}
     job = Job(kind=Kind.APPEND, operation_id=str(ULID()))
     carry_out(graph, job)
@@ -131,7 +131,7 @@ def test_an_init_that_wakes_up_leaves_the_graph_that_was_forced_meanwhile(
     sleeper = start("init", root, failpoints=f"{point}=stop")
     sleeper.wait_until_stopped()
     exists = point == "init.post_manifest"
-    graph = omnigraph.open(root) if exists else omnigraph.init(root, schema=SCHEMA, force=True)
+    graph = og.open(root) if exists else og.init(root, schema=SCHEMA, force=True)
     job = Job(kind=Kind.APPEND, operation_id=str(ULID()))
     carry_out(graph, job)
     content = content_of(graph)
@@ -140,9 +140,9 @@ def test_an_init_that_wakes_up_leaves_the_graph_that_was_forced_meanwhile(
     said = sleeper.end().said
 
     assert (said == "acknowledged") == exists
-    assert content_of(omnigraph.open(root)) == content
-    assert_sound(omnigraph.open(root))
-    assert omnigraph.open(root).schema.catalog == graph.schema.catalog
+    assert content_of(og.open(root)) == content
+    assert_sound(og.open(root))
+    assert og.open(root).schema.catalog == graph.schema.catalog
 
 
 @pytest.mark.parametrize(
@@ -157,9 +157,9 @@ def test_a_forced_init_and_the_living_one_it_replaces_do_no_damage(
     assert said.count("acknowledged") <= 1
     if "acknowledged" not in said:
         with pytest.raises(OmnigraphError):
-            omnigraph.open(root)
+            og.open(root)
         return
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     carry_out(graph, Job(kind=Kind.APPEND, operation_id=str(ULID())))
     assert_sound(graph)
 
@@ -169,11 +169,7 @@ def test_a_forced_init_that_meets_the_tables_of_the_deposed_one_ends_sound(root:
         root, slow="init.post_contract", forced="init.post_contract"
     )
 
-    graph = (
-        omnigraph.open(root)
-        if "acknowledged" in said
-        else omnigraph.init(root, schema=SCHEMA, force=True)
-    )
+    graph = og.open(root) if "acknowledged" in said else og.init(root, schema=SCHEMA, force=True)
 
     assert_sound(graph)
 
@@ -186,7 +182,7 @@ def test_a_migration_that_wakes_up_changes_nothing(
     worlds.copy_old(stamp, (), root)
     sleeper = start("open", root, failpoints=f"{point}=stop")
     sleeper.wait_until_stopped()
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     graph.write({"Person": [{"name": "a"}], "Company": [{"name": "b"}]})
     content = content_of(graph)
     version = graph.snapshot().manifest_version
@@ -195,9 +191,9 @@ def test_a_migration_that_wakes_up_changes_nothing(
     said = sleeper.end().said
 
     assert said == "acknowledged"
-    assert content_of(omnigraph.open(root)) == content
-    assert omnigraph.open(root).snapshot().manifest_version == version
-    assert_sound(omnigraph.open(root))
+    assert content_of(og.open(root)) == content
+    assert og.open(root).snapshot().manifest_version == version
+    assert_sound(og.open(root))
 
 
 def _force_while_another_is_slow(root: str, *, slow: str, forced: str) -> list[str | None]:

@@ -11,13 +11,13 @@ from collections.abc import Collection
 import pytest
 from ulid import ULID
 
-import omnigraph
-from omnigraph.commit.publish import OperationStatus
-from omnigraph.commit.sidecar import pending_operations
-from omnigraph.errors import OperationRolledBackError
-from omnigraph.graph import Graph
-from omnigraph.storage.staging.table_versions import head_version, version_records
-from omnigraph.validation.check import Problem
+import omnigraph_lake as og
+from omnigraph_lake.commit.publish import OperationStatus
+from omnigraph_lake.commit.sidecar import pending_operations
+from omnigraph_lake.errors import OperationRolledBackError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.staging.table_versions import head_version, version_records
+from omnigraph_lake.validation.check import Problem
 from tests.crash.small_world import KINDS, Content, Job, Kind, after, carry_out, content_of
 from tests.crash.soundness import findings
 from tests.gate.selection import is_nightly
@@ -29,14 +29,14 @@ NOT_DONE = (OperationStatus.ROLLED_BACK, OperationStatus.UNKNOWN)
 def looked_at(root: str) -> Content:
     """What a reader sees; reading must leave every file as it was."""
     files = _fingerprint(root)
-    content = content_of(omnigraph.open(root, read_only=True))
+    content = content_of(og.open(root, read_only=True))
     assert _fingerprint(root) == files
     return content
 
 
 def reopened(root: str) -> Graph:
     """Open for writing, which settles what the dead left."""
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     assert pending(graph) == ()
     return graph
 
@@ -89,12 +89,12 @@ def assert_heads_are_published(graph: Graph, *, only: Collection[str] | None = N
 
 
 def assert_sweeping_again_changes_nothing(root: str) -> None:
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     version = graph.snapshot().manifest_version
     swept = graph.maintenance.recover(force=True)
 
     assert swept.settled == ()
-    assert omnigraph.open(root).snapshot().manifest_version == version
+    assert og.open(root).snapshot().manifest_version == version
 
 
 def assert_asking_again_tells_the_same(graph: Graph, job: Job, outcome: OperationStatus) -> None:

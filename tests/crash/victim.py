@@ -10,14 +10,14 @@ import os
 import sys
 from unittest.mock import patch
 
-import omnigraph
-import omnigraph.maintenance.cleanup
-import omnigraph.maintenance.optimize
-import omnigraph.maintenance.repair  # all three: every victim finds them loaded
-from omnigraph.commit.history_compaction import compact_commits
-from omnigraph.errors import NothingWrittenError, OmnigraphError, OutcomeUnknownError
-from omnigraph.graph import Graph
-from omnigraph.storage.manifest.swap import read_manifest
+import omnigraph_lake
+import omnigraph_lake.maintenance.cleanup
+import omnigraph_lake.maintenance.optimize
+import omnigraph_lake.maintenance.repair  # all three: every victim finds them loaded
+from omnigraph_lake.commit.history_compaction import compact_commits
+from omnigraph_lake.errors import NothingWrittenError, OmnigraphError, OutcomeUnknownError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.manifest.swap import read_manifest
 from tests.crash.maintenance_world import Maintenance, keep_up
 from tests.crash.small_world import SCHEMA, Job, carry_out
 
@@ -38,25 +38,25 @@ def main(verb: str, root: str, job: str = "") -> None:
 def _do(verb: str, root: str, job: str) -> dict[str, object]:  # noqa: PLR0911 - one per verb
     match verb:
         case "init":
-            omnigraph.init(root, schema=SCHEMA)
+            omnigraph_lake.init(root, schema=SCHEMA)
         case "force_init":
-            omnigraph.init(root, schema=SCHEMA, force=True)
+            omnigraph_lake.init(root, schema=SCHEMA, force=True)
         case "open":
-            omnigraph.open(root)
+            omnigraph_lake.open(root)
         case "sweep":
-            settled = omnigraph.open(root).maintenance.recover(force=True).settled
+            settled = omnigraph_lake.open(root).maintenance.recover(force=True).settled
             return {"said": "acknowledged", "settled": [each.kind for each in settled]}
         case "fold":
-            graph = omnigraph.open(root)
+            graph = omnigraph_lake.open(root)
             return {"said": "acknowledged", "folded": _fold(graph)}
         case "write":
-            result = carry_out(omnigraph.open(root), Job.decoded(job))
+            result = carry_out(omnigraph_lake.open(root), Job.decoded(job))
             return {"said": "acknowledged", "commit_id": result.commit_id}
         case "write_and_fold":
-            with patch("omnigraph.commit.history_compaction.FOLD_EVERY", 1):
+            with patch("omnigraph_lake.commit.history_compaction.FOLD_EVERY", 1):
                 return _do("write", root, job)
         case "maintenance":
-            return {"said": "acknowledged", **keep_up(omnigraph.open(root), Maintenance(job))}
+            return {"said": "acknowledged", **keep_up(omnigraph_lake.open(root), Maintenance(job))}
         case _:
             return _go_back(verb, root, job)
     return {"said": "acknowledged"}
@@ -64,7 +64,7 @@ def _do(verb: str, root: str, job: str) -> dict[str, object]:  # noqa: PLR0911 -
 
 def _go_back(verb: str, root: str, operation_id: str) -> dict[str, object]:
     reference = {"revert": "HEAD", "restore": "HEAD~1"}[verb]
-    go_back = getattr(omnigraph.open(root), verb)
+    go_back = getattr(omnigraph_lake.open(root), verb)
     result = go_back(reference, operation_id=operation_id, message=verb)
     return {"said": "acknowledged", "commit_id": result.commit_id}
 

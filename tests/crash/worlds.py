@@ -12,8 +12,8 @@ import lance
 import pyarrow as pa
 from ulid import ULID
 
-import omnigraph
-from omnigraph.commit.history_compaction import FOLD_EVERY
+import omnigraph_lake as og
+from omnigraph_lake.commit.history_compaction import FOLD_EVERY
 from tests.crash.copies import is_made, link_root, move_root
 from tests.crash.processes import run, start
 from tests.crash.small_world import (
@@ -100,7 +100,7 @@ class Worlds:
             make(making)
             move_root(making, template)
         link_root(template, to)
-        return content_of(omnigraph.open(to, read_only=True))
+        return content_of(og.open(to, read_only=True))
 
     def _make(self, world: World, root: str) -> None:
         match world:
@@ -131,7 +131,7 @@ class Worlds:
         if stage is Stage.OVERTAKEN:
             victim.wait_until_stopped()
             rival = Job(kind=Kind.MERGE, operation_id=earlier_id(), mark="rival")
-            carry_out(omnigraph.open(root), rival)
+            carry_out(og.open(root), rival)
             victim.kill()
         assert victim.end().was_killed
         if stage is Stage.DRIFTED:
@@ -151,7 +151,7 @@ def leave_orphans(root: str) -> None:
 
 def write_foreign_row(root: str, table_key: str) -> None:
     """Somebody appends with bare Lance."""
-    entry = omnigraph.open(root, read_only=True).snapshot().tables[table_key]
+    entry = og.open(root, read_only=True).snapshot().tables[table_key]
     uri = f"{root}/{entry.location}"
     dataset = lance.dataset(uri)
     row = {"id": "foreign", "name": "foreign"}

@@ -12,18 +12,18 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-import omnigraph
-from omnigraph import names
-from omnigraph.commit.history_compaction import compact_commits
-from omnigraph.failpoints import POINTS
-from omnigraph.graph import Graph
-from omnigraph.storage.manifest.swap import (
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.commit.history_compaction import compact_commits
+from omnigraph_lake.failpoints import POINTS
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.manifest.swap import (
     SwapAnswer,
     forget_old_versions,
     read_manifest,
     swap_manifest,
 )
-from omnigraph.storage.objects.location import Root
+from omnigraph_lake.storage.objects.location import Root
 from tests.crash.gate_rule import Matrix, matrix
 from tests.crash.small_world import KINDS, TOUCHED, Content, Job, Kind, after, carry_out
 from tests.crash.worlds import Stage, World, earlier_id
@@ -191,7 +191,7 @@ SWEEP_SLEEPS: Final[Matrix[SweepSleep]] = matrix(
 
 def pass_time(meanwhile: Meanwhile, root: str) -> None:
     """Do what the living do; a sweep takes the sleeper for dead."""
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     if meanwhile is not Meanwhile.WRITTEN:
         graph.maintenance.recover(force=True)
     if meanwhile is not Meanwhile.SWEPT:

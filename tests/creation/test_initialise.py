@@ -6,18 +6,24 @@ import lance
 import pyarrow as pa
 import pytest
 
-import omnigraph
-from omnigraph import names
-from omnigraph.creation import initialise
-from omnigraph.errors import (
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.creation import initialise
+from omnigraph_lake.errors import (
     AlreadyInitialisedError,
     ConflictError,
     InitialisationClaimedError,
     SchemaInvalidError,
     StorageUnavailableError,
 )
-from omnigraph.storage.manifest.swap import create_manifest
-from omnigraph.storage.manifest_rows import GraphCommit, Operation, Outcome, Table, TableVersion
+from omnigraph_lake.storage.manifest.swap import create_manifest
+from omnigraph_lake.storage.manifest_rows import (
+    GraphCommit,
+    Operation,
+    Outcome,
+    Table,
+    TableVersion,
+)
 from tests.forking.programs import run_code, start_code
 from tests.stores import files_of, folder_of, put_file
 
@@ -35,7 +41,7 @@ def files(root: str) -> list[str]:
 
 
 def test_a_new_graph_has_the_documented_layout(graph_root: str) -> None:
-    omnigraph.init(graph_root, schema=SCHEMA)
+    og.init(graph_root, schema=SCHEMA)
 
     top = {path.name for path in folder_of(graph_root).iterdir()}
     assert top - {"_boots"} == {
@@ -66,7 +72,7 @@ def test_table_directories_are_named_by_the_published_hash() -> None:
 
 
 def test_every_dataset_has_stable_row_ids_and_one_version(graph_root: str) -> None:
-    omnigraph.init(graph_root, schema=SCHEMA)
+    og.init(graph_root, schema=SCHEMA)
 
     datasets = [path.parent for path in folder_of(graph_root).rglob("_versions")]
     assert len(datasets) == 3 + 3 + 1
@@ -77,7 +83,7 @@ def test_every_dataset_has_stable_row_ids_and_one_version(graph_root: str) -> No
 
 
 def test_the_first_commit_publishes_every_empty_table_at_once(graph_root: str) -> None:
-    graph = omnigraph.init(graph_root, schema=SCHEMA, actor="ada")
+    graph = og.init(graph_root, schema=SCHEMA, actor="ada")
 
     rows = graph._handle.manifest().rows
     (commit,) = [row for row in rows if isinstance(row, GraphCommit)]
@@ -94,18 +100,18 @@ def test_the_first_commit_publishes_every_empty_table_at_once(graph_root: str) -
 
 
 def test_a_second_init_is_refused_and_changes_nothing(graph_root: str) -> None:
-    omnigraph.init(graph_root, schema=SCHEMA)
+    og.init(graph_root, schema=SCHEMA)
     before = files(graph_root)
 
     for force in (False, True):
         with pytest.raises(AlreadyInitialisedError, match="omnigraph status"):
-            omnigraph.init(graph_root, schema="node Other { x: I32 }", force=force)
+            og.init(graph_root, schema="node Other { x: I32 }", force=force)
     assert files(graph_root) == before
 
 
 def test_an_invalid_schema_leaves_the_root_untouched(graph_root: str) -> None:
     with pytest.raises(SchemaInvalidError) as caught:
-        omnigraph.init(graph_root, schema="node Person { name: Strng }")
+        og.init(graph_root, schema="node Person { name: Strng }")
 
     assert "schema:1:21" in str(caught.value)
     assert "did you mean `String`?" in str(caught.value)
@@ -127,10 +133,10 @@ def test_a_failure_leaves_the_root_empty_and_the_next_init_succeeds(
     with monkeypatch.context() as patched:
         patched.setattr(initialise, broken, fails)
         with pytest.raises(StorageUnavailableError, match="the disk is full"):
-            omnigraph.init(graph_root, schema=SCHEMA)
+            og.init(graph_root, schema=SCHEMA)
 
     assert files(graph_root) == []
-    omnigraph.init(graph_root, schema=SCHEMA)
+    og.init(graph_root, schema=SCHEMA)
 
 
 def test_a_manifest_that_could_not_be_created_leaves_the_root_empty(
@@ -142,10 +148,10 @@ def test_a_manifest_that_could_not_be_created_leaves_the_root_empty(
     with monkeypatch.context() as patched:
         patched.setattr(initialise, "create_manifest", fails)
         with pytest.raises(StorageUnavailableError, match="the disk is full"):
-            omnigraph.init(graph_root, schema=SCHEMA)
+            og.init(graph_root, schema=SCHEMA)
 
     assert files(graph_root) == []
-    omnigraph.init(graph_root, schema=SCHEMA)
+    og.init(graph_root, schema=SCHEMA)
 
 
 def test_a_foreign_dataset_in_the_way_is_never_removed(graph_root: str) -> None:
@@ -153,7 +159,7 @@ def test_a_foreign_dataset_in_the_way_is_never_removed(graph_root: str) -> None:
     lance.write_dataset(pa.table({"x": [1]}), location)
 
     with pytest.raises(ConflictError, match="already a dataset"):
-        omnigraph.init(graph_root, schema=SCHEMA)
+        og.init(graph_root, schema=SCHEMA)
 
     assert lance.dataset(location).count_rows() == 1
     assert all(path.startswith("edges/") for path in files(graph_root))
@@ -166,28 +172,28 @@ def test_a_lost_answer_of_the_deciding_write_is_settled_by_reading(
         create_manifest(*args, **kwargs)  # type: ignore[arg-type]
         raise StorageUnavailableError("connection reset")
 
-    monkeypatch.setattr("omnigraph.creation.initialise.create_manifest", answer_lost)
+    monkeypatch.setattr("omnigraph_lake.creation.initialise.create_manifest", answer_lost)
 
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
 
     assert len(graph.snapshot().tables) == 3
 
 
 def test_a_dead_initialisation_is_named_and_can_be_taken_over(graph_root: str) -> None:
     script = (
-        "import os, sys, omnigraph\n"
-        "from omnigraph.creation import initialise\n"
+        "import os, sys, omnigraph_lake as og\n"
+        "from omnigraph_lake.creation import initialise\n"
         "initialise.create_manifest = lambda *a, **k: os.kill(os.getpid(), 9)\n"
-        "omnigraph.init(sys.argv[1], schema=sys.argv[2])\n"
+        "og.init(sys.argv[1], schema=sys.argv[2])\n"
     )
     died = run_code(script, graph_root, SCHEMA)
     assert died.returncode == -9
 
     with pytest.raises(InitialisationClaimedError, match="--force"):
-        omnigraph.init(graph_root, schema=SCHEMA)
+        og.init(graph_root, schema=SCHEMA)
     with pytest.raises(InitialisationClaimedError):
-        omnigraph.open(graph_root, read_only=True)
-    graph = omnigraph.init(graph_root, schema="node Only { x: String @key }", force=True)
+        og.open(graph_root, read_only=True)
+    graph = og.init(graph_root, schema="node Only { x: String @key }", force=True)
 
     assert list(graph.snapshot().tables) == ["node:Only"]
     assert not any("_versions" in f for f in files(graph_root) if f.startswith("edges/"))
@@ -195,11 +201,11 @@ def test_a_dead_initialisation_is_named_and_can_be_taken_over(graph_root: str) -
 
 def test_one_of_several_concurrent_inits_wins_and_the_graph_is_whole(graph_root: str) -> None:
     script = (
-        "import sys, omnigraph\n"
+        "import sys, omnigraph_lake as og\n"
         "try:\n"
-        "    omnigraph.init(sys.argv[1], schema=sys.argv[2], actor=sys.argv[3])\n"
+        "    og.init(sys.argv[1], schema=sys.argv[2], actor=sys.argv[3])\n"
         "    print('won')\n"
-        "except omnigraph.OmnigraphError as error:\n"
+        "except og.OmnigraphError as error:\n"
         "    print(type(error).__name__)\n"
     )
     processes = [start_code(script, graph_root, SCHEMA, f"actor-{n}") for n in range(4)]
@@ -207,7 +213,7 @@ def test_one_of_several_concurrent_inits_wins_and_the_graph_is_whole(graph_root:
 
     assert answers.count("won") == 1, answers
     assert set(answers) <= {"won", "InitialisationClaimedError", "AlreadyInitialisedError"}
-    graph = omnigraph.open(graph_root)
+    graph = og.open(graph_root)
     rows = graph._handle.manifest().rows
     (commit,) = [row for row in rows if isinstance(row, GraphCommit)]
     assert commit.actor == f"actor-{answers.index('won')}"
@@ -218,7 +224,7 @@ def test_foreign_schema_files_are_not_overwritten(graph_root: str) -> None:
     put_file(graph_root, "_schema.pg", b"node Mine { x: I32 }")
 
     with pytest.raises(ConflictError, match=r"_schema\.pg"):
-        omnigraph.init(graph_root, schema=SCHEMA)
+        og.init(graph_root, schema=SCHEMA)
 
     assert files(graph_root) == ["_schema.pg"]
     assert folder_of(graph_root, "_schema.pg").read_text() == "node Mine { x: I32 }"
@@ -227,13 +233,13 @@ def test_foreign_schema_files_are_not_overwritten(graph_root: str) -> None:
 def test_other_files_at_the_root_are_left_alone(graph_root: str) -> None:
     put_file(graph_root, "notes.txt", b"mine")
 
-    omnigraph.init(graph_root, schema=SCHEMA)
+    og.init(graph_root, schema=SCHEMA)
 
     assert folder_of(graph_root, "notes.txt").read_text() == "mine"
 
 
 def test_the_claim_of_main_lists_what_init_creates(graph_root: str) -> None:
-    omnigraph.init(graph_root, schema=SCHEMA)
+    og.init(graph_root, schema=SCHEMA)
 
     claim = json.loads(folder_of(graph_root, names.branch_ref(names.MAIN)).read_bytes())
     assert len(claim["creates"]) == 3

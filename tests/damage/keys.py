@@ -21,8 +21,8 @@ from pathlib import Path
 
 import lance
 
-import omnigraph
-from omnigraph.errors import OmnigraphError
+import omnigraph_lake as og
+from omnigraph_lake.errors import OmnigraphError
 from tests.damage.storm import Damage, Kind, Trial, inflict
 from tests.damage.world import FIND_PERSON, build
 from tests.forking.programs import run_module
@@ -35,7 +35,7 @@ PEOPLE = 150_000
 def probe(root: str, *keys: str) -> dict[str, int]:
     """What looking keys up and appending them again came to."""
     outcome: Counter[str] = Counter()
-    reader = omnigraph.open(root, read_only=True)
+    reader = og.open(root, read_only=True)
     for key in keys:
         try:
             rows = reader.query(FIND_PERSON, k=key).to_pylist()
@@ -44,7 +44,7 @@ def probe(root: str, *keys: str) -> dict[str, int]:
             outcome[type(error).__name__] += 1
     for key in keys:
         try:
-            omnigraph.open(root).write({"Person": [{"email": key, "name": "again", "age": 1}]})
+            og.open(root).write({"Person": [{"email": key, "name": "again", "age": 1}]})
             outcome["duplicate"] += 1
         except OmnigraphError as error:
             outcome[f"write {type(error).__name__}"] += 1

@@ -17,10 +17,10 @@ from typing import Any
 
 import pyarrow as pa
 
-import omnigraph
-from omnigraph.errors import OmnigraphError
-from omnigraph.graph import Graph
-from omnigraph.validation import check as deep_check
+import omnigraph_lake as og
+from omnigraph_lake.errors import OmnigraphError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.validation import check as deep_check
 
 SCHEMA = """
 node Person { email: String @key  name: String @index  age: I32 }
@@ -40,7 +40,7 @@ FIND_TEXT = 'query q() { match { $d: Doc  search($d.title, "word7") } return { $
 
 
 def build(root: str, people: int = PEOPLE) -> None:
-    graph = omnigraph.init(root, schema=SCHEMA)
+    graph = og.init(root, schema=SCHEMA)
     persons = [
         {"email": f"p{n}@x", "name": f"name {n % 997}", "age": n % 90} for n in range(people)
     ]
@@ -96,10 +96,10 @@ def questions(graph: Graph) -> Mapping[str, Callable[[], object]]:
     }
 
 
-def ask(root: str, verify: omnigraph.Verify) -> dict[str, str]:
+def ask(root: str, verify: og.Verify) -> dict[str, str]:
     """The digest of each answer; `!Error` where there was none."""
     try:
-        graph = omnigraph.open(root, read_only=True, verify=verify)
+        graph = og.open(root, read_only=True, verify=verify)
     except OmnigraphError as error:
         return {"open": f"!{type(error).__name__}: {error}"}
     answers: dict[str, str] = {}
@@ -129,7 +129,7 @@ def check(root: str) -> str:
     """What a deep check says that is made later: `ok`, or what it found."""
     deep_check.UNFINISHED_AFTER = timedelta(0)  # type: ignore[misc]
     try:
-        report = omnigraph.open(root, read_only=True).maintenance.check(deep=True)
+        report = og.open(root, read_only=True).maintenance.check(deep=True)
     except OmnigraphError as error:
         return f"!{type(error).__name__}: {error}"
     return "ok" if report.ok else "; ".join(finding.message for finding in report.findings)[:500]

@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-import omnigraph as api
+import omnigraph_lake as og
 from benchmarks.debian import awk_counts, require_every_record
-from tests.cli.commands import omnigraph
+from tests.cli.commands import run
 
 pytestmark = [
     pytest.mark.unit,
     pytest.mark.local_disk("a demo creates a directory on the disk of its user"),
 ]
 
-SAMPLE = Path(api.__file__).parent / "demo/debian/sample"
+SAMPLE = Path(og.__file__).parent / "demo/debian/sample"
 ODD_NAME = '../../etc "quoted" \\ name'
 PACKAGES = "Created-By: Packages"
 HOSTILE = f"""\
@@ -63,7 +63,7 @@ Depends: , ,a|
 
 
 def demo(*arguments: str, cwd: Path, code: int = 0) -> dict[str, Any]:
-    finished = omnigraph("demo", *arguments, "--json", cwd=cwd)
+    finished = run("demo", *arguments, "--json", cwd=cwd)
     assert finished.returncode == code, finished.stderr
     document = json.loads(finished.stdout)
     assert isinstance(document, dict)
@@ -78,14 +78,14 @@ def test_every_step_that_a_demo_names_runs(data: str, tmp_path: Path) -> None:
 
     assert len(document["next"]) > 5
     for step in document["next"]:
-        finished = omnigraph(*shlex.split(step)[1:], cwd=tmp_path)
+        finished = run(*shlex.split(step)[1:], cwd=tmp_path)
         assert finished.returncode == 0, f"{step}\n{finished.stderr}"
 
 
 def test_a_demo_fills_no_directory_that_has_something_in_it(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
 
-    finished = omnigraph("demo", "small", str(tmp_path))
+    finished = run("demo", "small", str(tmp_path))
 
     assert finished.returncode == 4
     assert "is not empty; nothing was written" in finished.stderr
@@ -96,9 +96,7 @@ def test_a_demo_that_fails_leaves_the_directory_as_it_was(tmp_path: Path) -> Non
     (tmp_path / "there").mkdir()
 
     for directory in ("there", "new"):
-        finished = omnigraph(
-            "demo", "debian", directory, "--sample", "--suite", "nope", cwd=tmp_path
-        )
+        finished = run("demo", "debian", directory, "--sample", "--suite", "nope", cwd=tmp_path)
         assert finished.returncode == 5
         assert "nope/Packages" in finished.stderr
 
@@ -107,7 +105,7 @@ def test_a_demo_that_fails_leaves_the_directory_as_it_was(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("suite", ["../up", "a b", "main", ""])
 def test_a_suite_is_named_like_one(suite: str, tmp_path: Path) -> None:
-    finished = omnigraph("demo", "debian", "deb", "--sample", "--suite", suite, cwd=tmp_path)
+    finished = run("demo", "debian", "deb", "--sample", "--suite", suite, cwd=tmp_path)
 
     assert finished.returncode == 2
     assert list(tmp_path.iterdir()) == []
@@ -115,7 +113,7 @@ def test_a_suite_is_named_like_one(suite: str, tmp_path: Path) -> None:
 
 def test_indexes_come_from_one_place(tmp_path: Path) -> None:
     for words in ("--sample --system", "--sample --mirror http://x", "--system --suite testing"):
-        finished = omnigraph("demo", "debian", "deb", *words.split(), cwd=tmp_path)
+        finished = run("demo", "debian", "deb", *words.split(), cwd=tmp_path)
 
         assert finished.returncode == 2, words
     assert list(tmp_path.iterdir()) == []
@@ -152,7 +150,7 @@ def test_every_record_of_the_system_is_published_or_rejected(tmp_path: Path) -> 
 
 
 def test_without_apt_the_demo_says_what_to_use_instead(tmp_path: Path) -> None:
-    finished = omnigraph("demo", "debian", "deb", cwd=tmp_path, env={"PATH": str(tmp_path)})
+    finished = run("demo", "debian", "deb", cwd=tmp_path, env={"PATH": str(tmp_path)})
 
     assert finished.returncode == 5
     assert "--sample" in finished.stderr
@@ -188,7 +186,7 @@ def test_every_record_is_published_or_rejected(debian: tuple[Path, dict[str, Any
 def test_hostile_stanzas_are_loaded_as_far_as_they_are_valid(
     debian: tuple[Path, dict[str, Any]],
 ) -> None:
-    graph = api.open(str(debian[0] / "deb/graph"), read_only=True)
+    graph = og.open(str(debian[0] / "deb/graph"), read_only=True)
     package, other = graph.get("Package", "a"), graph.get("Package", "b")
 
     assert package is not None

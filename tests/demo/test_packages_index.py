@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from omnigraph.demo.packages_index import (
+from omnigraph_lake.demo.packages_index import (
     Constraint,
     Operator,
     compare_versions,

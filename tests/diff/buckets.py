@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.diff import bucketed
+from omnigraph_lake.diff import bucketed
 
 
 def set_rows_per_bucket(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import omnigraph
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake.graph import Graph
 
 _SCHEMA = """
 node Doc { name: String @key  size: I64?  raw: Blob?  at: Vector(2)?  words: [String]? }
@@ -16,7 +16,7 @@ edge Cites: Doc -> Doc { page: I32? }
 
 
 def document_graph(root: str) -> Graph:
-    graph = omnigraph.init(root, schema=_SCHEMA)
+    graph = og.init(root, schema=_SCHEMA)
     graph.write(
         {
             "Doc": [document(number, 0) for number in range(30)],

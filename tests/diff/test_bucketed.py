@@ -12,15 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from omnigraph.api.system_clock import new_id
-from omnigraph.diff import bucketed
-from omnigraph.diff.diff import Comparison, GraphDiff, diff_snapshots
-from omnigraph.diff.table_diff import ChangeCounts, count_changes, diff_table
-from omnigraph.errors import OmnigraphError
-from omnigraph.graph import Graph
-from omnigraph.runner.protocol import Runner
-from omnigraph.runner.threads import ThreadRunner
-from omnigraph.storage.snapshot import Snapshot
+from omnigraph_lake.api.system_clock import new_id
+from omnigraph_lake.diff import bucketed
+from omnigraph_lake.diff.diff import Comparison, GraphDiff, diff_snapshots
+from omnigraph_lake.diff.table_diff import ChangeCounts, count_changes, diff_table
+from omnigraph_lake.errors import OmnigraphError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.runner.protocol import Runner
+from omnigraph_lake.runner.threads import ThreadRunner
+from omnigraph_lake.storage.snapshot import Snapshot
 from tests.diff.buckets import set_rows_per_bucket
 from tests.diff.documents import change_documents, document_graph
 from tests.gate.selection import for_gate

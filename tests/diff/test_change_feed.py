@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 from ulid import ULID
 
-import omnigraph
+import omnigraph_lake as og
 from benchmarks.open_cost import synthesise_commits, wide_schema
-from omnigraph.commit.history_compaction import compact_commits
-from omnigraph.commit.publish import Decision, publish
-from omnigraph.diff.branch_line import BranchLine, decode, encode
-from omnigraph.diff.change_feed import (
+from omnigraph_lake.commit.history_compaction import compact_commits
+from omnigraph_lake.commit.publish import Decision, publish
+from omnigraph_lake.diff.branch_line import BranchLine, decode, encode
+from omnigraph_lake.diff.change_feed import (
     BaselineEnd,
     BaselineTable,
     ChangeFeed,
@@ -26,25 +26,25 @@ from omnigraph.diff.change_feed import (
     baseline,
     changes,
 )
-from omnigraph.diff.table_diff import ChangeCounts
-from omnigraph.errors import (
+from omnigraph_lake.diff.table_diff import ChangeCounts
+from omnigraph_lake.errors import (
     DamagedGraphError,
     InvalidInputError,
     NotFoundError,
     OmnigraphError,
 )
-from omnigraph.failpoints import Action, Armed, FailpointReached, arm, disarm_all
-from omnigraph.graph import Graph
-from omnigraph.storage.lance.datasets import create_dataset
-from omnigraph.storage.manifest.swap import SwapAnswer, read_manifest, swap_manifest
-from omnigraph.storage.manifest_rows import (
+from omnigraph_lake.failpoints import Action, Armed, FailpointReached, arm, disarm_all
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.lance.datasets import create_dataset
+from omnigraph_lake.storage.manifest.swap import SwapAnswer, read_manifest, swap_manifest
+from omnigraph_lake.storage.manifest_rows import (
     GraphCommit,
     Operation,
     Outcome,
     Table,
     TableVersion,
 )
-from omnigraph.storage.objects.location import parse_root
+from omnigraph_lake.storage.objects.location import parse_root
 from tests.drawing import seeds
 from tests.maintenance.old_graphs import old_graph
 
@@ -60,7 +60,7 @@ Tables = dict[str, dict[str, dict[str, Any]]]
 
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
-    return omnigraph.init(graph_root, schema=SCHEMA)
+    return og.init(graph_root, schema=SCHEMA)
 
 
 def feed(graph: Graph, **options: Any) -> ChangeFeed:
@@ -77,7 +77,7 @@ def spelt(commit: CommitChanges) -> list[str]:
     ]
 
 
-def people(*names: str, age: int | None = None) -> dict[str, omnigraph.Rows]:
+def people(*names: str, age: int | None = None) -> dict[str, og.Rows]:
     return {"Person": [{"name": name, "age": age} for name in names]}
 
 
@@ -350,7 +350,7 @@ def test_a_write_that_others_settled_appears_as_it_was_settled(graph: Graph, poi
             graph.write({**people("b"), "Note": [{"text": "m"}]})
     finally:
         disarm_all()
-    reopened = omnigraph.open(graph.root)
+    reopened = og.open(graph.root)
     brought = ["insert node:Note m", "insert node:Person b"]
     settled = [brought] if as_read(reopened)["node:Note"] else []
     reopened.write(people("c"))
@@ -435,7 +435,7 @@ def refused_cursors(
     graph: Graph, cursor: str
 ) -> list[tuple[str, dict[str, Any], type[OmnigraphError], str]]:
     """Cursors that are not for this feed: what is asked, and what is said."""
-    elsewhere = omnigraph.init(f"{graph.root}-other", schema=SCHEMA)
+    elsewhere = og.init(f"{graph.root}-other", schema=SCHEMA)
     graph.branches.create("dev")
     dev = graph.checkout("dev")
     dev.write(people("x"))
@@ -508,7 +508,7 @@ def reads(act: Any) -> int:
 
 
 def test_a_call_without_news_costs_the_same_whatever_the_history(graph_root: str) -> None:
-    graph = omnigraph.init(graph_root, schema=wide_schema(20))
+    graph = og.init(graph_root, schema=wide_schema(20))
     root = parse_root(graph_root)
     costs = []
     for made, total in ((0, 110), (110, 310)):
@@ -574,7 +574,7 @@ def test_a_version_that_goes_while_it_is_read_is_a_gap_too(graph: Graph) -> None
 
 def test_commits_older_than_their_record_are_a_gap(graph_root: str) -> None:
     old_graph(graph_root, stamp=3)
-    graph = omnigraph.open(graph_root)
+    graph = og.open(graph_root)
     graph.write({"Person": [{"name": "a"}]})
 
     with pytest.raises(NotFoundError, match="older than the recorded changes"):
@@ -753,7 +753,7 @@ def blobs(graph: Graph, rows: Sequence[Mapping[str, object]]) -> None:
 
 
 def test_blobs_are_their_bytes_in_a_feed_and_in_a_baseline(graph_root: str) -> None:
-    graph = omnigraph.init(graph_root, schema="node Doc { slug: String @key  scan: Blob? }")
+    graph = og.init(graph_root, schema="node Doc { slug: String @key  scan: Blob? }")
     blobs(graph, [{"slug": "a", "scan": b"x" * 70_000}, {"slug": "b", "scan": None}])
     blobs(graph, [{"slug": "a", "scan": b"y" * 70_000}])
 
@@ -778,7 +778,7 @@ node Any {
 
 @pytest.mark.parametrize("mode", ["append", "merge", "delete"])
 def test_few_rows_that_are_held_are_those_that_would_be_read(graph_root: str, mode: str) -> None:
-    graph = omnigraph.init(graph_root, schema=ANYTHING)
+    graph = og.init(graph_root, schema=ANYTHING)
     full = {
         "scan": b"x",
         "vector": [1.0, float("nan"), -0.0],

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.diff.branch_line import (
+from omnigraph_lake.diff.branch_line import (
     TEXT_MAX,
     Cursor,
     decode,
@@ -17,7 +17,7 @@ from omnigraph.diff.branch_line import (
     mark_of,
     require_same_choice,
 )
-from omnigraph.errors import InvalidInputError
+from omnigraph_lake.errors import InvalidInputError
 from tests.drawing import drawn
 
 pytestmark = pytest.mark.unit

@@ -14,15 +14,15 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-import omnigraph
-from omnigraph.api.system_clock import new_id
-from omnigraph.diff.diff import Comparison, GraphDiff, diff_snapshots
-from omnigraph.diff.table_diff import ChangeCounts
-from omnigraph.errors import ConflictError, InvalidInputError, NotFoundError
-from omnigraph.graph import Graph
-from omnigraph.runner.threads import ThreadRunner
-from omnigraph.storage.objects.location import parse_root
-from omnigraph.storage.snapshot import Snapshot
+import omnigraph_lake as og
+from omnigraph_lake.api.system_clock import new_id
+from omnigraph_lake.diff.diff import Comparison, GraphDiff, diff_snapshots
+from omnigraph_lake.diff.table_diff import ChangeCounts
+from omnigraph_lake.errors import ConflictError, InvalidInputError, NotFoundError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.runner.threads import ThreadRunner
+from omnigraph_lake.storage.objects.location import parse_root
+from omnigraph_lake.storage.snapshot import Snapshot
 from tests.stores import folder_of
 
 pytestmark = pytest.mark.unit
@@ -38,7 +38,7 @@ edge Any: Person -> Zoo
 
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     graph.write(
         {
             "Person": [{"name": "ann", "age": 1}, {"name": "bob"}, {"name": "cy"}],

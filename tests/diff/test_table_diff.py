@@ -16,14 +16,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.diff import table_diff
-from omnigraph.diff.table_diff import ChangeCounts, TableDiff, count_changes, diff_table
-from omnigraph.errors import DamagedGraphError, InvalidInputError, StorageUnavailableError
-from omnigraph.names import BLOB_KEY, PROPERTY_ID_KEY
-from omnigraph.storage.lance.datasets import create_dataset
-from omnigraph.storage.objects.location import Root, parse_root
-from omnigraph.storage.snapshot import TableEntry
-from omnigraph.storage.staging.row_changes import Sought
+from omnigraph_lake.diff import table_diff
+from omnigraph_lake.diff.table_diff import ChangeCounts, TableDiff, count_changes, diff_table
+from omnigraph_lake.errors import DamagedGraphError, InvalidInputError, StorageUnavailableError
+from omnigraph_lake.names import BLOB_KEY, PROPERTY_ID_KEY
+from omnigraph_lake.storage.lance.datasets import create_dataset
+from omnigraph_lake.storage.objects.location import Root, parse_root
+from omnigraph_lake.storage.snapshot import TableEntry
+from omnigraph_lake.storage.staging.row_changes import Sought
 from tests.drawing import drawn
 from tests.storage.test_row_changes import SCHEMA, History, Row, Rows, Step, histories, row
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-import omnigraph
+import omnigraph_lake as og
 
 pytestmark = pytest.mark.unit
 
@@ -51,23 +51,21 @@ def tags_of(html: str) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def graph(tmp_path_factory: pytest.TempPathFactory) -> omnigraph.Graph:
-    return omnigraph.init(str(tmp_path_factory.mktemp("readable") / "g"), schema=SCHEMA)
+def graph(tmp_path_factory: pytest.TempPathFactory) -> og.Graph:
+    return og.init(str(tmp_path_factory.mktemp("readable") / "g"), schema=SCHEMA)
 
 
 def test_every_public_result_has_a_text_and_a_notebook_form() -> None:
     results = [
-        name
-        for name in omnigraph.__all__
-        if is_dataclass(getattr(omnigraph, name)) and name not in NO_RESULTS
+        name for name in og.__all__ if is_dataclass(getattr(og, name)) and name not in NO_RESULTS
     ]
 
     assert len(results) > 30
-    assert [name for name in results if not hasattr(getattr(omnigraph, name), "_repr_html_")] == []
-    assert [name for name in results if getattr(omnigraph, name).__str__ is object.__str__] == []
+    assert [name for name in results if not hasattr(getattr(og, name), "_repr_html_")] == []
+    assert [name for name in results if getattr(og, name).__str__ is object.__str__] == []
 
 
-def test_results_are_short_texts_and_escaped_tables(graph: omnigraph.Graph) -> None:
+def test_results_are_short_texts_and_escaped_tables(graph: og.Graph) -> None:
     written = graph.write({"Person": [{"name": EVIL, "age": 1}]}, actor=EVIL)
     dev = graph.branches.create("dev", owner=EVIL)
     dev.write({"Company": [{"name": "Acme"}], "WorksAt": [{"src": EVIL, "dst": "Acme"}]})
@@ -104,7 +102,7 @@ def test_results_are_short_texts_and_escaped_tables(graph: omnigraph.Graph) -> N
 HARMLESS: Final = {"div", "p", "br", "strong", "table", "thead", "tbody", "tr", "th", "td"}
 
 
-def test_the_text_of_a_query_result_shows_its_first_rows(graph: omnigraph.Graph) -> None:
+def test_the_text_of_a_query_result_shows_its_first_rows(graph: og.Graph) -> None:
     rows = [{"name": f"p{number:02}", "age": number} for number in range(12)]
     graph.checkout("main").write({"Person": rows}, mode="merge")
 
@@ -118,16 +116,16 @@ def test_the_text_of_a_query_result_shows_its_first_rows(graph: omnigraph.Graph)
     assert len(result.to_pylist()) >= len(rows)
 
 
-def test_a_commit_is_named_by_any_unique_prefix(graph: omnigraph.Graph) -> None:
+def test_a_commit_is_named_by_any_unique_prefix(graph: og.Graph) -> None:
     first, *_, last = graph.commits()
 
     assert graph.at(first.commit_id[:14].lower()).commit_id == first.commit_id
     assert graph.diff(last.commit_id[:14], first.commit_id[:14]).tables
-    with pytest.raises(omnigraph.NotFoundError, match="no branch, tag or commit '01ABCDEFGH'"):
+    with pytest.raises(og.NotFoundError, match="no branch, tag or commit '01ABCDEFGH'"):
         graph.at("01ABCDEFGH")
 
 
-def test_a_prefix_of_several_commits_is_refused(graph: omnigraph.Graph) -> None:
+def test_a_prefix_of_several_commits_is_refused(graph: og.Graph) -> None:
     first = ""
     for age in range(50):  # until two are of the same second
         first, second = [
@@ -137,11 +135,11 @@ def test_a_prefix_of_several_commits_is_refused(graph: omnigraph.Graph) -> None:
         if first[:8] == second[:8]:
             break
 
-    with pytest.raises(omnigraph.InvalidInputError, match=f"{first[:8]} is the start of"):
+    with pytest.raises(og.InvalidInputError, match=f"{first[:8]} is the start of"):
         graph.at(first[:8])
 
 
-def test_a_branch_that_looks_like_a_prefix_is_a_branch(graph: omnigraph.Graph) -> None:
+def test_a_branch_that_looks_like_a_prefix_is_a_branch(graph: og.Graph) -> None:
     prefix = graph.commits()[-1].commit_id[:14]
     branch = graph.branches.create(prefix)
     branch.write({"Person": [{"name": "only here"}]})

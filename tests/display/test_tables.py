@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.display.cells import (
+from omnigraph_lake.display.cells import (
     ELLIPSIS,
     Cell,
     Either,
@@ -22,8 +22,8 @@ from omnigraph.display.cells import (
     short_ids,
     value,
 )
-from omnigraph.display.tables import TableView
-from omnigraph.language.diagnostics import display_width
+from omnigraph_lake.display.tables import TableView
+from omnigraph_lake.language.diagnostics import display_width
 
 pytestmark = pytest.mark.unit
 

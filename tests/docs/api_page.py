@@ -20,16 +20,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-import omnigraph
-import omnigraph.spark
-from omnigraph.api.reads import Reads
+import omnigraph_lake
+import omnigraph_lake.spark
+from omnigraph_lake.api.reads import Reads
 from tests.surface import NAMESPACES
 
 HEADER: Final = """# Python API
 
 Every function, method, result and option, generated from the docstrings by `just api`; a test
 compares the page with the code. [Python](python.md) is the guide to it, with examples. Everything
-can be imported from `omnigraph`, `SparkGraph` from `omnigraph.spark`.
+can be imported from `omnigraph_lake`, which is `og` here, `SparkGraph` from `omnigraph_lake.spark`.
 """
 WIDTH: Final = 100
 SECTIONS: Final = ("Args", "Returns", "Raises", "Yields", "Attributes")
@@ -54,14 +54,14 @@ def page() -> str:
 
 def _functions() -> Iterator[str]:
     yield "## Functions\n"
-    for name in omnigraph.__all__:
-        function = getattr(omnigraph, name)
+    for name in omnigraph_lake.__all__:
+        function = getattr(omnigraph_lake, name)
         if inspect.isfunction(function):
-            yield from _callable(f"omnigraph.{name}", name, function)
+            yield from _callable(f"og.{name}", name, function)
 
 
 def _graphs() -> Iterator[str]:
-    for kind in (omnigraph.Graph, omnigraph.GraphView, omnigraph.spark.SparkGraph):
+    for kind in (omnigraph_lake.Graph, omnigraph_lake.GraphView, omnigraph_lake.spark.SparkGraph):
         yield f"## {kind.__name__}\n"
         yield from _prose(kind)
         yield from _members(kind, kind.__name__)
@@ -70,19 +70,19 @@ def _graphs() -> Iterator[str]:
 def _namespaces() -> Iterator[str]:
     for name, kind in NAMESPACES.items():
         yield f"## graph.{name}\n"
-        yield f"The class is `omnigraph.{kind.__name__}`.\n"
+        yield f"The class is `og.{kind.__name__}`.\n"
         yield from _prose(kind)
         yield from _members(kind, f"graph.{name}")
 
 
 def _results() -> Iterator[str]:
     yield "## Results and options\n"
-    shown = {*NAMESPACES.values(), omnigraph.Graph, omnigraph.GraphView}
-    for name in omnigraph.__all__:
-        kind = getattr(omnigraph, name)
+    shown = {*NAMESPACES.values(), omnigraph_lake.Graph, omnigraph_lake.GraphView}
+    for name in omnigraph_lake.__all__:
+        kind = getattr(omnigraph_lake, name)
         if not inspect.isclass(kind) or kind in shown or issubclass(kind, Exception):
             continue
-        if getattr(kind, "__module__", "").startswith("omnigraph"):
+        if getattr(kind, "__module__", "").startswith("omnigraph_lake"):
             yield f"### {name}\n"
             yield from _prose(kind)
             yield from _fields(kind)
@@ -92,14 +92,14 @@ def _results() -> Iterator[str]:
 def _aliases() -> Iterator[str]:
     aliases = [
         name
-        for name in omnigraph.__all__
-        if not inspect.isclass(getattr(omnigraph, name))
-        and not inspect.isfunction(getattr(omnigraph, name))
+        for name in omnigraph_lake.__all__
+        if not inspect.isclass(getattr(omnigraph_lake, name))
+        and not inspect.isfunction(getattr(omnigraph_lake, name))
     ]
     yield "## Types of arguments\n"
     yield "| Name | Values |\n|---|---|"
     for name in aliases:
-        yield f"| `{name}` | `{_alias_text(getattr(omnigraph, name))}` |"
+        yield f"| `{name}` | `{_alias_text(getattr(omnigraph_lake, name))}` |"
     yield ""
 
 
@@ -107,8 +107,8 @@ def _errors() -> Iterator[str]:
     yield "## Errors\n"
     yield "Effects and exit codes are listed under [errors](errors.md).\n"
     yield "| Class | Meaning |\n|---|---|"
-    for name in omnigraph.__all__:
-        kind = getattr(omnigraph, name)
+    for name in omnigraph_lake.__all__:
+        kind = getattr(omnigraph_lake, name)
         if inspect.isclass(kind) and issubclass(kind, Exception):
             yield f"| `{name}` | {_cell(_summary(kind))} |"
 
@@ -135,7 +135,7 @@ def _members(kind: type, title: str) -> Iterator[str]:
 
 def _is_of_graph(kind: type, name: str, part: object) -> bool:
     """Whether it is a method that a view shares with a graph, whose section describes it."""
-    return kind is not omnigraph.Graph and vars(Reads).get(name) is part
+    return kind is not omnigraph_lake.Graph and vars(Reads).get(name) is part
 
 
 def _methods_of_result(kind: type) -> Iterator[str]:

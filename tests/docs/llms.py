@@ -21,8 +21,8 @@ HEADER: Final = """# Omnigraph
 > Python process or on Spark. No server.
 
 Schemas are `.pg` texts, queries and mutations are `.gq` texts; both languages are Omnigraph's own,
-not Cypher, Gremlin or SQL. Install: `pip install omnigraph`. Start:
-`graph = omnigraph.init(root, schema=text)`, then `omnigraph.open(root)`.
+not Cypher, Gremlin or SQL. Install: `pip install omnigraph-lake`. Start:
+`import omnigraph_lake as og`, `graph = og.init(root, schema=text)`, then `og.open(root)`.
 """
 ENTRY: Final = re.compile(r'^ {6}- "?(?P<title>[^":]+)"?: (?P<path>\S+\.md)$')
 SECTION: Final = re.compile(r"^ {2}- (?P<name>[^:]+):$")

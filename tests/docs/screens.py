@@ -81,8 +81,8 @@ def set_clock() -> None:
     """Give this process its clock, before anything takes the one of the machine."""
     for name in [name for name in os.environ if name.startswith("OMNIGRAPH_")]:
         del os.environ[name]
-    from omnigraph.api import system_clock
-    from omnigraph.clock import Clock
+    from omnigraph_lake.api import system_clock
+    from omnigraph_lake.clock import Clock
 
     clock: Any = system_clock
     clock.new_id = next_id
@@ -93,9 +93,9 @@ def set_clock() -> None:
 
 def people(root: str) -> Any:
     """A graph with a history, a branch, and a conflict between the two."""
-    import omnigraph
+    import omnigraph_lake as og
 
-    graph = omnigraph.init(root, schema=SCHEMA, actor="ann")
+    graph = og.init(root, schema=SCHEMA, actor="ann")
     pass_time(60 * 26)
     people = [
         ("ann", "Ann Archer", 41, "Amsterdam"),
@@ -162,7 +162,7 @@ class Terminal(io.TextIOWrapper):
 
 def run(line: str, columns: int) -> str:
     """What a command prints, results and messages in their order."""
-    from omnigraph.cli.main import main
+    from omnigraph_lake.cli.main import main
 
     content = io.BytesIO()
     stream = Terminal(content, encoding="utf-8", write_through=True)

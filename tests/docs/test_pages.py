@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import typer
 
-import omnigraph
-from omnigraph import errors
-from omnigraph.cli.main import app
+import omnigraph_lake as og
+from omnigraph_lake import errors
+from omnigraph_lake.cli.main import app
 from tests.behind import FailpointReached, failing_at
 from tests.stores import files_of
 
@@ -56,7 +56,7 @@ def test_every_error_is_in_the_reference_with_its_exit_code() -> None:
 
 def test_every_on_disk_name_is_in_the_layout_page() -> None:
     page = (HOME / "docs/reference/layout.md").read_text()
-    from omnigraph import names
+    from omnigraph_lake import names
 
     for name in (
         names.MANIFEST,
@@ -84,7 +84,7 @@ def test_every_decision_is_listed_and_in_the_navigation() -> None:
 
 def test_every_file_of_a_graph_is_in_the_layout_page(tmp_path: Path) -> None:
     root = str(tmp_path / "g")
-    graph = omnigraph.init(root, schema="node P { name: String @key }")
+    graph = og.init(root, schema="node P { name: String @key }")
     graph.write({"P": [{"name": "ann"}]})
     graph.tags.create("early")
     dev = graph.branches.create("dev")

@@ -12,8 +12,8 @@ from typing import Any
 import duckdb
 import pytest
 
-import omnigraph
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake.graph import Graph
 from tests.docs.test_pages import HOME
 from tests.stores import root_at
 
@@ -58,7 +58,7 @@ def schema_of(page: str) -> str:
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
     root = root_at(Path(tmp_path_factory.mktemp("translations"), "g"))
-    graph = omnigraph.init(root, schema=schema_of("from-sql.md"))
+    graph = og.init(root, schema=schema_of("from-sql.md"))
     graph.write({"Person": PEOPLE, "Company": COMPANIES, "Knows": KNOWS, "WorksAt": WORKS_AT})
     return graph
 

@@ -22,7 +22,7 @@ class Editor:
         self._versions: dict[str, int] = {}
         self._requests = 0
         self._server = subprocess.Popen(
-            [sys.executable, "-m", "omnigraph", "lsp", *arguments],
+            [sys.executable, "-m", "omnigraph_lake", "lsp", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=folder,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from omnigraph.editor.content import LanguageDocument, TextRange
-from omnigraph.editor.query_document import QueryDocument
-from omnigraph.editor.schema_document import SchemaDocument
+from omnigraph_lake.editor.content import LanguageDocument, TextRange
+from omnigraph_lake.editor.query_document import QueryDocument
+from omnigraph_lake.editor.schema_document import SchemaDocument
 from tests.schema.compiling import compiled
 
 CURSOR: Final = "¦"

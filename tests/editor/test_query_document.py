@@ -6,19 +6,19 @@ import random
 
 import pytest
 
-from omnigraph.editor.content import (
+from omnigraph_lake.editor.content import (
     FUNCTIONS_EXPLAINED,
     ElementKind,
     SchemaElement,
     TextRange,
 )
-from omnigraph.editor.query_document import QueryDocument
-from omnigraph.editor.unfinished import recover_queries
-from omnigraph.errors import InvalidInputError
-from omnigraph.language.diagnostics import Diagnostic
-from omnigraph.query.checks.calls import FUNCTIONS
-from omnigraph.query.lint import lint_queries
-from omnigraph.query.parser import parse_queries
+from omnigraph_lake.editor.query_document import QueryDocument
+from omnigraph_lake.editor.unfinished import recover_queries
+from omnigraph_lake.errors import InvalidInputError
+from omnigraph_lake.language.diagnostics import Diagnostic
+from omnigraph_lake.query.checks.calls import FUNCTIONS
+from omnigraph_lake.query.lint import lint_queries
+from omnigraph_lake.query.parser import parse_queries
 from tests.drawing import seeds
 from tests.editor.marked import CATALOG, CURSOR, at, offered, query, renamed, shown
 from tests.query.fuzz import ADHOC_TEXT, SEED_TEXT

@@ -6,17 +6,17 @@ import random
 
 import pytest
 
-from omnigraph.editor.content import (
+from omnigraph_lake.editor.content import (
     ANNOTATIONS_EXPLAINED,
     TYPES_EXPLAINED,
     ElementKind,
     SchemaElement,
 )
-from omnigraph.editor.schema_document import SchemaDocument
-from omnigraph.errors import InvalidInputError
-from omnigraph.schema.checks.annotations import INTERPRETED, META
-from omnigraph.schema.compile import lint_schema
-from omnigraph.schema.parser import BASE_TYPE_NAMES, CONSTRAINT_WORDS
+from omnigraph_lake.editor.schema_document import SchemaDocument
+from omnigraph_lake.errors import InvalidInputError
+from omnigraph_lake.schema.checks.annotations import INTERPRETED, META
+from omnigraph_lake.schema.compile import lint_schema
+from omnigraph_lake.schema.parser import BASE_TYPE_NAMES, CONSTRAINT_WORDS
 from tests.drawing import seeds
 from tests.editor.marked import CURSOR, SCHEMA, at, offered, renamed, schema, shown
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import pytest
 
-import omnigraph
-from tests.cli.commands import omnigraph as run
+import omnigraph_lake as og
+from tests.cli.commands import run
 from tests.editor.client import Editor, applied
 from tests.editor.marked import SCHEMA
 
@@ -142,7 +142,7 @@ def test_the_schema_of_a_graph_is_used_and_the_units_are_those_of_the_editor(
     tmp_path: Path,
 ) -> None:
     root = str(tmp_path / "g")
-    graph = omnigraph.init(root, schema=SCHEMA)
+    graph = og.init(root, schema=SCHEMA)
     with Editor(tmp_path, encodings=["utf-8", "utf-16"], graph=root) as editor:
         assert editor.initialized["capabilities"]["positionEncoding"] == "utf-8"
         assert ranges(editor.open("q.gq", QUERY.replace("email: $", "emial: $"))) == [

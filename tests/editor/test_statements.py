@@ -8,16 +8,16 @@ from typing import Final
 
 import pytest
 
-from omnigraph.editor.statements import (
+from omnigraph_lake.editor.statements import (
     PieceKind,
     complete_statement,
     is_complete,
     pieces,
     split_statements,
 )
-from omnigraph.query.parser import parse_queries
-from omnigraph.schema.catalog import Catalog
-from omnigraph.schema.compile import compile_schema
+from omnigraph_lake.query.parser import parse_queries
+from omnigraph_lake.schema.catalog import Catalog
+from omnigraph_lake.schema.compile import compile_schema
 from tests.gate.seeds import run_seed
 
 pytestmark = pytest.mark.unit

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-import omnigraph
-from omnigraph.editor.workspace import Encoding, Positions, Schemas, nearest_schema
-from omnigraph.schema.catalog import Catalog
+import omnigraph_lake as og
+from omnigraph_lake.editor.workspace import Encoding, Positions, Schemas, nearest_schema
+from omnigraph_lake.schema.catalog import Catalog
 from tests.editor.marked import SCHEMA
 
 pytestmark = [pytest.mark.unit, pytest.mark.local_disk("an editor opens files of a disk")]
@@ -84,4 +84,4 @@ def test_a_graph_that_is_not_there_is_a_problem_and_no_error(tmp_path: Path) -> 
 
 
 def read_graph(root: str) -> Catalog:
-    return omnigraph.open(root, read_only=True).schema.catalog
+    return og.open(root, read_only=True).schema.catalog

@@ -7,16 +7,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import omnigraph
-from omnigraph.engine.query import InProcessAnswer, run_query
-from omnigraph.engine.run import Limits
-from omnigraph.graph import Graph
-from omnigraph.query.binding import BoundParameters, bind
-from omnigraph.query.compile import compile_queries
-from omnigraph.query.plan import Mutation, Plan
-from omnigraph.query.planning import plan_query
-from omnigraph.storage.objects.location import parse_root
-from omnigraph.storage.snapshot import Snapshot
+import omnigraph_lake as og
+from omnigraph_lake.engine.query import InProcessAnswer, run_query
+from omnigraph_lake.engine.run import Limits
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.query.binding import BoundParameters, bind
+from omnigraph_lake.query.compile import compile_queries
+from omnigraph_lake.query.plan import Mutation, Plan
+from omnigraph_lake.query.planning import plan_query
+from omnigraph_lake.storage.objects.location import parse_root
+from omnigraph_lake.storage.snapshot import Snapshot
 from tests.query.differential import LIMITS
 from tests.query.evaluator import EPOCH
 from tests.stores import root_at
@@ -31,7 +31,7 @@ Pairs = Sequence[tuple[int, int]]
 
 def numbered_graph(folder: Path, nodes: int, pairs: Pairs) -> Graph:
     """Nodes "0", "1", ... and one edge per pair; edges know their place as `w`."""
-    graph = omnigraph.init(root_at(folder / "graph"), schema=SCHEMA)
+    graph = og.init(root_at(folder / "graph"), schema=SCHEMA)
     graph.write(
         {
             "node:P": [{"k": str(each), "n": each} for each in range(nodes)],

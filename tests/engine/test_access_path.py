@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-import omnigraph
-from omnigraph.engine import query
-from omnigraph.engine.access import access_path
-from omnigraph.engine.access.access_path import Access, Choice, choose_access
-from omnigraph.engine.access.column_cache import shared_cache
-from omnigraph.engine.access.in_memory import InMemoryAccess
-from omnigraph.engine.run import Run
-from omnigraph.graph import Graph
-from omnigraph.query.binding import bind
-from omnigraph.query.compile import compile_queries
-from omnigraph.query.plan import Mutation
-from omnigraph.query.planning import plan_query
-from omnigraph.storage.objects.background import WORKER
-from omnigraph.storage.objects.location import parse_root
+import omnigraph_lake as og
+from omnigraph_lake.engine import query
+from omnigraph_lake.engine.access import access_path
+from omnigraph_lake.engine.access.access_path import Access, Choice, choose_access
+from omnigraph_lake.engine.access.column_cache import shared_cache
+from omnigraph_lake.engine.access.in_memory import InMemoryAccess
+from omnigraph_lake.engine.run import Run
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.query.binding import bind
+from omnigraph_lake.query.compile import compile_queries
+from omnigraph_lake.query.plan import Mutation
+from omnigraph_lake.query.planning import plan_query
+from omnigraph_lake.storage.objects.background import WORKER
+from omnigraph_lake.storage.objects.location import parse_root
 from tests.engine.small_graphs import asked, rows, rows_of
 from tests.query.differential import LIMITS
 from tests.query.evaluator import EPOCH
@@ -38,7 +38,7 @@ NAMED = 'match { $a: P { k: "1" } $a knows $b } return { $b.k }'
 
 
 def graph_at(folder: Path) -> Graph:
-    graph = omnigraph.init(root_at(folder), schema=SCHEMA)
+    graph = og.init(root_at(folder), schema=SCHEMA)
     graph.write(
         {
             "node:P": [{"k": str(each), "n": each, "about": "a word"} for each in range(30)],

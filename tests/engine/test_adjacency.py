@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from omnigraph.engine.access import adjacency as adjacency_module
-from omnigraph.engine.access.adjacency import (
+from omnigraph_lake.engine.access import adjacency as adjacency_module
+from omnigraph_lake.engine.access.adjacency import (
     Adjacency,
     EdgeChanges,
     Steps,
@@ -18,11 +18,11 @@ from omnigraph.engine.access.adjacency import (
     patch_of,
     sorted_steps,
 )
-from omnigraph.engine.run import Limits, Run
-from omnigraph.errors import QueryCancelledError
-from omnigraph.query.binding import BoundParameters
-from omnigraph.query.typed import EdgeDirection
-from omnigraph.schema.compile import compile_schema
+from omnigraph_lake.engine.run import Limits, Run
+from omnigraph_lake.errors import QueryCancelledError
+from omnigraph_lake.query.binding import BoundParameters
+from omnigraph_lake.query.typed import EdgeDirection
+from omnigraph_lake.schema.compile import compile_schema
 from tests.drawing import seeds
 from tests.query.evaluator import EPOCH
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from omnigraph.storage.objects.background import Worker
+from omnigraph_lake.storage.objects.background import Worker
 from tests.forking.programs import run_code
 
 pytestmark = pytest.mark.unit
@@ -92,7 +92,7 @@ def test_a_stopped_worker_runs_the_jobs_that_were_to_run_at_exit(worker: Worker)
 
 FORKING = """
 import os, threading
-from omnigraph.storage.objects.background import WORKER
+from omnigraph_lake.storage.objects.background import WORKER
 
 running, ended = threading.Event(), threading.Event()
 WORKER.submit("parent", lambda _: (running.set(), ended.wait()))

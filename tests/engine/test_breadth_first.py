@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from omnigraph.engine.run import Limits
-from omnigraph.errors import QueryBudgetError
-from omnigraph.graph import Graph
+from omnigraph_lake.engine.run import Limits
+from omnigraph_lake.errors import QueryBudgetError
+from omnigraph_lake.graph import Graph
 from tests.engine.small_graphs import Pairs, numbered_graph, random_pairs, rows
 from tests.query.differential import LIMITS
 

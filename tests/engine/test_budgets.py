@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks import supernode
-from omnigraph.engine.run import Limits
-from omnigraph.errors import QueryBudgetError, QueryCancelledError
-from omnigraph.graph import Graph
+from omnigraph_lake.engine.run import Limits
+from omnigraph_lake.errors import QueryBudgetError, QueryCancelledError
+from omnigraph_lake.graph import Graph
 from tests.engine.small_graphs import asked, numbered_graph, random_pairs, rows, rows_of
 from tests.forking.programs import run_code, start_code
 
@@ -102,10 +102,10 @@ def test_an_answer_that_nobody_reads_on_gives_everything_back(graph: Graph) -> N
 MORE_KINDS = pytest.mark.nightly("two more kinds of the same; the gate interrupts two")
 PRESSED = """
 import os, signal, sys, threading
-import omnigraph
-from omnigraph.engine.expressions import statements
+import omnigraph_lake as og
+from omnigraph_lake.engine.expressions import statements
 
-opened = omnigraph.open(sys.argv[1])
+opened = og.open(sys.argv[1])
 text = "query q() { match { $a: P } return { $a.k, min($a.k) as n } order { $a.k } limit 1 }"
 opened.query(text).to_arrow()
 result = opened.query("query q() { " + sys.argv[2] + " }")
@@ -199,9 +199,9 @@ def test_an_adjacency_that_the_cache_cannot_hold_is_refused(tmp_path: Path) -> N
     """In a process of its own: the cache is made once."""
     graph = numbered_graph(tmp_path, 50, random_pairs("cache", 50, 3000))
     text = """
-import sys, omnigraph
-from omnigraph.errors import QueryBudgetError
-graph = omnigraph.open(sys.argv[1])
+import sys, omnigraph_lake as og
+from omnigraph_lake.errors import QueryBudgetError
+graph = og.open(sys.argv[1])
 try:
     graph.query("query q() { match { $a: P  $a knows $b } return { count(*) } }").to_arrow()
 except QueryBudgetError as error:

@@ -16,19 +16,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import omnigraph
-from omnigraph.engine.access import adjacency_bases, resident_tables, slots
-from omnigraph.engine.access.column_cache import shared_cache
-from omnigraph.engine.query import run_query
-from omnigraph.errors import QueryFailedError
-from omnigraph.graph import Graph
-from omnigraph.query.binding import bind
-from omnigraph.query.compile import compile_queries
-from omnigraph.query.plan import Mutation
-from omnigraph.query.planning import plan_query
-from omnigraph.storage.objects.background import WORKER
-from omnigraph.storage.objects.location import parse_root
-from omnigraph.storage.snapshot import Snapshot
+import omnigraph_lake as og
+from omnigraph_lake.engine.access import adjacency_bases, resident_tables, slots
+from omnigraph_lake.engine.access.column_cache import shared_cache
+from omnigraph_lake.engine.query import run_query
+from omnigraph_lake.errors import QueryFailedError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.query.binding import bind
+from omnigraph_lake.query.compile import compile_queries
+from omnigraph_lake.query.plan import Mutation
+from omnigraph_lake.query.planning import plan_query
+from omnigraph_lake.storage.objects.background import WORKER
+from omnigraph_lake.storage.objects.location import parse_root
+from omnigraph_lake.storage.snapshot import Snapshot
 from tests.drawing import seeds
 from tests.engine.small_graphs import as_bag, rows
 from tests.query.answers import disagreement
@@ -229,7 +229,7 @@ def forget() -> None:
 
 
 def made(folder: Path, generator: random.Random) -> Changes:
-    graph = omnigraph.init(root_at(folder / "graph"), schema=SCHEMA)
+    graph = og.init(root_at(folder / "graph"), schema=SCHEMA)
     changes = Changes(graph, generator)
     people, things = [str(each) for each in range(12)], ["x", "y", "z"]
     graph.write(

@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from omnigraph.engine.access.column_cache import (
+from omnigraph_lake.engine.access.column_cache import (
     CACHE_VARIABLE,
     Arrays,
     ColumnCache,
     default_limit,
 )
-from omnigraph.errors import InvalidInputError
+from omnigraph_lake.errors import InvalidInputError
 
 pytestmark = pytest.mark.unit
 
@@ -273,7 +273,7 @@ def test_files_leave_with_the_process(tmp_path: Path) -> None:
 import time
 from pathlib import Path
 import pyarrow as pa
-from omnigraph.engine.access.column_cache import ColumnCache
+from omnigraph_lake.engine.access.column_cache import ColumnCache
 
 def make():
     time.sleep({SLOW_SECONDS})

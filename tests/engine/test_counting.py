@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-import omnigraph
-from omnigraph.errors import QueryFailedError
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake.errors import QueryFailedError
+from omnigraph_lake.graph import Graph
 from tests.engine.small_graphs import rows
 from tests.query.differential import LIMITS, NARROW
 from tests.stores import root_at
@@ -31,7 +31,7 @@ edge Of: A -> P
 
 def graph_of(folder: Path, **things: int) -> Graph:
     """So many of each thing; p0 has very many loops and leads to p1, p1 to p2."""
-    graph = omnigraph.init(root_at(folder / "graph"), schema=SCHEMA)
+    graph = og.init(root_at(folder / "graph"), schema=SCHEMA)
     graph.write(
         {
             **{

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from omnigraph.engine.run import PORTION_ROWS_LEAST, Limits
-from omnigraph.graph import Graph
-from omnigraph.storage.snapshot import Snapshot
+from omnigraph_lake.engine.run import PORTION_ROWS_LEAST, Limits
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.snapshot import Snapshot
 from tests.engine.small_graphs import as_bag, numbered_graph, random_pairs, rows
 from tests.query.differential import LIMITS, NARROW
 

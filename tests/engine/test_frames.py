@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from omnigraph.engine.frames import (
+from omnigraph_lake.engine.frames import (
     ABSENT,
     EntityColumn,
     Frame,
@@ -17,7 +17,7 @@ from omnigraph.engine.frames import (
     merged_equal,
     ranges,
 )
-from omnigraph.errors import QueryFailedError
+from omnigraph_lake.errors import QueryFailedError
 from tests.gate.seeds import case_seeds, examples
 
 pytestmark = pytest.mark.unit

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-import omnigraph
-from omnigraph.engine import grouping
-from omnigraph.engine.expressions.statements import Statements
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake.engine import grouping
+from omnigraph_lake.engine.expressions.statements import Statements
+from omnigraph_lake.graph import Graph
 from tests.engine.small_graphs import as_bag, rows
 from tests.stores import root_at
 
@@ -52,7 +52,7 @@ LEFT_TO_SQL = [
 
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
-    graph = omnigraph.init(root_at(tmp_path_factory.mktemp("groups") / "graph"), schema=SCHEMA)
+    graph = og.init(root_at(tmp_path_factory.mktemp("groups") / "graph"), schema=SCHEMA)
     names = [f"p{number}" for number in range(12)]
     graph.write(
         {
@@ -125,7 +125,7 @@ def test_what_sql_computes_differently_is_left_to_it(
     graph: Graph, body: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if "big" in body:
-        with pytest.raises(omnigraph.QueryFailedError):
+        with pytest.raises(og.QueryFailedError):
             answer(graph, body)
         return
     expected = answer(graph, body)

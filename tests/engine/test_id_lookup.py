@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from omnigraph.engine.access import column_cache
-from omnigraph.engine.access.column_cache import ColumnCache, place_of
-from omnigraph.storage.objects.background import WORKER
+from omnigraph_lake.engine.access import column_cache
+from omnigraph_lake.engine.access.column_cache import ColumnCache, place_of
+from omnigraph_lake.storage.objects.background import WORKER
 from tests.drawing import seeds
 
 pytestmark = pytest.mark.unit

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from omnigraph.engine import query
-from omnigraph.engine.access import access_path
-from omnigraph.engine.access.column_cache import shared_cache
-from omnigraph.graph import Graph
+from omnigraph_lake.engine import query
+from omnigraph_lake.engine.access import access_path
+from omnigraph_lake.engine.access.column_cache import shared_cache
+from omnigraph_lake.graph import Graph
 from tests.engine.small_graphs import as_bag, numbered_graph, random_pairs, rows
 from tests.query.differential import LIMITS, NARROW
 

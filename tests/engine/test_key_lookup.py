@@ -12,15 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-import omnigraph
-from omnigraph.engine.access.access_path import keys_as_ids
-from omnigraph.engine.access.column_cache import ColumnCache, places_of, sort_places
-from omnigraph.graph import Graph
-from omnigraph.query.binding import bind
-from omnigraph.query.compile import compile_queries
-from omnigraph.query.plan import Mutation
-from omnigraph.query.plan_text import explain
-from omnigraph.query.planning import plan_query
+import omnigraph_lake as og
+from omnigraph_lake.engine.access.access_path import keys_as_ids
+from omnigraph_lake.engine.access.column_cache import ColumnCache, places_of, sort_places
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.query.binding import bind
+from omnigraph_lake.query.compile import compile_queries
+from omnigraph_lake.query.plan import Mutation
+from omnigraph_lake.query.plan_text import explain
+from omnigraph_lake.query.planning import plan_query
 from tests.drawing import seeds
 from tests.engine.small_graphs import values_by_every_access
 from tests.query.evaluator import EPOCH
@@ -77,7 +77,7 @@ OTHER_NUMBERS: Final = [
 
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
-    graph = omnigraph.init(root_at(tmp_path_factory.mktemp("keys") / "graph"), schema=SCHEMA)
+    graph = og.init(root_at(tmp_path_factory.mktemp("keys") / "graph"), schema=SCHEMA)
     tables: dict[str, Any] = {name: [{"k": key} for key in keys] for name, keys in KEYS.items()}
     tables["Seat"] = [{"row": row, "place": place} for row in range(3) for place in ("a", '"', "")]
     tables["One"] = [{"word": word} for word in ("a", "b")]

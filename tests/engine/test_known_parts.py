@@ -7,17 +7,17 @@ from typing import Any, Final
 
 import pytest
 
-import omnigraph
-from omnigraph.engine.access.access_path import keys_as_ids
-from omnigraph.engine.expressions.known_parts import prepare_parts, with_known_parts
-from omnigraph.errors import QueryFailedError
-from omnigraph.graph import Graph
-from omnigraph.query.binding import bind
-from omnigraph.query.compile import compile_queries
-from omnigraph.query.plan import Mutation, Plan
-from omnigraph.query.plan_text import explain
-from omnigraph.query.planning import plan_query
-from omnigraph.query.typed import TypedQuery
+import omnigraph_lake as og
+from omnigraph_lake.engine.access.access_path import keys_as_ids
+from omnigraph_lake.engine.expressions.known_parts import prepare_parts, with_known_parts
+from omnigraph_lake.errors import QueryFailedError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.query.binding import bind
+from omnigraph_lake.query.compile import compile_queries
+from omnigraph_lake.query.plan import Mutation, Plan
+from omnigraph_lake.query.plan_text import explain
+from omnigraph_lake.query.planning import plan_query
+from omnigraph_lake.query.typed import TypedQuery
 from tests.engine.small_graphs import values_by_every_access
 from tests.stores import root_at
 
@@ -52,7 +52,7 @@ GIVEN: Final = {"x": "BOB", "y": 7, "many": "ann,cy", "zero": 0}
 
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
-    graph = omnigraph.init(root_at(tmp_path_factory.mktemp("known") / "graph"), schema=SCHEMA)
+    graph = og.init(root_at(tmp_path_factory.mktemp("known") / "graph"), schema=SCHEMA)
     knows = [{"src": "ann", "dst": "bob"}, {"src": "bob", "dst": "cy"}]
     graph.write({"Person": PEOPLE, "Knows": knows})
     return graph

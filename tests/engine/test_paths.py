@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from omnigraph.graph import Graph
+from omnigraph_lake.graph import Graph
 from tests.engine.small_graphs import numbered_graph, random_pairs, rows
 from tests.query.differential import LIMITS, NARROW
 from tests.query.random_graphs import plain_graph

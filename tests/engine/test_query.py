@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-import omnigraph
-from omnigraph.engine.query import query_limits
-from omnigraph.engine.query_text import compiled
-from omnigraph.errors import (
+import omnigraph_lake as og
+from omnigraph_lake.engine.query import query_limits
+from omnigraph_lake.engine.query_text import compiled
+from omnigraph_lake.errors import (
     InvalidInputError,
     NotFoundError,
     QueryBudgetError,
     QueryInvalidError,
 )
-from omnigraph.graph import Graph
+from omnigraph_lake.graph import Graph
 from tests.stores import root_at
 
 pytestmark = pytest.mark.unit
@@ -45,7 +45,7 @@ MUTATION = "query birthday() { update Person set { age: age + 1 } where true }"
 
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     graph.write(
         {
             "Person": [
@@ -119,7 +119,7 @@ def test_every_mistake_of_a_text_is_reported_at_once(graph: Graph) -> None:
 def test_a_text_is_compiled_once_for_a_schema(graph: Graph) -> None:
     graph.query(COUNT).scalar()
     before = compiled.cache_info()
-    omnigraph.open(graph.root, read_only=True).query(COUNT).scalar()
+    og.open(graph.root, read_only=True).query(COUNT).scalar()
 
     after = compiled.cache_info()
     assert after.misses == before.misses
@@ -127,7 +127,7 @@ def test_a_text_is_compiled_once_for_a_schema(graph: Graph) -> None:
 
 
 def test_graphs_of_other_schemas_share_no_compiled_text(graph: Graph, tmp_path: Path) -> None:
-    other = omnigraph.init(root_at(tmp_path / "other"), schema="node Person { age: String? }")
+    other = og.init(root_at(tmp_path / "other"), schema="node Person { age: String? }")
     text = "query q() { match { $p: Person } return { $p.age } }"
 
     assert graph.query(text).schema != other.query(text).schema

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from omnigraph.engine.output_formats import OutputFormat, write_rows
+from omnigraph_lake.engine.output_formats import OutputFormat, write_rows
 
 pytestmark = pytest.mark.unit
 

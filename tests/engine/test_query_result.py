@@ -9,11 +9,11 @@ import networkx as nx
 import pyarrow as pa
 import pytest
 
-from omnigraph.engine import query_result
-from omnigraph.engine.query_result import QueryResult
-from omnigraph.errors import InvalidInputError, QueryCancelledError, QueryFailedError
-from omnigraph.query.columns import arrow_schema
-from omnigraph.query.compile import compile_queries
+from omnigraph_lake.engine import query_result
+from omnigraph_lake.engine.query_result import QueryResult
+from omnigraph_lake.errors import InvalidInputError, QueryCancelledError, QueryFailedError
+from omnigraph_lake.query.columns import arrow_schema
+from omnigraph_lake.query.compile import compile_queries
 from tests.query.people import CATALOG
 
 pytestmark = pytest.mark.unit

@@ -9,21 +9,21 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-import omnigraph
-from omnigraph.engine.access import access_path, index_access
-from omnigraph.engine.access.index_access import (
+import omnigraph_lake as og
+from omnigraph_lake.engine.access import access_path, index_access
+from omnigraph_lake.engine.access.index_access import (
     nearest_candidates,
     text_candidates,
     word_candidates,
 )
-from omnigraph.engine.search import tokens
-from omnigraph.graph import Graph
-from omnigraph.query.expressions import TextSearchKind
-from omnigraph.schema.catalog import VectorMetric
-from omnigraph.storage.indexes import segments, vector_search
-from omnigraph.storage.indexes.vector_search import Calibration, VectorQuestion
-from omnigraph.storage.objects.location import Root, parse_root
-from omnigraph.storage.snapshot import TableEntry
+from omnigraph_lake.engine.search import tokens
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.query.expressions import TextSearchKind
+from omnigraph_lake.schema.catalog import VectorMetric
+from omnigraph_lake.storage.indexes import segments, vector_search
+from omnigraph_lake.storage.indexes.vector_search import Calibration, VectorQuestion
+from omnigraph_lake.storage.objects.location import Root, parse_root
+from omnigraph_lake.storage.snapshot import TableEntry
 from tests.gate.seeds import case_seeds, examples
 from tests.query import text_search
 
@@ -62,7 +62,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def graph_of(root: str, notes: list[dict[str, Any]], metric: str = "l2") -> Graph:
-    graph = omnigraph.init(root, schema=SCHEMA.replace("METRIC", metric))
+    graph = og.init(root, schema=SCHEMA.replace("METRIC", metric))
     graph.write({"Note": notes})
     graph.maintenance.optimize()
     return graph
@@ -188,7 +188,7 @@ def test_a_word_of_most_texts_is_not_worth_an_index(
 
 
 def test_without_an_index_every_row_is_looked_at(graph_root: str) -> None:
-    graph = omnigraph.init(graph_root, schema=SCHEMA.replace("METRIC", "l2"))
+    graph = og.init(graph_root, schema=SCHEMA.replace("METRIC", "l2"))
     graph.write({"Note": [note(n, f"w{n}", [float(n), 0, 0, 0]) for n in range(50)]})
 
     entry = entry_of(graph)

@@ -12,10 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.engine.expressions.function_sql import add_kernels
-from omnigraph.engine.expressions.sql import aggregate_sql, literal, name, refusal, sql_of, sql_type
-from omnigraph.query.binding import BoundParameters
-from omnigraph.query.expressions import (
+from omnigraph_lake.engine.expressions.function_sql import add_kernels
+from omnigraph_lake.engine.expressions.sql import (
+    aggregate_sql,
+    literal,
+    name,
+    refusal,
+    sql_of,
+    sql_type,
+)
+from omnigraph_lake.query.binding import BoundParameters
+from omnigraph_lake.query.expressions import (
     Aggregate,
     AggregateFunction,
     Constant,
@@ -23,9 +30,9 @@ from omnigraph.query.expressions import (
     Expression,
     PropertyOf,
 )
-from omnigraph.query.types import F64, I64, U64, NodeOf, is_float, is_integer
-from omnigraph.runner.databases import open_database, shared_database
-from omnigraph.schema.catalog import ListType, Scalar, ScalarType, VectorType
+from omnigraph_lake.query.types import F64, I64, U64, NodeOf, is_float, is_integer
+from omnigraph_lake.runner.databases import open_database, shared_database
+from omnigraph_lake.schema.catalog import ListType, Scalar, ScalarType, VectorType
 from tests.drawing import drawn
 from tests.engine.typed_expressions import (
     COLUMNS,

@@ -10,17 +10,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from omnigraph.engine.expressions import statements as module
-from omnigraph.engine.expressions.statements import Statements
-from omnigraph.engine.run import Limits, Run
-from omnigraph.errors import (
+from omnigraph_lake.engine.expressions import statements as module
+from omnigraph_lake.engine.expressions.statements import Statements
+from omnigraph_lake.engine.run import Limits, Run
+from omnigraph_lake.errors import (
     NotFoundError,
     QueryBudgetError,
     QueryCancelledError,
     QueryFailedError,
 )
-from omnigraph.query.binding import BoundParameters
-from omnigraph.schema.compile import compile_schema
+from omnigraph_lake.query.binding import BoundParameters
+from omnigraph_lake.schema.compile import compile_schema
 from tests.query.evaluator import EPOCH
 
 pytestmark = pytest.mark.unit

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-import omnigraph
-from omnigraph.api import maintenance
-from omnigraph.engine.access import (
+import omnigraph_lake as og
+from omnigraph_lake.api import maintenance
+from omnigraph_lake.engine.access import (
     adjacency_bases,
     in_memory,
     resident_tables,
     slots,
     stored_bases,
 )
-from omnigraph.engine.access.column_cache import shared_cache
-from omnigraph.graph import Graph
-from omnigraph.storage.objects.location import parse_root
+from omnigraph_lake.engine.access.column_cache import shared_cache
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.objects.location import parse_root
 from tests.engine.small_graphs import as_bag, numbered_graph, random_pairs, rows
 
 pytestmark = pytest.mark.behaviour
@@ -225,7 +225,7 @@ def test_a_copy_of_the_folder_is_prepared_too(
 ) -> None:
     expected = answers(optimized, "resident")
     shutil.copytree(optimized.root, tmp_path / "copy")
-    copy = omnigraph.open(str(tmp_path / "copy"))
+    copy = og.open(str(tmp_path / "copy"))
     forget()
     built = builds(monkeypatch)
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.engine import query
-from omnigraph.engine.access.column_cache import shared_cache
-from omnigraph.engine.access.streamed_rows import row_scan
+from omnigraph_lake.engine import query
+from omnigraph_lake.engine.access.column_cache import shared_cache
+from omnigraph_lake.engine.access.streamed_rows import row_scan
 from tests.engine.small_graphs import as_bag, asked, numbered_graph, rows_of
 
 pytestmark = pytest.mark.behaviour

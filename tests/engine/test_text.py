@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.engine.search import (
+from omnigraph_lake.engine.search import (
     Corpus,
     TextCounts,
     count_holders,
@@ -21,7 +21,7 @@ from omnigraph.engine.search import (
     spellings,
     tokens,
 )
-from omnigraph.query.expressions import TextSearchKind
+from omnigraph_lake.query.expressions import TextSearchKind
 from tests.drawing import drawn
 from tests.query import text_search
 

@@ -8,15 +8,15 @@ from typing import Any, Final
 
 import pytest
 
-import omnigraph
-from omnigraph.engine.access import index_access, text_ranking
-from omnigraph.engine.query import run_query
-from omnigraph.graph import Graph
-from omnigraph.query.binding import bind
-from omnigraph.query.compile import compile_queries
-from omnigraph.query.plan import Mutation
-from omnigraph.query.planning import plan_query
-from omnigraph.storage.objects.location import parse_root
+import omnigraph_lake as og
+from omnigraph_lake.engine.access import index_access, text_ranking
+from omnigraph_lake.engine.query import run_query
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.query.binding import bind
+from omnigraph_lake.query.compile import compile_queries
+from omnigraph_lake.query.plan import Mutation
+from omnigraph_lake.query.planning import plan_query
+from omnigraph_lake.storage.objects.location import parse_root
 from tests.drawing import seeds
 from tests.query.differential import LIMITS
 from tests.query.evaluator import EPOCH, evaluate
@@ -75,7 +75,7 @@ def notes(generator: random.Random, numbers: range | list[int]) -> list[dict[str
 
 def written(folder: Path, generator: random.Random) -> Graph:
     """A graph whose index is older than some of its texts, and knows some that are gone."""
-    graph = omnigraph.init(root_at(folder / "graph"), schema=SCHEMA)
+    graph = og.init(root_at(folder / "graph"), schema=SCHEMA)
     count = generator.choice([30, 50, 80])
     graph.write({"Note": notes(generator, range(count))})
     if generator.random() < 0.5:
@@ -146,7 +146,7 @@ def test_the_best_texts_are_those_of_the_evaluator(
 
 def test_counts_follow_every_write(tmp_path: Path, asked: Asked) -> None:
     """The same question after every kind of write, in one process."""
-    graph = omnigraph.init(root_at(tmp_path / "graph"), schema=SCHEMA)
+    graph = og.init(root_at(tmp_path / "graph"), schema=SCHEMA)
     graph.write({"Note": [{"key": f"n{n}", "n": n, "text": f"a w{n % 7} b"} for n in range(90)]})
     graph.maintenance.optimize()
     question = (
@@ -175,7 +175,7 @@ def test_counts_follow_every_write(tmp_path: Path, asked: Asked) -> None:
 
 def test_counts_do_not_need_versions_that_a_cleanup_removed(tmp_path: Path, asked: Asked) -> None:
     """Deleted texts are read in the version that was counted first, as long as it exists."""
-    graph = omnigraph.init(root_at(tmp_path / "graph"), schema=SCHEMA)
+    graph = og.init(root_at(tmp_path / "graph"), schema=SCHEMA)
     graph.write({"Note": [{"key": f"n{n}", "n": n, "text": f"a w{n % 7} b"} for n in range(90)]})
     graph.maintenance.optimize()
     question = (
@@ -197,7 +197,7 @@ def test_counts_do_not_need_versions_that_a_cleanup_removed(tmp_path: Path, aske
 
 def test_an_index_that_cuts_a_text_otherwise_is_not_asked(tmp_path: Path, asked: Asked) -> None:
     """A sign that Lance takes for a letter makes a text longer for Lance than for us."""
-    graph = omnigraph.init(root_at(tmp_path / "graph"), schema=SCHEMA)
+    graph = og.init(root_at(tmp_path / "graph"), schema=SCHEMA)
     texts = ["a ⓑ ⓒ ⓓ ⓔ", "a b b", "a c d"]
     graph.write({"Note": [{"key": f"n{n}", "n": n, "text": text} for n, text in enumerate(texts)]})
     graph.maintenance.optimize()

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.engine import search
-from omnigraph.engine.search import distances
-from omnigraph.schema.catalog import VectorMetric
+from omnigraph_lake.engine import search
+from omnigraph_lake.engine.search import distances
+from omnigraph_lake.schema.catalog import VectorMetric
 from tests.drawing import drawn
 from tests.query import text_search
 

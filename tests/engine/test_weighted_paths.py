@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-import omnigraph
-from omnigraph.engine.run import Limits
-from omnigraph.errors import QueryBudgetError, QueryFailedError, QueryInvalidError
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake.engine.run import Limits
+from omnigraph_lake.errors import QueryBudgetError, QueryFailedError, QueryInvalidError
+from omnigraph_lake.graph import Graph
 from tests.engine.small_graphs import rows
 from tests.query.differential import LIMITS, NARROW
 from tests.stores import root_at
@@ -45,7 +45,7 @@ def edges_of(seed: str) -> list[Edge]:
 
 
 def stored(folder: Path, edges: list[Edge]) -> Graph:
-    graph = omnigraph.init(root_at(folder / "graph"), schema=SCHEMA)
+    graph = og.init(root_at(folder / "graph"), schema=SCHEMA)
     knows = [
         {"id": name, "src": source, "dst": target, "w": weight}
         for name, source, target, weight in edges
@@ -165,7 +165,7 @@ def test_a_search_that_does_not_fit_into_memory_is_an_error(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("way", ["in memory", "looked up"])
 def test_a_path_over_several_edge_types_compares_ids_then_types(tmp_path: Path, way: str) -> None:
-    graph = omnigraph.init(
+    graph = og.init(
         root_at(tmp_path / "graph"),
         schema="""
         node P { k: String @key }

@@ -8,10 +8,10 @@ from typing import Any, Final
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from omnigraph.query.ast import BinaryOperator
-from omnigraph.query.checks.choices import chain_casts
-from omnigraph.query.conversion_steps import cast_steps
-from omnigraph.query.expressions import (
+from omnigraph_lake.query.ast import BinaryOperator
+from omnigraph_lake.query.checks.choices import chain_casts
+from omnigraph_lake.query.conversion_steps import cast_steps
+from omnigraph_lake.query.expressions import (
     And,
     Arithmetic,
     Case,
@@ -31,11 +31,17 @@ from omnigraph.query.expressions import (
     PropertyOf,
     StringTest,
 )
-from omnigraph.query.functions import DATE_UNITS, DECLARATIONS, Accepts, ScalarFunction, Signature
-from omnigraph.query.types import BOOL, F64, I64, JSON, as_f32, is_integer
-from omnigraph.schema.arrow import arrow_type
-from omnigraph.schema.catalog import INTEGERS, WITHOUT_ORDER, ListType, Scalar, ScalarType
-from omnigraph.schema.json_text import WHOLE_PATH
+from omnigraph_lake.query.functions import (
+    DATE_UNITS,
+    DECLARATIONS,
+    Accepts,
+    ScalarFunction,
+    Signature,
+)
+from omnigraph_lake.query.types import BOOL, F64, I64, JSON, as_f32, is_integer
+from omnigraph_lake.schema.arrow import arrow_type
+from omnigraph_lake.schema.catalog import INTEGERS, WITHOUT_ORDER, ListType, Scalar, ScalarType
+from omnigraph_lake.schema.json_text import WHOLE_PATH
 from tests.query.random_expressions import JSON_PATHS, LIKE_PATTERNS, REGEXES, SEPARATORS
 
 VARIABLE: Final = "v"

@@ -10,17 +10,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from omnigraph.evolution.column_work import write_columns
-from omnigraph.evolution.table_changes import TableChange, future_values
-from omnigraph.runner.protocol import Runner
-from omnigraph.schema.arrow import arrow_type, table_schema
-from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
-from omnigraph.storage.lance.tables import create_table, open_pinned, whole_rows
-from omnigraph.storage.objects.location import Root, parse_root
-from omnigraph.storage.snapshot import Snapshot, TableEntry
-from omnigraph.storage.staging.changes import StagedChange, stage_append, stage_delete
-from omnigraph.storage.staging.column_changes import fragments_to_compute, staged_from
-from omnigraph.storage.staging.table_versions import commit_staged
+from omnigraph_lake.evolution.column_work import write_columns
+from omnigraph_lake.evolution.table_changes import TableChange, future_values
+from omnigraph_lake.runner.protocol import Runner
+from omnigraph_lake.schema.arrow import arrow_type, table_schema
+from omnigraph_lake.schema.catalog import Catalog, EdgeType, NodeType
+from omnigraph_lake.storage.lance.tables import create_table, open_pinned, whole_rows
+from omnigraph_lake.storage.objects.location import Root, parse_root
+from omnigraph_lake.storage.snapshot import Snapshot, TableEntry
+from omnigraph_lake.storage.staging.changes import StagedChange, stage_append, stage_delete
+from omnigraph_lake.storage.staging.column_changes import fragments_to_compute, staged_from
+from omnigraph_lake.storage.staging.table_versions import commit_staged
 from tests.evolution.plan.rows import Row
 from tests.storage.whole_changes import stage_columns
 

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from omnigraph.errors import SchemaInvalidError
-from omnigraph.evolution.plan.planning import Evolution, evolve
-from omnigraph.evolution.run_checks import failed_checks
-from omnigraph.load.write import validate
-from omnigraph.runner.threads import ThreadRunner
-from omnigraph.schema.catalog import Catalog
-from omnigraph.validation.constraints import WriteMode
+from omnigraph_lake.errors import SchemaInvalidError
+from omnigraph_lake.evolution.plan.planning import Evolution, evolve
+from omnigraph_lake.evolution.run_checks import failed_checks
+from omnigraph_lake.load.write import validate
+from omnigraph_lake.runner.threads import ThreadRunner
+from omnigraph_lake.schema.catalog import Catalog
+from omnigraph_lake.validation.constraints import WriteMode
 from tests.drawing import drawn
 from tests.evolution.plan.pairs import pair
 from tests.evolution.plan.rows import Row, migrated, rows_of

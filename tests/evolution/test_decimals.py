@@ -7,11 +7,11 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-import omnigraph
-from omnigraph.errors import SchemaRefusedError
-from omnigraph.evolution.plan.columns import widens
-from omnigraph.evolution.widening import property_type
-from omnigraph.schema.catalog import DecimalType, PropertyType, Scalar, ScalarType
+import omnigraph_lake as og
+from omnigraph_lake.errors import SchemaRefusedError
+from omnigraph_lake.evolution.plan.columns import widens
+from omnigraph_lake.evolution.widening import property_type
+from omnigraph_lake.schema.catalog import DecimalType, PropertyType, Scalar, ScalarType
 
 pytestmark = pytest.mark.behaviour
 
@@ -57,7 +57,7 @@ def test_a_type_is_wider_if_neither_part_shrinks(
 
 
 def test_integers_and_decimals_widen_and_ids_stay(graph_root: str) -> None:
-    graph = omnigraph.init(graph_root, schema=schema())
+    graph = og.init(graph_root, schema=schema())
     rows = [{"number": at, "price": Decimal(at) / 4, "count": 2**64 - 1 - at} for at in range(5)]
     graph.write({"Item": rows})
     ids = sorted(graph.scan("Item").read_all().column("id").to_pylist())
@@ -78,7 +78,7 @@ def test_integers_and_decimals_widen_and_ids_stay(graph_root: str) -> None:
 
 
 def test_a_merge_finds_the_decimals_that_hold_those_of_both_sides(graph_root: str) -> None:
-    graph = omnigraph.init(graph_root, schema=schema())
+    graph = og.init(graph_root, schema=schema())
     graph.write({"Item": [{"number": at, "price": at} for at in range(3)]})
     graph.branches.create("dev")
     dev = graph.checkout("dev")

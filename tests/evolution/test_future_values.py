@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.evolution.lifting import TableLift
-from omnigraph.evolution.plan.columns import (
+from omnigraph_lake.evolution.lifting import TableLift
+from omnigraph_lake.evolution.plan.columns import (
     CopyFill,
     Fill,
     FutureColumn,
@@ -25,9 +25,9 @@ from omnigraph.evolution.plan.columns import (
     ValueMapping,
     copies,
 )
-from omnigraph.evolution.table_changes import columns_read, future_values
-from omnigraph.schema.arrow import arrow_type
-from omnigraph.schema.catalog import (
+from omnigraph_lake.evolution.table_changes import columns_read, future_values
+from omnigraph_lake.schema.arrow import arrow_type
+from omnigraph_lake.schema.catalog import (
     FLOATS,
     INTEGERS,
     WITHOUT_ORDER,

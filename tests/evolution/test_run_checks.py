@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-import omnigraph
-from omnigraph.errors import DamagedGraphError, NotFoundError, OmnigraphError
-from omnigraph.evolution.plan.columns import (
+import omnigraph_lake as og
+from omnigraph_lake.errors import DamagedGraphError, NotFoundError, OmnigraphError
+from omnigraph_lake.evolution.plan.columns import (
     CopyFill,
     Fill,
     FutureColumn,
     LiteralFill,
     StoredColumn,
 )
-from omnigraph.evolution.plan.data_checks import (
+from omnigraph_lake.evolution.plan.data_checks import (
     CheckKind,
     DataCheck,
     EdgesPerSource,
@@ -28,12 +28,12 @@ from omnigraph.evolution.plan.data_checks import (
     TableIsEmpty,
     TupleIsUnique,
 )
-from omnigraph.evolution.plan.planning import Evolution, evolve
-from omnigraph.evolution.run_checks import Offenders, failed_checks
-from omnigraph.evolution.table_changes import table_changes
-from omnigraph.runner.threads import ThreadRunner
-from omnigraph.schema.catalog import Catalog, Scalar, ScalarType
-from omnigraph.storage.lance.tables import open_pinned
+from omnigraph_lake.evolution.plan.planning import Evolution, evolve
+from omnigraph_lake.evolution.run_checks import Offenders, failed_checks
+from omnigraph_lake.evolution.table_changes import table_changes
+from omnigraph_lake.runner.threads import ThreadRunner
+from omnigraph_lake.schema.catalog import Catalog, Scalar, ScalarType
+from omnigraph_lake.storage.lance.tables import open_pinned
 from tests.evolution.plan.rows import Row, migrated
 from tests.evolution.stored import as_stored_in, changed, stored
 from tests.schema.compiling import compiled
@@ -234,7 +234,7 @@ CASES: dict[str, tuple[str, str, list[Row], list[tuple[str, int, str]]]] = {
 
 def is_written(schema: str, rows: dict[str, list[Row]], root: str) -> bool:
     """Whether a fresh graph of this schema takes the rows."""
-    graph = omnigraph.init(root, schema=schema)
+    graph = og.init(root, schema=schema)
     try:
         graph.write({key.partition(":")[2]: given for key, given in rows.items() if given})
     except OmnigraphError:

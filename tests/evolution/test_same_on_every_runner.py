@@ -10,17 +10,17 @@ from typing import TypeVar
 
 import pytest
 
-from omnigraph.errors import InvalidInputError
-from omnigraph.evolution import apply_schema, column_work, run_checks
-from omnigraph.evolution.plan.data_checks import CheckKind, DataCheck
-from omnigraph.evolution.plan.plan_text import refusal_of_rows
-from omnigraph.evolution.plan.planning import evolve
-from omnigraph.evolution.run_checks import failed_checks
-from omnigraph.evolution.table_changes import table_changes
-from omnigraph.runner.protocol import Hop, Runner, Send, Sent, Stage, Task
-from omnigraph.runner.threads import ThreadRunner
-from omnigraph.storage.objects.location import Root
-from omnigraph.storage.snapshot import Snapshot
+from omnigraph_lake.errors import InvalidInputError
+from omnigraph_lake.evolution import apply_schema, column_work, run_checks
+from omnigraph_lake.evolution.plan.data_checks import CheckKind, DataCheck
+from omnigraph_lake.evolution.plan.plan_text import refusal_of_rows
+from omnigraph_lake.evolution.plan.planning import evolve
+from omnigraph_lake.evolution.run_checks import failed_checks
+from omnigraph_lake.evolution.table_changes import table_changes
+from omnigraph_lake.runner.protocol import Hop, Runner, Send, Sent, Stage, Task
+from omnigraph_lake.runner.threads import ThreadRunner
+from omnigraph_lake.storage.objects.location import Root
+from omnigraph_lake.storage.snapshot import Snapshot
 from tests.behaviours.repeating import repeatable
 from tests.behaviours.test_schema_random import live
 from tests.drawing import seeds

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from omnigraph.errors import InvalidInputError
-from omnigraph.evolution.plan.planning import Evolution, evolve
-from omnigraph.evolution.table_changes import table_changes
-from omnigraph.schema.arrow import table_schema
-from omnigraph.storage.lance.tables import open_pinned
-from omnigraph.storage.staging.changes import stage_delete
+from omnigraph_lake.errors import InvalidInputError
+from omnigraph_lake.evolution.plan.planning import Evolution, evolve
+from omnigraph_lake.evolution.table_changes import table_changes
+from omnigraph_lake.schema.arrow import table_schema
+from omnigraph_lake.storage.lance.tables import open_pinned
+from omnigraph_lake.storage.staging.changes import stage_delete
 from tests.drawing import drawn
 from tests.evolution.plan.pairs import pair
 from tests.evolution.plan.rows import Row, holds, migrated, rows_of

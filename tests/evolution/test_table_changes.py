@@ -8,18 +8,18 @@ from decimal import Decimal
 import pytest
 from hypothesis import given
 
-from omnigraph.evolution.plan.columns import (
+from omnigraph_lake.evolution.plan.columns import (
     CopyFill,
     FutureColumn,
     LiteralFill,
     StoredColumn,
     ValueMapping,
 )
-from omnigraph.evolution.plan.planning import Evolution, evolve
-from omnigraph.evolution.table_changes import TableChange, table_changes
-from omnigraph.schema.arrow import table_schema
-from omnigraph.schema.catalog import Scalar, ScalarType
-from omnigraph.storage.staging.column_layout import (
+from omnigraph_lake.evolution.plan.planning import Evolution, evolve
+from omnigraph_lake.evolution.table_changes import TableChange, table_changes
+from omnigraph_lake.schema.arrow import table_schema
+from omnigraph_lake.schema.catalog import Scalar, ScalarType
+from omnigraph_lake.storage.staging.column_layout import (
     ComputedColumn,
     KeptColumn,
     NullColumn,

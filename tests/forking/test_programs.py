@@ -21,7 +21,8 @@ PROGRAMS = {
     "has arguments": "import sys; print(sys.argv, repr(sys.path[0]), __name__)",
     "has a folder": "import os; print(os.getcwd())",
     "has an environment": "import os; print(os.environ['GIVEN'], os.environ['SINCE'])",
-    "sets variables": "import os, omnigraph.storage; print(os.environ['LANCE_USE_VERSION_HINT'])",
+    "sets variables": "import os, omnigraph_lake.storage\n"
+    "print(os.environ['LANCE_USE_VERSION_HINT'])",
     "is interrupted": """
 import os, signal
 try:

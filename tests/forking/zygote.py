@@ -45,14 +45,14 @@ _STDOUT_LOST = 120
 """The exit code of a Python process that could not write the last of its output."""
 COMMAND = str(Path(sys.executable).parent / "omnigraph")
 _NEEDS_EXTRAS = (
-    "omnigraph.api.spark_graph",
-    "omnigraph.editor.server",
-    "omnigraph.engine.spark",
-    "omnigraph.runner.job_failures",
-    "omnigraph.runner.scan",
-    "omnigraph.runner.spark",
-    "omnigraph.runner.types",
-    "omnigraph.spark",
+    "omnigraph_lake.api.spark_graph",
+    "omnigraph_lake.editor.server",
+    "omnigraph_lake.engine.spark",
+    "omnigraph_lake.runner.job_failures",
+    "omnigraph_lake.runner.scan",
+    "omnigraph_lake.runner.spark",
+    "omnigraph_lake.runner.types",
+    "omnigraph_lake.spark",
 )
 _USED_BY_COMMANDS = ("rich.console", "rich.table", "pyarrow.csv", "pyarrow.parquet")
 """Modules of others that are imported when a command runs."""
@@ -71,18 +71,18 @@ class Program(StrEnum):
 
 def import_everything() -> None:
     """Import every module and do what a process does once: read both grammars, build commands."""
-    package = importlib.import_module("omnigraph")
-    for module in pkgutil.walk_packages(package.__path__, "omnigraph."):
+    package = importlib.import_module("omnigraph_lake")
+    for module in pkgutil.walk_packages(package.__path__, "omnigraph_lake."):
         if not module.name.startswith(_NEEDS_EXTRAS):
             importlib.import_module(module.name)
     for name in _USED_BY_COMMANDS:
         importlib.import_module(name)
-    importlib.import_module("omnigraph.schema.parser").parse_schema("")
-    importlib.import_module("omnigraph.query.parser").parse_queries("")
+    importlib.import_module("omnigraph_lake.schema.parser").parse_schema("")
+    importlib.import_module("omnigraph_lake.query.parser").parse_queries("")
     # Typer builds all commands, and imports what it needs for that, whenever it reads arguments.
     typer.main.get_command = cache(typer.main.get_command)
     with redirect_stdout(io.StringIO()), suppress(SystemExit):
-        importlib.import_module("omnigraph.cli.main").app(["--version"])
+        importlib.import_module("omnigraph_lake.cli.main").app(["--version"])
     # A collection in a fork would otherwise touch, and so copy, every page of what is imported.
     gc.collect()
     gc.freeze()
@@ -175,14 +175,14 @@ def _take_environment(environment: dict[str, str]) -> None:
     os.environ.clear()
     os.environ.update(environment)
     time.tzset()
-    from omnigraph import failpoints, storage
+    from omnigraph_lake import failpoints, storage
 
     importlib.reload(storage)
     failpoints.arm_from(os.environ.get("OMNIGRAPH_FAILPOINTS", ""))
 
 
 def _run_command(*arguments: str) -> None:
-    from omnigraph.cli.main import main
+    from omnigraph_lake.cli.main import main
 
     sys.argv = [COMMAND, *arguments]
     sys.path[0] = str(Path(COMMAND).parent)

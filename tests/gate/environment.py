@@ -34,7 +34,7 @@ OLDER_SPARK_WARNINGS = (
 _SCRIPT = """\
 #!{python}
 import sys
-from omnigraph.cli.main import main
+from omnigraph_lake.cli.main import main
 sys.exit(main())
 """
 
@@ -66,7 +66,7 @@ def build_environment() -> str:
         pip = [str(folder / "bin" / "pip"), "--quiet", "--disable-pip-version-check"]
         requirements = ["--constraint", "constraints.txt", ".[dev]"]
         subprocess.run([*pip, "install", *requirements], cwd=CHECKOUT, check=True)
-        subprocess.run([*pip, "uninstall", "--yes", "omnigraph"], cwd=CHECKOUT, check=True)
+        subprocess.run([*pip, "uninstall", "--yes", "omnigraph-lake"], cwd=CHECKOUT, check=True)
         script = folder / "bin" / "omnigraph"
         script.write_text(_SCRIPT.format(python=folder / "bin" / "python"))
         script.chmod(0o755)

@@ -35,7 +35,7 @@ class Rotation:
 
 
 def _package(name: str, one_in: int = 2) -> Rotation:
-    return Rotation(one_in=one_in, subjects=(f"src/omnigraph/{name}", f"tests/{name}"))
+    return Rotation(one_in=one_in, subjects=(f"src/omnigraph_lake/{name}", f"tests/{name}"))
 
 
 ROTATED: Final[Mapping[str, Rotation]] = {
@@ -49,7 +49,12 @@ ROTATED: Final[Mapping[str, Rotation]] = {
     },
     **{
         f"tests/spark/test_{about}.py": Rotation(
-            one_in=2, subjects=("src/omnigraph/spark", "src/omnigraph/engine/spark", "tests/spark/")
+            one_in=2,
+            subjects=(
+                "src/omnigraph_lake/spark",
+                "src/omnigraph_lake/engine/spark",
+                "tests/spark/",
+            ),
         )
         for about in (
             *("sink", "datasource", "views", "change_stream", "merge", "sql"),

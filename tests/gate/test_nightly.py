@@ -183,8 +183,8 @@ def test_a_sample_changes_with_the_commit_and_reaches_every_case() -> None:
 def test_a_folder_rotates_unless_the_commit_changes_what_it_is_about() -> None:
     test = "tests/maintenance/test_optimize.py::test_it"
 
-    assert share_of(test, ["src/omnigraph/query/parser.py", "tests/query/test_parser.py"]) == 2
-    assert share_of(test, ["src/omnigraph/maintenance/optimize.py"]) == 1
+    assert share_of(test, ["src/omnigraph_lake/query/parser.py", "tests/query/test_parser.py"]) == 2
+    assert share_of(test, ["src/omnigraph_lake/maintenance/optimize.py"]) == 1
     assert share_of(test, ["tests/maintenance/test_optimize.py"]) == 1
     assert share_of("tests/guards/test_search.py::test_it", ["constraints.txt"]) == 1
     assert share_of("tests/query/test_parser.py::test_it", []) == 1

@@ -11,7 +11,7 @@ import pytest
 from lance import LanceDataset, LanceOperation, Transaction
 from lance.fragment import write_fragments
 
-from omnigraph import names
+from omnigraph_lake import names
 
 pytestmark = pytest.mark.unit
 

@@ -19,7 +19,7 @@ from lance import LanceDataset, LanceOperation, Transaction
 from lance.fragment import FragmentMetadata, write_fragments
 from lance.schema import LanceSchema
 
-from omnigraph.storage.staging.column_layout import (
+from omnigraph_lake.storage.staging.column_layout import (
     NumberedColumn,
     as_lance_writes,
     columns_of,

@@ -14,8 +14,8 @@ from lance import LanceDataset, LanceOperation, Transaction
 from lance.commit import CommitConflictError
 from lance.fragment import write_fragments
 
-from omnigraph.names import LANCE_VERSION_MOST
-from omnigraph.storage.lance.base_paths import handle_of, message_of, renumbered
+from omnigraph_lake.names import LANCE_VERSION_MOST
+from omnigraph_lake.storage.lance.base_paths import handle_of, message_of, renumbered
 
 pytestmark = pytest.mark.unit
 

@@ -18,9 +18,9 @@ from lance import LanceDataset
 from lance.file import LanceFileReader
 from lance.query import MatchQuery, PhraseQuery
 
-from omnigraph.storage.indexes import index_files, segments
-from omnigraph.storage.indexes.segments import PARAMETERS, TRUSTED_MAX
-from omnigraph.storage.objects.location import parse_root
+from omnigraph_lake.storage.indexes import index_files, segments
+from omnigraph_lake.storage.indexes.segments import PARAMETERS, TRUSTED_MAX
+from omnigraph_lake.storage.objects.location import parse_root
 from tests.query import text_search
 
 pytestmark = pytest.mark.unit

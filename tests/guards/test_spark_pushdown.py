@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 
-from omnigraph.runner.session import spark_for_a_while
+from omnigraph_lake.runner.session import spark_for_a_while
 from tests.spark.conftest import TEST_TARGET
 
 pytestmark = [

@@ -25,7 +25,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from omnigraph.runner.session import spark_for_a_while
+from omnigraph_lake.runner.session import spark_for_a_while
 from tests.spark.conftest import TEST_TARGET
 
 pytestmark = [

@@ -13,7 +13,7 @@ import pytest
 from lance import LanceDataset, LanceOperation, Transaction
 from lance.fragment import write_fragments
 
-from omnigraph.storage.lance.base_paths import highest_fragment_id
+from omnigraph_lake.storage.lance.base_paths import highest_fragment_id
 
 pytestmark = pytest.mark.unit
 

@@ -14,20 +14,20 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from omnigraph import names
-from omnigraph.commit.sidecar import (
+from omnigraph_lake import names
+from omnigraph_lake.commit.sidecar import (
     SIDECAR_FORMAT,
     Sidecar,
     SidecarState,
     WriterKind,
     this_host,
 )
-from omnigraph.creation.copying import CopyRecord
-from omnigraph.creation.lost_manifest import RebuildEntry
-from omnigraph.storage.manifest.state import BranchRef
-from omnigraph.storage.objects.documents import digest_of_values
-from omnigraph.storage.refs.holds import HeldVersions, Hold
-from omnigraph.storage.refs.tags import Tag
+from omnigraph_lake.creation.copying import CopyRecord
+from omnigraph_lake.creation.lost_manifest import RebuildEntry
+from omnigraph_lake.storage.manifest.state import BranchRef
+from omnigraph_lake.storage.objects.documents import digest_of_values
+from omnigraph_lake.storage.refs.holds import HeldVersions, Hold
+from omnigraph_lake.storage.refs.tags import Tag
 from tests.adversary.world import DEV, EARLY
 
 if TYPE_CHECKING:

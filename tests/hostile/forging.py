@@ -20,9 +20,9 @@ import lance
 from lance import LanceDataset, LanceOperation
 from lance.fragment import write_fragments
 
-from omnigraph import names
-from omnigraph.commit.schema_move import CreatedTable, SchemaMove
-from omnigraph.commit.sidecar import (
+from omnigraph_lake import names
+from omnigraph_lake.commit.schema_move import CreatedTable, SchemaMove
+from omnigraph_lake.commit.sidecar import (
     PlannedTable,
     PointedTable,
     Sidecar,
@@ -31,9 +31,9 @@ from omnigraph.commit.sidecar import (
     put_sidecar,
     this_host,
 )
-from omnigraph.storage.lance.checksums import ChecksumList, FileChecksum
-from omnigraph.storage.manifest.history import record_commits
-from omnigraph.storage.manifest_rows import (
+from omnigraph_lake.storage.lance.checksums import ChecksumList, FileChecksum
+from omnigraph_lake.storage.manifest.history import record_commits
+from omnigraph_lake.storage.manifest_rows import (
     GraphCommit,
     GraphHead,
     ManifestRow,
@@ -47,11 +47,11 @@ from omnigraph.storage.manifest_rows import (
     encode,
     facts_of,
 )
-from omnigraph.storage.objects.documents import digest_of, digest_of_values
-from omnigraph.storage.objects.durability import boot_id
-from omnigraph.storage.objects.location import parse_root
-from omnigraph.storage.objects.store import StoredObjects
-from omnigraph.storage.snapshot import ChecksumRef, Pin
+from omnigraph_lake.storage.objects.documents import digest_of, digest_of_values
+from omnigraph_lake.storage.objects.durability import boot_id
+from omnigraph_lake.storage.objects.location import parse_root
+from omnigraph_lake.storage.objects.store import StoredObjects
+from omnigraph_lake.storage.snapshot import ChecksumRef, Pin
 from tests.adversary.world import DEV, EARLY
 from tests.hostile.documents import COPY_RECORD, DOCUMENTS, HOLD, changes, place_file
 from tests.hostile.play import ONTO

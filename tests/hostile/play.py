@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-import omnigraph
+import omnigraph_lake as og
 from tests.adversary.plain_process import hide_optional_packages
 from tests.adversary.questions import ask, opened
 from tests.adversary.verbs import SECONDS_EACH, VERBS, Desk, Verb, call
@@ -24,8 +24,8 @@ ASKED: Final = "?"
 ORIGIN, BACKUP, GROWN = "origin", "backup", "grown"
 """Beside the desk: the graph that is forged, a backup of it, and the same after more writes."""
 ONTO: Final[Mapping[str, Verb]] = {
-    "> backup": lambda desk: omnigraph.backup(str(desk.folder.parent / GROWN), desk.root),
-    "> restore": lambda desk: omnigraph.restore(str(desk.folder.parent / GROWN), desk.root),
+    "> backup": lambda desk: og.backup(str(desk.folder.parent / GROWN), desk.root),
+    "> restore": lambda desk: og.restore(str(desk.folder.parent / GROWN), desk.root),
 }
 """What is copied onto a hostile folder."""
 

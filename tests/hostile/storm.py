@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-import omnigraph
+import omnigraph_lake as og
 from tests.adversary.questions import GROWING, Answer
 from tests.adversary.stage import EXIT_CODES
 from tests.adversary.verbs import ENTRIES, PROMPT, Ending, lay_out
@@ -128,7 +128,7 @@ class Place:
         for filled in (self.victim, folder / GROWN):
             shutil.copytree(self.origin, filled)
             fill(filled)
-        omnigraph.backup(str(self.origin), str(folder / BACKUP))
+        og.backup(str(self.origin), str(folder / BACKUP))
         lay_out(folder / "desk")
 
     def forged(self, forgery: Forgery, name: str) -> Path:
@@ -145,7 +145,7 @@ class Place:
 
 
 def fill(victim: Path) -> None:
-    graph = omnigraph.open(str(victim))
+    graph = og.open(str(victim))
     rows = {"Person": [{"name": STOLEN}], "Company": [{"name": STOLEN}]}
     graph.write(rows, actor=STOLEN)
     graph.checkout(DEV).write(rows, actor=STOLEN)

@@ -10,22 +10,22 @@ from typing import Final
 
 import pytest
 
-import omnigraph
-from omnigraph import names
-from omnigraph.api.system_clock import SYSTEM_CLOCK
-from omnigraph.commit.schema_commit import schema_change_under_way
-from omnigraph.commit.sidecar import is_abandoned, read_sidecar
-from omnigraph.creation.copying import finish_decided, is_claimed, last_record
-from omnigraph.creation.lost_manifest import rebuilding
-from omnigraph.errors import OmnigraphError
-from omnigraph.maintenance.scrub import _read_progress
-from omnigraph.storage.manifest.retention import read_retention
-from omnigraph.storage.objects.location import parse_root
-from omnigraph.storage.objects.store import StoredObjects
-from omnigraph.storage.refs.branches import branch_logs
-from omnigraph.storage.refs.holds import readable_holds, stored_holds
-from omnigraph.storage.refs.tags import all_tags
-from omnigraph.validation.schema_contract import read_contract
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.api.system_clock import SYSTEM_CLOCK
+from omnigraph_lake.commit.schema_commit import schema_change_under_way
+from omnigraph_lake.commit.sidecar import is_abandoned, read_sidecar
+from omnigraph_lake.creation.copying import finish_decided, is_claimed, last_record
+from omnigraph_lake.creation.lost_manifest import rebuilding
+from omnigraph_lake.errors import OmnigraphError
+from omnigraph_lake.maintenance.scrub import _read_progress
+from omnigraph_lake.storage.manifest.retention import read_retention
+from omnigraph_lake.storage.objects.location import parse_root
+from omnigraph_lake.storage.objects.store import StoredObjects
+from omnigraph_lake.storage.refs.branches import branch_logs
+from omnigraph_lake.storage.refs.holds import readable_holds, stored_holds
+from omnigraph_lake.storage.refs.tags import all_tags
+from omnigraph_lake.validation.schema_contract import read_contract
 from tests.adversary.world import DEV, EARLY
 from tests.hostile.documents import DOCUMENTS, HOLD, Document, changes
 
@@ -72,11 +72,11 @@ READ: Final[Mapping[str, Callable[[StoredObjects], object]]] = {
 @pytest.fixture(scope="module")
 def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("documents")
-    graph = omnigraph.init(str(folder / "graph"), schema="node Person { name: String @key }")
+    graph = og.init(str(folder / "graph"), schema="node Person { name: String @key }")
     graph.write({"Person": [{"name": "ann"}]})
     graph.tags.create(EARLY)
     graph.branches.create(DEV, owner="ann", expires="7d")
-    omnigraph.backup(graph.root, str(folder / "backup"))
+    og.backup(graph.root, str(folder / "backup"))
     return folder
 
 

@@ -17,7 +17,7 @@ from typing import Final
 
 import pytest
 
-from omnigraph import names
+from omnigraph_lake import names
 from tests.adversary.questions import Answer
 from tests.forking.programs import environment_of
 from tests.gate.seeds import run_seed

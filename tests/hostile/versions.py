@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from omnigraph.storage.lance.base_paths import as_varint, number_at
+from omnigraph_lake.storage.lance.base_paths import as_varint, number_at
 
 Field = tuple[int, int, int | bytes]
 """The number of a field, its wire type, and its value."""

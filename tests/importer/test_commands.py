@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import answer, omnigraph
+from tests.cli.commands import answer, run
 from tests.importer.shapes import write_csv
 
 pytestmark = pytest.mark.unit
@@ -22,9 +22,9 @@ def files(tmp_path: Path) -> list[str]:
 
 
 def test_import_creates_a_graph_that_answers_queries(files: list[str], tmp_path: Path) -> None:
-    done = omnigraph("import", "./g", *files, cwd=tmp_path)
+    done = run("import", "./g", *files, cwd=tmp_path)
     query = "query q() { match { $p: Person $p hasCompany $c } return { $p.name, $c.name } }"
-    asked = omnigraph("query", "./g", "-e", query, "--format", "csv", cwd=tmp_path)
+    asked = run("query", "./g", "-e", query, "--format", "csv", cwd=tmp_path)
 
     assert done.returncode == 0, done.stderr
     assert "HasCompany" in done.stdout
@@ -36,7 +36,7 @@ def test_import_creates_a_graph_that_answers_queries(files: list[str], tmp_path:
 def test_a_dry_run_prints_schema_and_mapping_and_writes_nothing(
     files: list[str], tmp_path: Path
 ) -> None:
-    done = omnigraph("import", "./g", *files, "--dry-run", cwd=tmp_path)
+    done = run("import", "./g", *files, "--dry-run", cwd=tmp_path)
 
     assert done.returncode == 0, done.stderr
     assert "node Person {" in done.stdout
@@ -46,7 +46,7 @@ def test_a_dry_run_prints_schema_and_mapping_and_writes_nothing(
 
 @pytest.mark.nightly("one more process; the options are those of the Python interface")
 def test_standard_input_has_the_format_that_is_named(tmp_path: Path) -> None:
-    done = omnigraph(
+    done = run(
         "import", "./g", "-", "--format", "jsonl", stdin='{"id": 1, "name": "Ann"}\n', cwd=tmp_path
     )
 
@@ -72,7 +72,7 @@ def test_json_has_the_causes_of_rejected_records(files: list[str], tmp_path: Pat
 def test_outputs_go_where_they_are_told_to(files: list[str], tmp_path: Path) -> None:
     outputs = [str(tmp_path / "out" / name) for name in ("s.pg", "m.toml")]
 
-    done = omnigraph(
+    done = run(
         "import", "./g", *files, "--schema-out", outputs[0], "--map-out", outputs[1], cwd=tmp_path
     )
 

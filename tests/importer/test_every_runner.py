@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import omnigraph
-from omnigraph.graph import Graph
-from omnigraph.load import load as load_operation
-from omnigraph.load.formats import splits
-from omnigraph.runner.protocol import Runner
-from omnigraph.runner.threads import ThreadRunner
-from omnigraph.storage.objects.location import parse_root
+import omnigraph_lake as og
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.load import load as load_operation
+from omnigraph_lake.load.formats import splits
+from omnigraph_lake.runner.protocol import Runner
+from omnigraph_lake.runner.threads import ThreadRunner
+from omnigraph_lake.storage.objects.location import parse_root
 from tests.importer.shapes import write_lines
 from tests.runner.random_runner import RandomRunner
 
@@ -78,7 +78,7 @@ def random_runner(seed: int, root: str, *, stores: bool = False) -> Runner:
     return RandomRunner(seed, root=parse_root(root) if stores else None)
 
 
-def outcome(report: omnigraph.ImportReport, graph: Graph) -> Any:
+def outcome(report: og.ImportReport, graph: Graph) -> Any:
     assert report.load is not None
     load = report.load
     assert load.read == sum(load.written.values()) + sum(load.quarantined.values())
@@ -96,14 +96,14 @@ def imported(
 ) -> Any:
     monkeypatch.setattr(load_operation, "ThreadRunner", lambda _: runner)
     monkeypatch.setattr(load_operation, "_split_bytes", lambda *_: split_bytes)
-    report = omnigraph.import_data(
+    report = og.import_data(
         root,
         path,
         mapping=MAPPING,
         schema=SCHEMA,
-        options=omnigraph.ImportOptions(max_rejected="100%"),
+        options=og.ImportOptions(max_rejected="100%"),
     )
-    return outcome(report, omnigraph.open(root))
+    return outcome(report, og.open(root))
 
 
 @pytest.mark.sampled(8)

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import omnigraph
-from omnigraph import ImportOptions, ImportReport, InvalidInputError, LoadRefusedError
-from omnigraph.schema.show import show_type
+import omnigraph_lake as og
+from omnigraph_lake import ImportOptions, ImportReport, InvalidInputError, LoadRefusedError
+from omnigraph_lake.schema.show import show_type
 from tests.importer.shapes import write_csv, write_lines
 
 pytestmark = pytest.mark.unit
@@ -32,7 +32,7 @@ def people(folder: Path) -> list[str]:
 
 
 def rows(root: str, type_name: str) -> list[dict[str, Any]]:
-    table = omnigraph.open(root, read_only=True).scan(type_name).read_all()
+    table = og.open(root, read_only=True).scan(type_name).read_all()
     return sorted(table.to_pylist(), key=lambda row: str(row["id"]))
 
 
@@ -46,9 +46,9 @@ def account(report: ImportReport) -> tuple[int, int]:
 def test_a_query_is_answered_after_one_call(tmp_path: Path) -> None:
     root = str(tmp_path / "g")
 
-    report = omnigraph.import_data(root, people(tmp_path))
+    report = og.import_data(root, people(tmp_path))
 
-    answer = omnigraph.open(root).query(
+    answer = og.open(root).query(
         "query q() { match { $p: Person $p hasCompany $c } return { $p.name, $c.name } }"
     )
     assert answer.to_pylist() == [
@@ -57,7 +57,7 @@ def test_a_query_is_answered_after_one_call(tmp_path: Path) -> None:
     ]
     assert str(report).startswith("imported 7 rows from 2 sources in ")
     command = shlex.split(report.next_steps[1])
-    assert omnigraph.open(command[2]).query(command[4]).to_pylist() == [
+    assert og.open(command[2]).query(command[4]).to_pylist() == [
         {"a.name": "Ann", "b.name": "Acme"},
         {"a.name": "Bob", "b.name": "Beta"},
     ]
@@ -70,10 +70,10 @@ def test_a_query_is_answered_after_one_call(tmp_path: Path) -> None:
 def test_a_changed_reference_moves_its_edge(tmp_path: Path) -> None:
     root = str(tmp_path / "g")
     files = people(tmp_path)
-    omnigraph.import_data(root, files)
+    og.import_data(root, files)
     write_csv(tmp_path / "people.csv", "id,name,company_id\n1,Ann,2\n2,Bob,2\n4,Dan,1")
 
-    again = omnigraph.import_data(root, files)
+    again = og.import_data(root, files)
 
     assert again.load is not None
     assert again.load.inserted["Person"] == 1
@@ -85,11 +85,11 @@ def test_rejected_records_are_grouped_by_cause_with_the_fix(tmp_path: Path) -> N
     root = str(tmp_path / "g")
     header = "id,age\n"
     good = "".join(f"{number},{number % 90}\n" for number in range(100))
-    omnigraph.import_data(root, write_csv(tmp_path / "people.csv", header + good))
+    og.import_data(root, write_csv(tmp_path / "people.csv", header + good))
     bad = "100,old\n101,older\n102\n,7\n"
     write_csv(tmp_path / "people.csv", header + good + bad)
 
-    report = omnigraph.import_data(root, str(tmp_path / "people.csv"))
+    report = og.import_data(root, str(tmp_path / "people.csv"))
 
     read, accounted = account(report)
     assert read == accounted == 104
@@ -109,11 +109,11 @@ def test_rejected_records_are_grouped_by_cause_with_the_fix(tmp_path: Path) -> N
 def test_more_rejected_records_than_allowed_are_refused_with_causes(tmp_path: Path) -> None:
     root = str(tmp_path / "g")
     path = write_csv(tmp_path / "people.csv", "id,age\n1,2\n2,3")
-    omnigraph.import_data(root, path)
+    og.import_data(root, path)
     write_csv(tmp_path / "people.csv", "id,age\n1,x\n2,y\n3,4")
 
     with pytest.raises(LoadRefusedError, match=r"2 wrong_type: Person\.age: found 'x'") as refused:
-        omnigraph.import_data(root, path)
+        og.import_data(root, path)
 
     assert "--map" in str(refused.value)
     assert [row["age"] for row in rows(root, "Person")] == [2, 3]
@@ -132,25 +132,25 @@ def test_unknown_columns_are_a_choice(tmp_path: Path, ending: str) -> None:
         return write_csv(path, "\n".join([",".join(records[0]), *lines]))
 
     keep = ImportOptions(unknown_columns="keep", max_rejected="100%")
-    omnigraph.import_data(root, write([{"id": 1, "name": "Ann"}]), options=keep)
+    og.import_data(root, write([{"id": 1, "name": "Ann"}]), options=keep)
     path = write([{"id": 2, "name": "Bob", "nmae": "B"}])
 
-    kept = omnigraph.import_data(root, path, options=keep)
-    ignored = omnigraph.import_data(root, path, options=ImportOptions(unknown_columns="ignore"))
+    kept = og.import_data(root, path, options=keep)
+    ignored = og.import_data(root, path, options=ImportOptions(unknown_columns="ignore"))
 
     assert account(kept) == account(ignored) == (1, 1)
     assert rows(root, "Person")[1]["extra"] == '{"nmae":"B"}'
     error = ImportOptions(unknown_columns="error")
     with pytest.raises((InvalidInputError, LoadRefusedError), match="'nmae'; did you mean `name`"):
-        omnigraph.import_data(root, path, options=error)
+        og.import_data(root, path, options=error)
 
 
 def test_unknown_columns_are_kept_only_where_a_property_is_for_them(tmp_path: Path) -> None:
     root = str(tmp_path / "g")
-    omnigraph.import_data(root, people(tmp_path))
+    og.import_data(root, people(tmp_path))
 
     with pytest.raises(InvalidInputError, match="has no property for those of people"):
-        omnigraph.import_data(root, people(tmp_path), options=ImportOptions(unknown_columns="keep"))
+        og.import_data(root, people(tmp_path), options=ImportOptions(unknown_columns="keep"))
 
 
 def test_missing_endpoints_are_rejected_or_created(tmp_path: Path) -> None:
@@ -161,18 +161,18 @@ def test_missing_endpoints_are_rejected_or_created(tmp_path: Path) -> None:
         write_csv(tmp_path / "companies.csv", "id,name\n1,Acme\n2,Beta\n3,Gamma"),
     ]
     few = ImportOptions(max_rejected=1)
-    rejecting = omnigraph.import_data(str(tmp_path / "r"), files, options=few)
+    rejecting = og.import_data(str(tmp_path / "r"), files, options=few)
     create = ImportOptions(missing_endpoints="create")
-    creating = omnigraph.import_data(str(tmp_path / "c"), files, options=create)
+    creating = og.import_data(str(tmp_path / "c"), files, options=create)
 
     assert account(rejecting)[0] == account(rejecting)[1]
     assert [(cause.reason, cause.count) for cause in rejecting.causes] == [("missing_endpoint", 1)]
     assert "--missing-endpoints create" in rejecting.causes[0].fix
     assert creating.causes == ()
-    again = omnigraph.import_data(str(tmp_path / "c"), files, options=create)
+    again = og.import_data(str(tmp_path / "c"), files, options=create)
     assert again.causes == ()
     with pytest.raises(InvalidInputError, match="Company cannot be created: name need"):
-        omnigraph.import_data(str(tmp_path / "r"), files, options=create)
+        og.import_data(str(tmp_path / "r"), files, options=create)
     assert [row["name"] for row in rows(str(tmp_path / "c"), "Company")] == [
         "Acme",
         "Beta",
@@ -213,7 +213,7 @@ to = { type = "Person", key = { nr = "friends" } }
 """
     root = str(tmp_path / "g")
 
-    report = omnigraph.import_data(root, path, mapping=mapping, schema=schema, on_error="fail")
+    report = og.import_data(root, path, mapping=mapping, schema=schema, on_error="fail")
 
     assert report.load is not None
     assert dict(report.load.written) == {"Person": 3, "Knows": 3}
@@ -248,7 +248,7 @@ FRAMES = {
 def test_frames_are_imported_by_name(tmp_path: Path, frame: Any) -> None:
     root = str(tmp_path / "g")
 
-    report = omnigraph.import_data(root, {name: frame(data) for name, data in FRAMES.items()})
+    report = og.import_data(root, {name: frame(data) for name, data in FRAMES.items()})
 
     assert report.load is not None
     assert dict(report.load.written) == {"Person": 2, "Town": 1, "HasTown": 1}
@@ -264,7 +264,7 @@ def test_networkx_graphs_are_imported(tmp_path: Path, kind: Any) -> None:
     graph.add_edge("a", "b", weight=0.5)
     graph.add_edge("a", "b", weight=0.7)
 
-    report = omnigraph.import_data(str(tmp_path / "g"), graph)
+    report = og.import_data(str(tmp_path / "g"), graph)
 
     assert report.load is not None
     edges = 2 if graph.is_multigraph() else 1
@@ -276,7 +276,7 @@ def test_files_that_may_have_been_edited_are_not_overwritten(tmp_path: Path) -> 
     (tmp_path / "g.pg").write_text("// mine\n")
 
     with pytest.raises(InvalidInputError, match="was edited or not written by an import"):
-        omnigraph.import_data(str(tmp_path / "g"), files)
+        og.import_data(str(tmp_path / "g"), files)
 
     assert (tmp_path / "g.pg").read_text() == "// mine\n"
     assert not (tmp_path / "g").exists()
@@ -290,19 +290,19 @@ def test_a_refused_import_leaves_no_graph_and_can_be_repeated_otherwise(tmp_path
     root = str(tmp_path / "g")
 
     with pytest.raises(LoadRefusedError, match="--missing-endpoints create"):
-        omnigraph.import_data(root, files)
+        og.import_data(root, files)
 
     assert not (tmp_path / "g").exists()
     assert (tmp_path / "g.map.toml").exists()
     create = ImportOptions(missing_endpoints="create")
-    assert omnigraph.import_data(root, files, options=create).causes == ()
+    assert og.import_data(root, files, options=create).causes == ()
 
 
 def test_a_new_graph_is_made_from_a_mapping_and_the_schema_that_it_names(tmp_path: Path) -> None:
     files = people(tmp_path)
-    omnigraph.import_data(str(tmp_path / "g"), files)
+    og.import_data(str(tmp_path / "g"), files)
 
-    second = omnigraph.import_data(str(tmp_path / "h"), files, mapping=tmp_path / "g.map.toml")
+    second = og.import_data(str(tmp_path / "h"), files, mapping=tmp_path / "g.map.toml")
 
     assert second.created
     assert second.mapping_file is None
@@ -310,21 +310,21 @@ def test_a_new_graph_is_made_from_a_mapping_and_the_schema_that_it_names(tmp_pat
 
 
 def test_a_graph_without_a_mapping_is_not_guessed_at(tmp_path: Path) -> None:
-    omnigraph.init(str(tmp_path / "g"), schema="node Person { name: String @key }")
+    og.init(str(tmp_path / "g"), schema="node Person { name: String @key }")
 
     with pytest.raises(InvalidInputError, match=r"its mapping .* does not"):
-        omnigraph.import_data(str(tmp_path / "g"), people(tmp_path))
+        og.import_data(str(tmp_path / "g"), people(tmp_path))
 
 
 def test_an_import_into_a_branch_leaves_main_alone(tmp_path: Path) -> None:
     root = str(tmp_path / "g")
     files = people(tmp_path)
-    omnigraph.import_data(root, files)
+    og.import_data(root, files)
     write_csv(tmp_path / "people.csv", "id,name,company_id\n9,Eve,1")
 
-    omnigraph.import_data(root, files, options=ImportOptions(branch="dev"))
+    og.import_data(root, files, options=ImportOptions(branch="dev"))
 
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     assert graph.count("Person") == 3
     assert graph.checkout("dev").count("Person") == 4
 
@@ -333,8 +333,8 @@ def test_records_without_a_key_have_ids_of_their_content(tmp_path: Path) -> None
     root = str(tmp_path / "g")
     path = write_csv(tmp_path / "logs.csv", "level,text,code\n1,a,5\n1,b,5\n2,a,5\n1,a,5")
 
-    first = omnigraph.import_data(root, path)
-    again = omnigraph.import_data(root, path)
+    first = og.import_data(root, path)
+    again = og.import_data(root, path)
 
     assert "digest of the record" in first.schema
     assert account(first) == (4, 4)
@@ -349,7 +349,7 @@ def test_parallel_edges_are_told_apart(tmp_path: Path) -> None:
         "from,to,amount,day\na,b,5,2024-01-01\na,b,5,2024-01-02\nb,a,1,2024-01-01",
     )
 
-    report = omnigraph.import_data(str(tmp_path / "g"), path)
+    report = og.import_data(str(tmp_path / "g"), path)
 
     assert report.load is not None
     assert dict(report.load.written) == {"Node": 2, "Payments": 3}
@@ -362,7 +362,7 @@ def test_tables_of_a_json_document_are_sources(tmp_path: Path) -> None:
     }
     (tmp_path / "dump.json").write_text(json.dumps(document, indent=1))
 
-    report = omnigraph.import_data(str(tmp_path / "g"), str(tmp_path / "dump.json"))
+    report = og.import_data(str(tmp_path / "g"), str(tmp_path / "dump.json"))
 
     assert report.load is not None
     assert dict(report.load.written) == {"User": 2, "Team": 1, "HasTeam": 2}
@@ -376,14 +376,14 @@ def test_entities_of_xml_are_refused(tmp_path: Path) -> None:
     )
 
     with pytest.raises(InvalidInputError, match="document type"):
-        omnigraph.import_data(str(tmp_path / "g"), str(path))
+        og.import_data(str(tmp_path / "g"), str(path))
 
     assert not (tmp_path / "g").exists()
 
 
 def test_servers_are_refused_with_a_way_out(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="CSV or Parquet"):
-        omnigraph.import_data(str(tmp_path / "g"), "mysql://localhost/db")
+        og.import_data(str(tmp_path / "g"), "mysql://localhost/db")
 
 
 def write_decimals(path: Path, ids: list[int], **columns: tuple[pa.DataType, list[Any]]) -> str:
@@ -407,9 +407,9 @@ def test_decimals_of_parquet_keep_their_digits(tmp_path: Path) -> None:
         wide=(pa.decimal256(60, 1), [wide, None]),
     )
 
-    omnigraph.import_data(root, source)
+    og.import_data(root, source)
 
-    properties = omnigraph.open(root).schema.catalog.nodes["Item"].properties.values()
+    properties = og.open(root).schema.catalog.nodes["Item"].properties.values()
     assert {prop.name: show_type(prop.type) for prop in properties} == {
         "item_id": "I64",
         "price": "Decimal(18, 2)",
@@ -437,9 +437,9 @@ def test_files_with_decimals_of_other_digits_share_a_type(tmp_path: Path) -> Non
     ):
         write_decimals(folder / f"part-{number}.parquet", [number], cost=(kind, [Decimal(value)]))
 
-    omnigraph.import_data(root, str(folder))
+    og.import_data(root, str(folder))
 
-    (node,) = omnigraph.open(root).schema.catalog.nodes.values()
+    (node,) = og.open(root).schema.catalog.nodes.values()
     assert show_type(node.properties["cost"].type) == "Decimal(23, 4)"
     assert [row["cost"] for row in rows(root, node.name)] == [
         Decimal("1.25"),
@@ -453,7 +453,7 @@ def test_lists_of_structs_of_parquet_become_nodes(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": [1, 2], "items": items}), tmp_path / "orders.parquet")
     root = str(tmp_path / "g")
 
-    report = omnigraph.import_data(root, str(tmp_path / "orders.parquet"))
+    report = og.import_data(root, str(tmp_path / "orders.parquet"))
 
     assert report.load is not None
     assert dict(report.load.written) == {"Order": 2, "Item": 2, "HasItem": 2}
@@ -474,9 +474,7 @@ def test_exports_of_neo4j_with_several_kinds_of_one_label(tmp_path: Path) -> Non
     ]
     root = str(tmp_path / "g")
 
-    report = omnigraph.import_data(
-        root, write_lines(tmp_path / "all.jsonl", records), on_error="fail"
-    )
+    report = og.import_data(root, write_lines(tmp_path / "all.jsonl", records), on_error="fail")
 
     assert report.load is not None
     assert report.load.written == {"User": 2, "Team": 1, "Knows": 1, "UserKnowsTeam": 1}
@@ -490,7 +488,7 @@ def test_files_of_one_neo4j_label_are_one_type(tmp_path: Path) -> None:
     ]
     root = str(tmp_path / "g")
 
-    report = omnigraph.import_data(root, files, on_error="fail")
+    report = og.import_data(root, files, on_error="fail")
 
     assert report.load is not None
     assert report.load.written == {"Person": 2}
@@ -508,14 +506,12 @@ def test_rejected_records_of_a_database_are_numbered_in_their_table(tmp_path: Pa
             "CREATE TABLE b (id INTEGER PRIMARY KEY, n INTEGER);"
             "INSERT INTO a VALUES (1, 5), (2, 5), (3, 5); INSERT INTO b VALUES (1, 5), (2, 6);"
         )
-    omnigraph.import_data(str(tmp_path / "g"), str(path))
+    og.import_data(str(tmp_path / "g"), str(path))
     with sqlite3.connect(path) as database:
         database.execute("UPDATE b SET n = 'many' WHERE id = 2")
     database.close()
 
-    report = omnigraph.import_data(
-        str(tmp_path / "g"), str(path), options=ImportOptions(max_rejected=1)
-    )
+    report = og.import_data(str(tmp_path / "g"), str(path), options=ImportOptions(max_rejected=1))
 
     (cause,) = report.causes
     assert (cause.source, cause.line) == (f"{path}#b", 2)
@@ -524,11 +520,11 @@ def test_rejected_records_of_a_database_are_numbered_in_their_table(tmp_path: Pa
 def test_causes_of_a_refused_import_count_all_records(tmp_path: Path) -> None:
     root = str(tmp_path / "g")
     path = write_csv(tmp_path / "people.csv", "id,age\n1,2\n2,3")
-    omnigraph.import_data(root, path)
+    og.import_data(root, path)
     write_csv(tmp_path / "people.csv", "id,age\n" + "".join(f"{n},x\n" for n in range(50)))
 
     with pytest.raises(LoadRefusedError, match=r"50 wrong_type: Person\.age: found 'x'"):
-        omnigraph.import_data(root, path)
+        og.import_data(root, path)
 
 
 def test_lists_in_texts_have_no_empty_items(tmp_path: Path) -> None:
@@ -553,7 +549,7 @@ to = { type = "A", key = { id_ = "to" } }
     lines_path = write_lines(tmp_path / "a.jsonl", [{"n": 1, "to": "2;; 1 ;"}, {"n": 2}])
 
     written = [
-        omnigraph.import_data(
+        og.import_data(
             str(tmp_path / f"g{number}"), path, mapping=mapping, schema=schema, on_error="fail"
         ).load
         for number, path in enumerate((csv_path, lines_path))
@@ -578,7 +574,7 @@ def test_items_of_records_without_a_key_belong_to_their_records(
         pq.write_table(pa.Table.from_pylist(records), path)
     root = str(tmp_path / "g")
 
-    report = omnigraph.import_data(root, str(path), on_error="fail")
+    report = og.import_data(root, str(path), on_error="fail")
 
     assert report.load is not None
     assert dict(report.load.written) == {"Log": 3, "Part": 3, "HasPart": 3}
@@ -590,7 +586,7 @@ def test_records_with_ends_and_lists_of_objects_are_nodes(tmp_path: Path) -> Non
     """An edge cannot have edges to its items."""
     records = [{"from": "a", "to": "b", "stops": [{"at": 1}]}, {"from": "a", "to": "c"}]
 
-    report = omnigraph.import_data(
+    report = og.import_data(
         str(tmp_path / "g"), write_lines(tmp_path / "trips.jsonl", records), on_error="fail"
     )
 
@@ -612,7 +608,7 @@ def test_what_is_nested_in_some_records_only_is_kept_as_json(
     path.write_text("\n".join(map(json.dumps, lines)))
     root = str(tmp_path / "g")
 
-    omnigraph.import_data(root, str(path), on_error="fail")
+    og.import_data(root, str(path), on_error="fail")
 
     values = [row["value"] for row in rows(root, "Thing")]
     assert [
@@ -624,7 +620,7 @@ def test_what_is_nested_in_some_records_only_is_kept_as_json(
 def test_what_no_id_can_be_made_of_is_no_key(tmp_path: Path, values: list[Any]) -> None:
     records = [{"user_id": value, "parent": n} for n, value in enumerate(values)]
 
-    report = omnigraph.import_data(
+    report = og.import_data(
         str(tmp_path / "g"), write_lines(tmp_path / "logs.jsonl", records), on_error="fail"
     )
 
@@ -634,7 +630,7 @@ def test_what_no_id_can_be_made_of_is_no_key(tmp_path: Path, values: list[Any]) 
 def test_frames_may_be_called_like_paths(tmp_path: Path) -> None:
     root = str(tmp_path / "g")
 
-    report = omnigraph.import_data(root, {"../up/people": [{"id": 1, "name": "Ann"}]})
+    report = og.import_data(root, {"../up/people": [{"id": 1, "name": "Ann"}]})
 
     assert report.load is not None
     assert sum(report.load.written.values()) == 1

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-import omnigraph
-from omnigraph.errors import InvalidInputError
-from omnigraph.importer.mapping_file import read_mapping, write_mapping
-from omnigraph.load.formats.mapping import (
+import omnigraph_lake as og
+from omnigraph_lake.errors import InvalidInputError
+from omnigraph_lake.importer.mapping_file import read_mapping, write_mapping
+from omnigraph_lake.load.formats.mapping import (
     Condition,
     EdgeMapping,
     Endpoint,
@@ -116,6 +116,6 @@ def test_faults_name_line_key_found_and_expected(
     path.write_text(SMALL.replace(old, new, 1))
 
     with pytest.raises(InvalidInputError, match=message):
-        omnigraph.import_data(
+        og.import_data(
             str(tmp_path / "g"), str(tmp_path / "people.csv"), mapping=path, schema=SCHEMA
         )

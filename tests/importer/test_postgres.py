@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-import omnigraph
-from omnigraph.errors import InvalidInputError
-from omnigraph.schema.show import show_type
+import omnigraph_lake as og
+from omnigraph_lake.errors import InvalidInputError
+from omnigraph_lake.schema.show import show_type
 
 POSTGRES = shutil.which("postgres")
 BINARIES = Path(POSTGRES).resolve().parent if POSTGRES else None
@@ -86,13 +86,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_tables_become_types_and_foreign_keys_edges(server: str, tmp_path: Path) -> None:
     root = str(tmp_path / "g")
 
-    report = omnigraph.import_data(root, server)
+    report = og.import_data(root, server)
 
     assert report.load is not None
     written = dict(report.load.written)
     assert written.pop("Person") == 20_000
     assert not report.load.rejected
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     graph_type = graph.schema.catalog.nodes["Person"]
     people = graph.scan("Person").read_all()
     (ann,) = people.filter(people["name"].is_valid()).slice(0, 1).to_pylist()
@@ -123,9 +123,9 @@ def test_tables_become_types_and_foreign_keys_edges(server: str, tmp_path: Path)
 
 def test_a_second_import_updates(server: str, tmp_path: Path) -> None:
     root = str(tmp_path / "g")
-    omnigraph.import_data(root, server)
+    og.import_data(root, server)
 
-    report = omnigraph.import_data(root, server)
+    report = og.import_data(root, server)
 
     assert report.load is not None
     assert sum(report.load.inserted.values()) == 0
@@ -137,6 +137,6 @@ def test_what_cannot_be_read_is_said_without_the_password(server: str, tmp_path:
         "postgresql://ann:secret@127.0.0.1:9/postgres",
     ):
         with pytest.raises(InvalidInputError, match="cannot be read") as caught:
-            omnigraph.import_data(str(tmp_path / "g"), address)
+            og.import_data(str(tmp_path / "g"), address)
         assert "secret" not in str(caught.value)
         assert not (tmp_path / "g").exists()

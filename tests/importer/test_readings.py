@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from omnigraph.importer.draft import property_type
-from omnigraph.importer.profile import ColumnProfile, HashedColumn, find_distinct
+from omnigraph_lake.importer.draft import property_type
+from omnigraph_lake.importer.profile import ColumnProfile, HashedColumn, find_distinct
 
 pytestmark = pytest.mark.unit
 
@@ -62,7 +62,7 @@ def test_numbers_in_quotes_are_texts() -> None:
 def test_distinct_and_missing_values_are_exact(
     block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("omnigraph.importer.profile.BLOCK", block)
+    monkeypatch.setattr("omnigraph_lake.importer.profile.BLOCK", block)
     draw = random.Random(5)
     for number in range(4):
         own = [draw.choice([None, *map(str, range(80))]) for _ in range(draw.randrange(1, 200))]

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-import omnigraph
-from omnigraph.importer.mapping_file import read_mapping, write_mapping
-from omnigraph.schema.compile import compile_schema
-from omnigraph.schema.show import show_catalog
+import omnigraph_lake as og
+from omnigraph_lake.importer.mapping_file import read_mapping, write_mapping
+from omnigraph_lake.schema.compile import compile_schema
+from omnigraph_lake.schema.show import show_catalog
 from tests.importer.shapes import SHAPES, Shape
 
 pytestmark = pytest.mark.unit
@@ -28,17 +28,17 @@ def test_a_shape_gets_the_schema_a_person_writes_and_is_imported_whole_and_once(
     root = str(tmp_path / "g")
     files = shape.make(tmp_path)
 
-    first = omnigraph.import_data(root, files, on_error="fail")
+    first = og.import_data(root, files, on_error="fail")
 
     assert shown(first.schema) == shown(shape.schema), first.schema
     assert first.load is not None
     assert dict(first.load.written) == dict(shape.written)
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     assert {name: graph.count(name) for name in shape.written} == dict(shape.written)
     mapping_file = read_mapping(first.mapping, name="g.map.toml")
     assert write_mapping(mapping_file.mappings, schema="g.pg") == first.mapping
 
-    again = omnigraph.import_data(root, files, on_error="fail")
+    again = og.import_data(root, files, on_error="fail")
 
     assert again.load is not None
     assert not any(again.load.inserted.values())

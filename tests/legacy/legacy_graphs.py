@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, Final
 
-from omnigraph.graph import Graph, GraphView
+from omnigraph_lake.graph import Graph, GraphView
 from tests.legacy.rows import Row, published_rows
 from tests.stores import place_copy
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from omnigraph import names
+from omnigraph_lake import names
 
 GRAPH = "graph"
 

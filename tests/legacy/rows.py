@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from omnigraph.graph import Graph, GraphView
+from omnigraph_lake.graph import Graph, GraphView
 
 DAYS = {"day", "since"}
 TIMES = {"at"}

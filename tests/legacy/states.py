@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import omnigraph
+import omnigraph_lake as og
 from tests.legacy.legacy_graphs import GRAPHS, place_graph
 from tests.legacy.programs import GRAPH, Program
 
@@ -31,7 +31,7 @@ def main(path: str, version: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         program, out = Program(path=path, place=Path(folder, "straight")), GRAPHS / version
         program.place.mkdir()
-        plain = omnigraph.open(place_graph("0.7.1/plain", f"{folder}/from"), read_only=True)
+        plain = og.open(place_graph("0.7.1/plain", f"{folder}/from"), read_only=True)
         program.init(plain.schema.text)
         plain.export(program.place / "plain.jsonl")
         exported = (program.place / "plain.jsonl").read_text().splitlines()

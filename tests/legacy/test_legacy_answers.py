@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-import omnigraph
-from omnigraph.errors import OmnigraphError
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake.errors import OmnigraphError
+from omnigraph_lake.graph import Graph
 from tests.legacy.legacy_graphs import answers, place_graph
 
 pytestmark = pytest.mark.behaviour
@@ -35,7 +35,7 @@ DIFFERENT = {
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
     root = place_graph("0.7.1/history", str(tmp_path_factory.mktemp("answers") / "graph"))
-    return omnigraph.open(root, read_only=True)
+    return og.open(root, read_only=True)
 
 
 @pytest.mark.local_disk("reads one graph at a path of its own")

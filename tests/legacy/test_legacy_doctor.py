@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-import omnigraph
-from omnigraph.api.system_clock import SYSTEM_CLOCK
-from omnigraph.maintenance.doctor import Level, examine
-from tests.cli.commands import omnigraph as run
+import omnigraph_lake as og
+from omnigraph_lake.api.system_clock import SYSTEM_CLOCK
+from omnigraph_lake.maintenance.doctor import Level, examine
+from tests.cli.commands import run
 from tests.gate.selection import for_gate
 from tests.legacy.legacy_graphs import ALL, place_graph
 from tests.stores import files_of, folder_of
@@ -37,7 +37,7 @@ def test_what_an_upgrade_changes_is_foretold(name: str, graph_root: str) -> None
         for path in folder_of(graph_root).glob("__manifest/_refs/branches/*.json")
         if path.stem.startswith("__run__")
     }
-    graph = omnigraph.open(graph_root)
+    graph = og.open(graph_root)
     rewriting = next(commit for commit in graph.commits() if commit.message is not None)
     rewritten = {key for key, _, _ in rewriting.tables}
     unfinished = len(list(graph.maintenance.recoveries()))
@@ -51,7 +51,7 @@ def test_who_wrote_a_graph_is_named(graph_root: str) -> None:
     place_graph("0.3.1/plain", graph_root)
     assert said_of(graph_root)["graph"][1].endswith("format 1, written by Omnigraph 0.3 or before")
 
-    omnigraph.open(graph_root)
+    og.open(graph_root)
 
     assert said_of(graph_root)["graph"][1].endswith("format 9")
     assert "upgrade" not in said_of(graph_root)

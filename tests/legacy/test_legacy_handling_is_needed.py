@@ -12,13 +12,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-import omnigraph
-from omnigraph import names
-from omnigraph.commit import legacy_sidecar
-from omnigraph.errors import DamagedGraphError, OmnigraphError
-from omnigraph.schema import legacy_model
-from omnigraph.storage.lance import legacy_types
-from omnigraph.storage.manifest import legacy_history
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.commit import legacy_sidecar
+from omnigraph_lake.errors import DamagedGraphError, OmnigraphError
+from omnigraph_lake.schema import legacy_model
+from omnigraph_lake.storage.lance import legacy_types
+from omnigraph_lake.storage.manifest import legacy_history
 from tests.legacy.legacy_graphs import exports, place_graph
 from tests.legacy.rows import Row, exported_rows
 
@@ -72,14 +72,14 @@ class Look:
 
 def _look(folder: Path) -> Look:
     root = str(folder / "read")
-    reading = omnigraph.open(root, read_only=True)
+    reading = og.open(root, read_only=True)
     time = reading.scan("Thing").schema.field("at").type
     views = {"main": reading, "dev": reading.checkout("dev")}
     rows = {branch: exported_rows(view, folder) for branch, view in views.items()}
     commits_with_tables = all(commit.tables for commit in reading.commits())
     text = Path(root, "_schema.pg").read_text()
     Path(root, "_schema.pg").write_text(text.replace("i32: I32?", "i32: I64?"))
-    killed = omnigraph.open(str(folder / "killed"))
+    killed = og.open(str(folder / "killed"))
     return Look(
         time=time,
         rows=rows,
@@ -92,7 +92,7 @@ def _look(folder: Path) -> Look:
 
 def _is_refused(root: str) -> bool:
     try:
-        omnigraph.open(root, read_only=True)
+        og.open(root, read_only=True)
     except DamagedGraphError:
         return True
     return False

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import omnigraph
-from omnigraph.errors import DamagedGraphError
-from omnigraph.graph import Graph, GraphView
+import omnigraph_lake as og
+from omnigraph_lake.errors import DamagedGraphError
+from omnigraph_lake.graph import Graph, GraphView
 from tests.forking.programs import run_command
 from tests.gate.selection import for_gate
 from tests.legacy.legacy_graphs import ALL, KILLED, commits, exports, found, place_graph
@@ -57,7 +57,7 @@ def test_every_verb_gives_what_the_program_exports(
 ) -> None:
     place_graph(name, graph_root)
     before = contents(graph_root)
-    graph = omnigraph.open(graph_root, read_only=True)
+    graph = og.open(graph_root, read_only=True)
 
     for branch, expected in exports(name).items():
         if name in KILLED:
@@ -81,7 +81,7 @@ def test_every_verb_gives_what_the_program_exports(
 
 
 def test_times_keep_their_time_of_day(graph_root: str) -> None:
-    graph = omnigraph.open(place_graph("0.7.1/history", graph_root), read_only=True)
+    graph = og.open(place_graph("0.7.1/history", graph_root), read_only=True)
 
     assert graph.scan("Thing").schema.field("at").type == pa.timestamp("us", tz="UTC")
     assert found(graph, "Thing", "t3")["at"] == AT
@@ -99,7 +99,7 @@ def test_times_keep_their_time_of_day(graph_root: str) -> None:
 
 
 def test_a_null_blob_is_null_and_an_empty_one_is_empty(graph_root: str) -> None:
-    graph = omnigraph.open(place_graph("0.7.1/plain", graph_root), read_only=True)
+    graph = og.open(place_graph("0.7.1/plain", graph_root), read_only=True)
 
     assert found(graph, "Thing", "t1")["data"] is None
     assert graph.blob("Thing", "t1", "data") is None
@@ -109,7 +109,7 @@ def test_a_null_blob_is_null_and_an_empty_one_is_empty(graph_root: str) -> None:
 
 
 def test_lists_of_times_and_empty_blobs_are_told_from_days_and_nulls(graph_root: str) -> None:
-    graph = omnigraph.open(place_graph("0.7.1/keys", graph_root), read_only=True)
+    graph = og.open(place_graph("0.7.1/keys", graph_root), read_only=True)
 
     first, empty, null = (found(graph, "T", key) for key in "abc")
 
@@ -124,7 +124,7 @@ def test_lists_of_times_and_empty_blobs_are_told_from_days_and_nulls(graph_root:
 @pytest.mark.parametrize("name", for_gate(ALL, lambda name: name in IN_GATE))
 def test_commits_are_those_that_the_program_lists(name: str, graph_root: str) -> None:
     place_graph(name, graph_root)
-    graph = omnigraph.open(graph_root, read_only=True)
+    graph = og.open(graph_root, read_only=True)
 
     listed = graph.commits()
 
@@ -152,7 +152,7 @@ def test_commits_are_those_that_the_program_lists(name: str, graph_root: str) ->
 
 
 def test_the_past_is_there_by_commit_and_by_branch(graph_root: str, tmp_path: Path) -> None:
-    graph = omnigraph.open(place_graph("0.7.1/branches", graph_root), read_only=True)
+    graph = og.open(place_graph("0.7.1/branches", graph_root), read_only=True)
     oldest, *_, newest = reversed(graph.commits())
     first_load = graph.commits()[-2]
 
@@ -195,7 +195,7 @@ def test_commands_answer_from_a_graph_that_nothing_has_upgraded(graph_root: str)
 
 @pytest.mark.parametrize("name", ["0.7.1/history", "0.7.1/evolved", "0.3.1/history"])
 def test_the_feed_tells_the_changes_of_every_commit(name: str, graph_root: str) -> None:
-    graph = omnigraph.open(place_graph(name, graph_root), read_only=True)
+    graph = og.open(place_graph(name, graph_root), read_only=True)
 
     counts = [
         table.counts for commit in graph.changes(start="beginning") for table in commit.tables
@@ -225,7 +225,7 @@ def test_a_model_that_is_not_that_of_the_text_is_refused(
     path.write_text(text.replace(old, new, 1))
 
     with pytest.raises(DamagedGraphError, match="schema"):
-        omnigraph.open(graph_root, read_only=True)
+        og.open(graph_root, read_only=True)
 
 
 def test_a_text_may_be_ordered_and_commented_anew(graph_root: str, tmp_path: Path) -> None:
@@ -235,6 +235,6 @@ def test_a_text_may_be_ordered_and_commented_anew(graph_root: str, tmp_path: Pat
     plain = text[text.index("node Plain") : text.index("edge Links")]
     path.write_text(f"// Two types.\n{plain}\n{text.replace(plain, '')}")
 
-    graph = omnigraph.open(graph_root, read_only=True)
+    graph = og.open(graph_root, read_only=True)
 
     assert exported_rows(graph, tmp_path) == exports("0.7.1/plain")["main"]

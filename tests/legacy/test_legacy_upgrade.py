@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import omnigraph
-from omnigraph.api.options import LoadOptions
-from omnigraph.errors import InvalidInputError, OtherFormatError, RecoveryRequiredError
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake.api.options import LoadOptions
+from omnigraph_lake.errors import InvalidInputError, OtherFormatError, RecoveryRequiredError
+from omnigraph_lake.graph import Graph
 from tests.forking.programs import start_code
 from tests.gate.selection import for_gate
 from tests.legacy.legacy_graphs import (
@@ -57,7 +57,7 @@ KILLED_IN_GATE = {
     "0.7.1/branches": "migration.post_history",
     "0.7.1/killed-2-load": "recovery.post_restore",
 }
-OPEN = "import sys, omnigraph; omnigraph.open(sys.argv[1]); print('opened')"
+OPEN = "import sys, omnigraph_lake as og; og.open(sys.argv[1]); print('opened')"
 
 
 def assert_upgraded(graph: Graph, name: str, folder: Path) -> None:
@@ -79,7 +79,7 @@ def assert_upgraded(graph: Graph, name: str, folder: Path) -> None:
 def test_an_opening_for_writing_upgrades_in_place(
     name: str, graph_root: str, tmp_path: Path
 ) -> None:
-    graph = omnigraph.open(place_graph(name, graph_root))
+    graph = og.open(place_graph(name, graph_root))
 
     assert_upgraded(graph, name, tmp_path)
     newest = graph.commits()[0]
@@ -92,7 +92,7 @@ def test_an_opening_for_writing_upgrades_in_place(
 
 @pytest.mark.parametrize("name", for_gate(ALL, lambda name: name in IN_GATE))
 def test_a_day_of_work_after_the_upgrade(name: str, graph_root: str, tmp_path: Path) -> None:
-    graph = omnigraph.open(place_graph(name, graph_root))
+    graph = og.open(place_graph(name, graph_root))
     before = dict(exports(name))
 
     for number, act in enumerate(_work(graph, tmp_path)):
@@ -156,7 +156,7 @@ def _work(graph: Graph, folder: Path) -> list[Any]:
 def test_what_the_program_left_unfinished_is_recovered_as_by_itself(
     name: str, graph_root: str, tmp_path: Path
 ) -> None:
-    graph = omnigraph.open(place_graph(name, graph_root))
+    graph = og.open(place_graph(name, graph_root))
 
     assert_upgraded(graph, name, tmp_path)
     assert graph.maintenance.recoveries()
@@ -165,7 +165,7 @@ def test_what_the_program_left_unfinished_is_recovered_as_by_itself(
 
 @pytest.mark.parametrize("name", for_gate(KILLED, lambda name: "-2-" in str(name)))
 def test_a_killed_load_leaves_an_audit_row_and_a_commit(name: str, graph_root: str) -> None:
-    graph = omnigraph.open(place_graph(name, graph_root))
+    graph = og.open(place_graph(name, graph_root))
 
     (recovery,) = graph.maintenance.recoveries()
 
@@ -184,7 +184,7 @@ def test_a_sidecar_of_a_newer_program_is_refused_and_kept(graph_root: str) -> No
     path.write_text(path.read_text().replace('"schema_version": 2', '"schema_version": 3'))
 
     with pytest.raises(RecoveryRequiredError, match="newer"):
-        omnigraph.open(graph_root)
+        og.open(graph_root)
 
     assert path.exists()
 
@@ -193,9 +193,9 @@ def test_ids_that_do_not_follow_from_their_key_are_read_and_not_upgraded(graph_r
     place_graph("0.7.1/keys", graph_root)
 
     with pytest.raises(InvalidInputError, match="the ids of C, whose key is b, a"):
-        omnigraph.open(graph_root)
+        og.open(graph_root)
 
-    graph = omnigraph.open(graph_root, read_only=True)
+    graph = og.open(graph_root, read_only=True)
     assert [row["id"] for row in graph.scan("C").read_all().to_pylist()] == ["x", "x2"]
 
 
@@ -203,7 +203,7 @@ def test_ids_that_do_not_follow_from_their_key_are_read_and_not_upgraded(graph_r
     "name", for_gate(BEFORE_STAMPS, lambda name: str(name).endswith("killed-2"))
 )
 def test_branches_of_runs_leave_the_tables_at_reconcile(name: str, graph_root: str) -> None:
-    graph = omnigraph.open(place_graph(name, graph_root))
+    graph = og.open(place_graph(name, graph_root))
     left = [path for path in folder_of(graph_root).rglob("__run__*.json") if "_refs" in path.parts]
     assert left
 
@@ -236,12 +236,12 @@ def test_an_upgrade_that_is_killed_at_every_step_is_finished_by_the_next(
         ).finish()
         if process.stdout.strip() == "opened":
             break
-        reading = omnigraph.open(graph_root, read_only=True)
+        reading = og.open(graph_root, read_only=True)
         assert reading.count("Plain") > 0
     else:
         pytest.fail("it is killed for ever")
 
-    assert_upgraded(omnigraph.open(graph_root), name, tmp_path)
+    assert_upgraded(og.open(graph_root), name, tmp_path)
 
 
 @pytest.mark.parametrize("name", for_gate(ALL, lambda name: name == "0.7.1/killed-2-load"))
@@ -252,14 +252,14 @@ def test_two_processes_upgrade_at_once(name: str, graph_root: str, tmp_path: Pat
     said = [process.finish() for process in processes]
 
     assert [process.stdout.strip() for process in said] == ["opened"] * 2, said
-    assert_upgraded(omnigraph.open(graph_root), name, tmp_path)
+    assert_upgraded(og.open(graph_root), name, tmp_path)
 
 
 @pytest.mark.parametrize("name", for_gate(("0.3.1/branches", "0.3.1/history"), lambda _: True))
 def test_an_emptied_table_keeps_the_versions_of_tags_and_branches(
     name: str, graph_root: str, tmp_path: Path
 ) -> None:
-    graph = omnigraph.open(place_graph(name, graph_root))
+    graph = og.open(place_graph(name, graph_root))
     rows = exports(name)["main"]
     graph.tags.create("kept")
     graph.branches.create("side")
@@ -283,16 +283,16 @@ def test_a_graph_of_a_later_program_is_refused_by_its_format_and_its_export_load
     before = sorted(map(str, files_of(graph_root)))
 
     for refused in (
-        lambda: omnigraph.open(graph_root),
-        lambda: omnigraph.open(graph_root, read_only=True),
-        lambda: omnigraph.rebuild_manifest(graph_root),
+        lambda: og.open(graph_root),
+        lambda: og.open(graph_root, read_only=True),
+        lambda: og.rebuild_manifest(graph_root),
     ):
         with pytest.raises(OtherFormatError, match=r"the format of Omnigraph 0\.8 or later"):
             refused()
 
     assert sorted(map(str, files_of(graph_root))) == before
     schema = (folder_of(graph_root) / "_schema.pg").read_text()
-    copy = omnigraph.init(f"{graph_root}-copy", schema=schema)
+    copy = og.init(f"{graph_root}-copy", schema=schema)
     lines = tmp_path / "rows.jsonl"
     lines.write_bytes(gzip.decompress((GRAPHS / "0.8.0/plain/main.jsonl.gz").read_bytes()))
     copy.load(lines, options=LoadOptions(dialect="0.7"))
@@ -301,10 +301,10 @@ def test_a_graph_of_a_later_program_is_refused_by_its_format_and_its_export_load
 
 @pytest.mark.parametrize("name", ["0.7.1/history", "0.7.1/evolved"])
 def test_exports_are_exchanged(name: str, graph_root: str, tmp_path: Path) -> None:
-    published = omnigraph.open(place_graph(name, graph_root), read_only=True)
+    published = og.open(place_graph(name, graph_root), read_only=True)
     lines = tmp_path / "more.jsonl"
     lines.write_bytes(gzip.decompress((GRAPHS / name / "main.jsonl.gz").read_bytes()))
-    copy = omnigraph.init(f"{graph_root}-copy", schema=published.schema.text)
+    copy = og.init(f"{graph_root}-copy", schema=published.schema.text)
 
     report = copy.load(lines, options=LoadOptions(dialect="0.7"))
 
@@ -319,9 +319,9 @@ def test_early_commits_are_readable_after_the_manifest_has_forgotten_them(
     name: str, graph_root: str
 ) -> None:
     place_graph(name, graph_root)
-    reading = omnigraph.open(graph_root, read_only=True)
+    reading = og.open(graph_root, read_only=True)
     before = {c.commit_id: reading.at(c.commit_id).count("Plain") for c in reading.commits()}
-    graph = omnigraph.open(graph_root)
+    graph = og.open(graph_root)
 
     for number in range(120):
         graph.write({"Plain": [{"slug": f"later{number}", "name": "Later"}]})

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from omnigraph import names
+from omnigraph_lake import names
 from tests.legacy.legacy_graphs import GRAPHS
 from tests.legacy.programs import GRAPH, Program
 

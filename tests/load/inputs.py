@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pat
 
-from omnigraph.load.formats.parse import parse_split
-from omnigraph.load.formats.records import (
+from omnigraph_lake.load.formats.parse import parse_split
+from omnigraph_lake.load.formats.records import (
     FileFormat,
     Parsed,
     ParsedRows,
@@ -21,9 +21,9 @@ from omnigraph.load.formats.records import (
     Split,
     SplitEnd,
 )
-from omnigraph.load.formats.splits import plan_splits
-from omnigraph.schema.catalog import Catalog
-from omnigraph.validation.input.intake import id_source
+from omnigraph_lake.load.formats.splits import plan_splits
+from omnigraph_lake.schema.catalog import Catalog
+from omnigraph_lake.validation.input.intake import id_source
 from tests.validation.graphs import counting_ids
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from omnigraph import Mode
+from omnigraph_lake import Mode
 
 Row = dict[str, Any]
 Table = dict[str, Row]

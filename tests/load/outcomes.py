@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import pyarrow.parquet as pq
 
-import omnigraph
-from omnigraph.api.options import LoadOptions
-from omnigraph.errors import LoadRefusedError
-from omnigraph.graph import Graph
-from omnigraph.load.report import LoadReport
+import omnigraph_lake as og
+from omnigraph_lake.api.options import LoadOptions
+from omnigraph_lake.errors import LoadRefusedError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.load.report import LoadReport
 from tests.load.oracle import TABLES, Case
 from tests.load.test_load_random import spelt
 from tests.stores import place_copy, root_at
@@ -63,7 +63,7 @@ def outcomes_of(
     for name, prepare in loads.items():
         root = root_at(home / name)
         place_copy(template, root)
-        graph = omnigraph.open(root)
+        graph = og.open(root)
         published = {key: list(rows.values()) for key, rows in case.published.items() if rows}
         if published:
             graph.write(published)

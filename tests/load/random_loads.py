@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from omnigraph import Mode
+from omnigraph_lake import Mode
 from tests.load.oracle import ENDS, TABLES, Case, Record, Row, Table, expect
 
 EMPTY: dict[str, Table] = {table: {} for table in TABLES}

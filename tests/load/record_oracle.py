@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from omnigraph.schema.catalog import EdgeType, NodeType
-from omnigraph.validation.constraints import rules_of
-from omnigraph.validation.input.intake import id_source, take_in
-from omnigraph.validation.row_checks import check_rows
+from omnigraph_lake.schema.catalog import EdgeType, NodeType
+from omnigraph_lake.validation.constraints import rules_of
+from omnigraph_lake.validation.input.intake import id_source, take_in
+from omnigraph_lake.validation.row_checks import check_rows
 from tests.load.broken_records import CATALOG
 from tests.load.inputs import plain_rows
 from tests.validation.graphs import counting_ids

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-import omnigraph
-from omnigraph.load import completion
+import omnigraph_lake as og
+from omnigraph_lake.load import completion
 from tests.commit.test_partial_writes import SCHEMA, rows
 from tests.drawing import seeds
 
@@ -59,7 +59,7 @@ def test_buckets_complete_records_as_one_does(
     source.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     contents = []
     for name, rows_per_bucket in (("one", 1_000), ("looked up", 5), ("scattered", 3)):
-        graph = omnigraph.init(str(tmp_path / name), schema=SCHEMA)
+        graph = og.init(str(tmp_path / name), schema=SCHEMA)
         graph.write({"Doc": known})
         with monkeypatch.context() as patch:
             patch.setattr(completion, "ROWS_PER_BUCKET", rows_per_bucket)

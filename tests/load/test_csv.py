@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.errors import InvalidInputError
-from omnigraph.load.formats import csv_files
-from omnigraph.load.formats.parse import parse_split
-from omnigraph.validation.input.intake import id_source
+from omnigraph_lake.errors import InvalidInputError
+from omnigraph_lake.load.formats import csv_files
+from omnigraph_lake.load.formats.parse import parse_split
+from omnigraph_lake.validation.input.intake import id_source
 from tests.drawing import drawn
 from tests.load.broken_records import CATALOG, FITTING, anything
 from tests.load.inputs import Outcome, loaded, outcome, whole, written

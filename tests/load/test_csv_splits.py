@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.load.formats.csv_files import read_csv
-from omnigraph.load.formats.records import FileFormat, SourceFile, Split
-from omnigraph.load.formats.splits import csv_ranges, cut_records, plan_splits, scan_range
+from omnigraph_lake.load.formats.csv_files import read_csv
+from omnigraph_lake.load.formats.records import FileFormat, SourceFile, Split
+from omnigraph_lake.load.formats.splits import csv_ranges, cut_records, plan_splits, scan_range
 
 pytestmark = pytest.mark.random
 

@@ -11,13 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import omnigraph
-from omnigraph import LoadOptions
-from omnigraph.engine.output_formats import OutputFormat, write_rows
-from omnigraph.errors import ValidationFailedError
-from omnigraph.graph import Graph
-from omnigraph.schema.catalog import DecimalType
-from omnigraph.schema.values import as_decimal, decimal_of_text, fits_decimal
+import omnigraph_lake as og
+from omnigraph_lake import LoadOptions
+from omnigraph_lake.engine.output_formats import OutputFormat, write_rows
+from omnigraph_lake.errors import ValidationFailedError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.schema.catalog import DecimalType
+from omnigraph_lake.schema.values import as_decimal, decimal_of_text, fits_decimal
 
 pytestmark = pytest.mark.behaviour
 
@@ -40,10 +40,10 @@ MONEY = DecimalType(precision=12, scale=2)
 
 @pytest.fixture
 def graph(tmp_path: Path) -> Graph:
-    return omnigraph.init(str(tmp_path / "graph"), schema=SCHEMA)
+    return og.init(str(tmp_path / "graph"), schema=SCHEMA)
 
 
-def load_lines(graph: Graph, folder: Path, *lines: str) -> omnigraph.LoadReport:
+def load_lines(graph: Graph, folder: Path, *lines: str) -> og.LoadReport:
     path = folder / "records.jsonl"
     path.write_text("\n".join(lines) + "\n")
     options = LoadOptions(max_rejected="100%")
@@ -130,7 +130,7 @@ def test_all_digits_survive_a_load_an_export_and_every_output(graph: Graph, tmp_
 
     exported = tmp_path / "all.jsonl"
     graph.export(str(exported))
-    other = omnigraph.init(str(tmp_path / "other"), schema=SCHEMA)
+    other = og.init(str(tmp_path / "other"), schema=SCHEMA)
     other.load(str(exported))
     assert (
         other.scan("Item")
@@ -255,11 +255,9 @@ weight = "mass"
     wide = SCHEMA.replace("price: Decimal(12, 2)", "price: Decimal(22, 2)").replace("100000", "")
     root = str(tmp_path / "graph")
 
-    omnigraph.import_data(
-        root, str(tmp_path / "items.jsonl"), mapping=tmp_path / "map.toml", schema=wide
-    )
+    og.import_data(root, str(tmp_path / "items.jsonl"), mapping=tmp_path / "map.toml", schema=wide)
 
-    rows = omnigraph.open(root).scan("Item").read_all().sort_by("sku").to_pylist()
+    rows = og.open(root).scan("Item").read_all().sort_by("sku").to_pylist()
     assert [(row["price"], row["weight"]) for row in rows] == [
         (Decimal("1234567890123456789.12"), Decimal(LONG)),
         (Decimal("0.1"), Decimal(1)),

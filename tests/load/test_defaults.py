@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import omnigraph
-from omnigraph.api.options import Mode
-from omnigraph.errors import ValidationFailedError
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake.api.options import Mode
+from omnigraph_lake.errors import ValidationFailedError
+from omnigraph_lake.graph import Graph
 from tests.gate.selection import for_gate
 
 pytestmark = pytest.mark.behaviour
@@ -38,7 +38,7 @@ OLD: dict[str, Any] = {"name": "old", "country": "de", "rating": None, "state": 
 
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     graph.write({"Shop": [OLD]})
     return graph
 
@@ -169,7 +169,7 @@ def test_an_export_says_null_where_a_default_would_be_read(
     graph: Graph, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     graph.export(tmp_path / "shops.jsonl")
-    other = omnigraph.init(str(tmp_path_factory.mktemp("other") / "g"), schema=SCHEMA)
+    other = og.init(str(tmp_path_factory.mktemp("other") / "g"), schema=SCHEMA)
 
     other.load(tmp_path / "shops.jsonl")
 

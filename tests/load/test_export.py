@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import omnigraph
-from omnigraph.errors import ConflictError, InvalidInputError, StorageUnavailableError
-from omnigraph.graph import Graph
-from omnigraph.load import export as export_operation
-from omnigraph.storage.lance.tables import whole_rows
+import omnigraph_lake as og
+from omnigraph_lake.errors import ConflictError, InvalidInputError, StorageUnavailableError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.load import export as export_operation
+from omnigraph_lake.storage.lance.tables import whole_rows
 from tests.stores import root_at
 
 pytestmark = pytest.mark.unit
@@ -88,7 +88,7 @@ LEAST: dict[str, Any] = {
 
 
 def filled(root: str) -> Graph:
-    graph = omnigraph.init(root, schema=SCHEMA)
+    graph = og.init(root, schema=SCHEMA)
     days = [dt.date(2000, 1, 1 + n) for n in range(3)]
     pairs = [{"a": n, "b": day} for n, day in enumerate(days)]
     ids = [f'["{n}","{(day - dt.date(1970, 1, 1)).days}"]' for n, day in enumerate(days)]
@@ -124,7 +124,7 @@ def test_an_export_loads_back_as_the_same_graph(graph_root: str, tmp_path: Path,
     target = tmp_path / ("graph.jsonl" if form == "jsonl" else "files")
 
     report = graph.export(target, format=form)
-    copy = omnigraph.init(root_at(tmp_path / "copy"), schema=SCHEMA)
+    copy = og.init(root_at(tmp_path / "copy"), schema=SCHEMA)
     loaded = copy.load(target)
 
     assert report.rows == {
@@ -192,7 +192,7 @@ def test_many_rows_become_several_files_that_load_back(
     monkeypatch.setattr(export_operation, "_FILE_ROWS", 1000)
     monkeypatch.setattr(export_operation, "_GROUP_BYTES", 1000)
     monkeypatch.setattr(export_operation, "_BATCH_ROWS", 400)
-    graph = omnigraph.init(graph_root, schema="node N { k: I64 @key }")
+    graph = og.init(graph_root, schema="node N { k: I64 @key }")
     graph.write({"N": pa.table({"k": range(2500)})})
 
     report = graph.export(tmp_path / "files", format="parquet")
@@ -208,7 +208,7 @@ def test_many_rows_become_several_files_that_load_back(
 def test_numbers_without_json_are_refused_by_name_and_leave_no_file(
     graph_root: str, tmp_path: Path, column: str, value: float
 ) -> None:
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     given = {"floats": [1.0, value], "vector": [1.0, value, 2.0]}.get(column, value)
     graph.write({"Everything": [{"key": "fine"}, {"key": "odd", column: given}]})
 
@@ -219,13 +219,13 @@ def test_numbers_without_json_are_refused_by_name_and_leave_no_file(
     assert list(tmp_path.glob("*.jsonl")) == []
     assert list(tmp_path.glob(".*partial")) == []
     graph.export(tmp_path / "files", format="parquet")
-    copy = omnigraph.init(root_at(tmp_path / "copy"), schema=SCHEMA)
+    copy = og.init(root_at(tmp_path / "copy"), schema=SCHEMA)
     copy.load(tmp_path / "files")
     assert repr(content(copy)) == repr(content(graph))
 
 
 def test_years_that_few_can_read_are_refused_by_name(graph_root: str, tmp_path: Path) -> None:
-    graph = omnigraph.init(graph_root, schema="node N { k: String @key  d: Date? }")
+    graph = og.init(graph_root, schema="node N { k: String @key  d: Date? }")
     days = pa.array([0, 4_000_000], pa.int32()).cast(pa.date32())
     graph.write({"N": pa.table({"k": ["now", "far"], "d": days})})
 
@@ -233,7 +233,7 @@ def test_years_that_few_can_read_are_refused_by_name(graph_root: str, tmp_path: 
         graph.export(tmp_path / "graph.jsonl")
 
     graph.export(tmp_path / "files", format="parquet")
-    copy = omnigraph.init(root_at(tmp_path / "copy"), schema="node N { k: String @key  d: Date? }")
+    copy = og.init(root_at(tmp_path / "copy"), schema="node N { k: String @key  d: Date? }")
     copy.load(tmp_path / "files")
     assert copy.scan("N").read_all().column("d").combine_chunks().equals(days)
 
@@ -285,7 +285,7 @@ def test_an_export_shows_one_snapshot(graph_root: str, tmp_path: Path) -> None:
 def test_exports_that_cannot_be_are_refused(
     graph_root: str, path: Any, wish: dict[str, Any], complaint: str
 ) -> None:
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
 
     with pytest.raises(InvalidInputError, match=complaint):
         graph.export(path, **wish)

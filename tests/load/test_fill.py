@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from omnigraph.load import fill as filling
-from omnigraph.load.fill import fill, fold
-from omnigraph.schema.arrow import node_schema
-from omnigraph.validation.input.intake import take_in
-from omnigraph.validation.input.mentions import Mentions, concat_mentions, mask_of, mentions_of
+from omnigraph_lake.load import fill as filling
+from omnigraph_lake.load.fill import fill, fold
+from omnigraph_lake.schema.arrow import node_schema
+from omnigraph_lake.validation.input.intake import take_in
+from omnigraph_lake.validation.input.mentions import Mentions, concat_mentions, mask_of, mentions_of
 from tests.schema.compiling import compiled
 
 pytestmark = pytest.mark.unit

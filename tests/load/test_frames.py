@@ -10,15 +10,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from omnigraph.errors import InvalidInputError
-from omnigraph.load.formats.frames import BATCH_ROWS_MAX, parse_batches
-from omnigraph.load.formats.parse import parse_split
-from omnigraph.load.formats.records import FileFormat, ParsedRows, SourceFile
-from omnigraph.load.formats.splits import plan_splits
-from omnigraph.schema.arrow import node_schema
-from omnigraph.schema.catalog import EdgeType, NodeType
-from omnigraph.validation.constraints import rules_of
-from omnigraph.validation.input.intake import id_source
+from omnigraph_lake.errors import InvalidInputError
+from omnigraph_lake.load.formats.frames import BATCH_ROWS_MAX, parse_batches
+from omnigraph_lake.load.formats.parse import parse_split
+from omnigraph_lake.load.formats.records import FileFormat, ParsedRows, SourceFile
+from omnigraph_lake.load.formats.splits import plan_splits
+from omnigraph_lake.schema.arrow import node_schema
+from omnigraph_lake.schema.catalog import EdgeType, NodeType
+from omnigraph_lake.validation.constraints import rules_of
+from omnigraph_lake.validation.input.intake import id_source
 from tests.load.inputs import Outcome, outcome
 from tests.schema.compiling import compiled
 from tests.validation.graphs import counting_ids

@@ -8,9 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.errors import InvalidInputError, NotFoundError, StorageUnavailableError
-from omnigraph.load.formats.records import FileFormat, SourceFile, Split
-from omnigraph.load.formats.splits import HEAD_BYTES, LineBlock, LongLine, plan_splits, read_lines
+from omnigraph_lake.errors import InvalidInputError, NotFoundError, StorageUnavailableError
+from omnigraph_lake.load.formats.records import FileFormat, SourceFile, Split
+from omnigraph_lake.load.formats.splits import (
+    HEAD_BYTES,
+    LineBlock,
+    LongLine,
+    plan_splits,
+    read_lines,
+)
 from tests.drawing import drawn
 from tests.load.inputs import whole, written
 

@@ -10,21 +10,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import omnigraph
-from omnigraph.api.options import LoadOptions
-from omnigraph.errors import (
+import omnigraph_lake as og
+from omnigraph_lake.api.options import LoadOptions
+from omnigraph_lake.errors import (
     InvalidInputError,
     LoadRefusedError,
     NotFoundError,
     ReadOnlyError,
 )
-from omnigraph.graph import Graph
-from omnigraph.load import load as load_operation
-from omnigraph.load.formats.records import FileFormat, SourceFile
-from omnigraph.load.load import engine_for
-from omnigraph.load.report import Engine, LoadReport, Progress
-from omnigraph.runner.protocol import Stage
-from omnigraph.validation.constraints import WriteMode
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.load import load as load_operation
+from omnigraph_lake.load.formats.records import FileFormat, SourceFile
+from omnigraph_lake.load.load import engine_for
+from omnigraph_lake.load.report import Engine, LoadReport, Progress
+from omnigraph_lake.runner.protocol import Stage
+from omnigraph_lake.validation.constraints import WriteMode
 from tests.stores import files_of, folder_of
 
 pytestmark = pytest.mark.unit
@@ -39,7 +39,7 @@ edge LivesIn: Person -> City @card(0..1)
 
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
-    return omnigraph.init(graph_root, schema=SCHEMA)
+    return og.init(graph_root, schema=SCHEMA)
 
 
 def person(name: str, **more: object) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def test_rows_are_in_the_order_of_the_input_however_it_is_cut(
     for split_bytes in (500, 10**9):
         monkeypatch.setattr(load_operation, "SPLIT_BYTES", split_bytes)
         monkeypatch.setattr(load_operation, "_LOCAL_SPLIT_BYTES", split_bytes)
-        graph = omnigraph.init(str(tmp_path / f"graph{split_bytes}"), schema=SCHEMA)
+        graph = og.init(str(tmp_path / f"graph{split_bytes}"), schema=SCHEMA)
         options = LoadOptions(max_rejected="90%")
         report = graph.load(source, on_error="quarantine", options=options)
         edge_rows = graph.scan("Knows").read_all()
@@ -364,7 +364,7 @@ def test_a_dry_run_tells_the_same_and_writes_nothing(graph: Graph, tmp_path: Pat
     source = lines(tmp_path / "p.jsonl", person("ann"), "oops")
     before = everything_below(graph.root)
 
-    reading = omnigraph.open(graph.root, read_only=True)
+    reading = og.open(graph.root, read_only=True)
     report = reading.load(
         source, on_error="quarantine", dry_run=True, options=LoadOptions(max_rejected=1)
     )
@@ -415,7 +415,7 @@ def test_a_lost_race_settles_the_rows_again_without_reading_the_input(
     graph: Graph, tmp_path: Path
 ) -> None:
     source = lines(tmp_path / "p.jsonl", person("ann"), person("bob"))
-    rival = Rival(omnigraph.open(graph.root), source)
+    rival = Rival(og.open(graph.root), source)
 
     with pytest.raises(LoadRefusedError) as caught:
         graph.load(source, options=LoadOptions(progress=rival))
@@ -428,7 +428,7 @@ def test_a_lost_race_settles_the_rows_again_without_reading_the_input(
 
 def test_a_lost_race_that_harms_nobody_is_loaded_on_top(graph: Graph, tmp_path: Path) -> None:
     source = lines(tmp_path / "p.jsonl", person("ann"), knows("ann", "ann"))
-    rival = Rival(omnigraph.open(graph.root), source)
+    rival = Rival(og.open(graph.root), source)
 
     report = graph.load(source, options=LoadOptions(progress=rival))
 
@@ -595,7 +595,7 @@ def test_a_missing_file_is_not_found(graph: Graph) -> None:
 
 
 def test_a_handle_for_reading_loads_nothing(graph: Graph, tmp_path: Path) -> None:
-    reading = omnigraph.open(graph.root, read_only=True)
+    reading = og.open(graph.root, read_only=True)
 
     with pytest.raises(ReadOnlyError):
         reading.load(lines(tmp_path / "p.jsonl", person("ann")))

@@ -12,8 +12,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-import omnigraph
-from omnigraph.api.options import LoadOptions
+import omnigraph_lake as og
+from omnigraph_lake.api.options import LoadOptions
 from tests.forking.programs import run_code, run_command
 from tests.gate.selection import for_gate
 
@@ -32,11 +32,11 @@ COLUMNS_POINT = "schema.post_columns"
 IN_THE_GATE = frozenset({"load.settled", "load.gathered", "publish.pre_manifest", COLUMNS_POINT})
 WIDENING = """
 import sys
-import omnigraph
+import omnigraph_lake as og
 import pyarrow as pa
 
-omnigraph.open(sys.argv[1]).load(
-    {"N": pa.table({"k": [1], "size": [5]})}, options=omnigraph.LoadOptions(merge_schema=True)
+og.open(sys.argv[1]).load(
+    {"N": pa.table({"k": [1], "size": [5]})}, options=og.LoadOptions(merge_schema=True)
 )
 """
 
@@ -45,7 +45,7 @@ omnigraph.open(sys.argv[1]).load(
 def test_a_killed_load_is_there_as_a_whole_or_not_at_all(
     graph_root: str, tmp_path: Path, point: str
 ) -> None:
-    omnigraph.init(graph_root, schema=SCHEMA)
+    og.init(graph_root, schema=SCHEMA)
     source = tmp_path / "input.jsonl"
     source.write_text(
         '{"type": "N", "data": {"k": 1}}\n'
@@ -58,7 +58,7 @@ def test_a_killed_load_is_there_as_a_whole_or_not_at_all(
         *("load", graph_root, str(source), "--on-error", "quarantine", "--max-rejected", "1"),
         env={"OMNIGRAPH_FAILPOINTS": f"{point}=kill"},
     )
-    graph = omnigraph.open(graph_root)
+    graph = og.open(graph_root)
     counts = [
         graph.scan("N").read_all().num_rows,
         graph.scan("M").read_all().num_rows,
@@ -78,10 +78,10 @@ def test_a_killed_load_is_there_as_a_whole_or_not_at_all(
 
 @pytest.mark.parametrize("point", for_gate([*POINTS, COLUMNS_POINT], {COLUMNS_POINT}.__contains__))
 def test_a_killed_load_with_new_columns_leaves_both_or_neither(graph_root: str, point: str) -> None:
-    omnigraph.init(graph_root, schema=SCHEMA)
+    og.init(graph_root, schema=SCHEMA)
 
     killed = run_code(WIDENING, graph_root, env={"OMNIGRAPH_FAILPOINTS": f"{point}=kill"})
-    graph = omnigraph.open(graph_root)
+    graph = og.open(graph_root)
     columns, rows = graph.scan("N").schema.names, graph.count("N")
 
     assert killed.returncode == -signal.SIGKILL

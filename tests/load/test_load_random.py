@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import omnigraph
-from omnigraph.api.options import LoadOptions
-from omnigraph.errors import LoadRefusedError
-from omnigraph.graph import Graph
-from omnigraph.load import load as load_operation
-from omnigraph.load.report import LoadReport
+import omnigraph_lake as og
+from omnigraph_lake.api.options import LoadOptions
+from omnigraph_lake.errors import LoadRefusedError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.load import load as load_operation
+from omnigraph_lake.load.report import LoadReport
 from tests.drawing import drawn
 from tests.load.oracle import SCHEMA, TABLES, Case, Expected, Record, expect
 from tests.load.random_loads import good_records, loads
@@ -62,7 +62,7 @@ def spelt(record: Record) -> str:
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("template") / "graph"
-    omnigraph.init(str(root), schema=SCHEMA)
+    og.init(str(root), schema=SCHEMA)
     return root
 
 
@@ -112,7 +112,7 @@ def test_random_loads_end_as_plain_python_says(
 def published(template: Path, folder: Path, case: Case) -> Graph:
     root = root_at(Path(tempfile.mkdtemp(dir=folder), "graph"))
     place_copy(template, root)
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     content = {key: list(rows.values()) for key, rows in case.published.items() if rows}
     if content:
         graph.write(content)

@@ -11,12 +11,12 @@ from typing import Any, cast
 import pyarrow.parquet as pq
 import pytest
 
-import omnigraph
-from omnigraph.api.options import LoadOptions
-from omnigraph.errors import LoadRefusedError
-from omnigraph.graph import Graph
-from omnigraph.load import load as load_operation
-from omnigraph.load.report import LoadReport
+import omnigraph_lake as og
+from omnigraph_lake.api.options import LoadOptions
+from omnigraph_lake.errors import LoadRefusedError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.load import load as load_operation
+from omnigraph_lake.load.report import LoadReport
 
 pytestmark = pytest.mark.unit
 
@@ -106,14 +106,14 @@ def superseded(mode: str) -> list[Any]:
 
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     graph.write({"Person": [{"name": "old1"}, {"name": "old2"}]})
     return graph
 
 
 @pytest.mark.parametrize("mode", ["append", "merge", "replace", "overwrite"])
 def test_the_ledger_tells_the_truth_about_every_kind_of_bad_record(
-    graph: Graph, tmp_path: Path, mode: omnigraph.Mode, monkeypatch: pytest.MonkeyPatch
+    graph: Graph, tmp_path: Path, mode: og.Mode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(load_operation, "_LOCAL_SPLIT_BYTES", 1000)
     labelled: list[tuple[str | None, Any]] = [
@@ -171,7 +171,7 @@ def rows_in(graph: Graph, type_name: str) -> int:
 
 
 def test_the_stages_of_a_load_account_for_its_rows(tmp_path: Path) -> None:
-    graph = omnigraph.init(str(tmp_path / "graph"), schema=SCHEMA)
+    graph = og.init(str(tmp_path / "graph"), schema=SCHEMA)
     source = tmp_path / "people.jsonl"
     source.write_text("".join(json.dumps(record) + "\n" for record in good_records()))
 
@@ -190,7 +190,7 @@ def test_the_stages_of_a_load_account_for_its_rows(tmp_path: Path) -> None:
 
 
 def test_a_load_that_is_refused_has_stages(tmp_path: Path) -> None:
-    graph = omnigraph.init(str(tmp_path / "graph"), schema=SCHEMA)
+    graph = og.init(str(tmp_path / "graph"), schema=SCHEMA)
     source = tmp_path / "people.jsonl"
     source.write_text(json.dumps(person("ada", age=-1)))
 

@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import omnigraph
-from omnigraph.api.options import LoadOptions
-from omnigraph.errors import LoadRefusedError
-from omnigraph.graph import Graph
-from omnigraph.load import load as load_operation
-from omnigraph.load import pipeline
-from omnigraph.load.report import LoadReport
-from omnigraph.runner.protocol import Runner
-from omnigraph.runner.threads import ThreadRunner
-from omnigraph.storage.objects.location import Root, parse_root
-from omnigraph.validation.pinned_access import Access
+import omnigraph_lake as og
+from omnigraph_lake.api.options import LoadOptions
+from omnigraph_lake.errors import LoadRefusedError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.load import load as load_operation
+from omnigraph_lake.load import pipeline
+from omnigraph_lake.load.report import LoadReport
+from omnigraph_lake.runner.protocol import Runner
+from omnigraph_lake.runner.threads import ThreadRunner
+from omnigraph_lake.storage.objects.location import Root, parse_root
+from omnigraph_lake.validation.pinned_access import Access
 from tests.drawing import drawn
 from tests.load.oracle import SCHEMA, TABLES, Case, Table, expect
 from tests.load.random_loads import loads
@@ -75,7 +75,7 @@ def filled(graph: dict[str, Table]) -> dict[str, Table]:
 
 
 def graph_with(root: str, published: dict[str, Table]) -> Graph:
-    graph = omnigraph.init(root, schema=SCHEMA)
+    graph = og.init(root, schema=SCHEMA)
     rows = {table: list(held.values()) for table, held in published.items() if held}
     if rows:
         graph.write(rows)

@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.load.formats.json_record import JsonReader, JsonValue, NotJson, Unheld, names_at_most
+from omnigraph_lake.load.formats.json_record import (
+    JsonReader,
+    JsonValue,
+    NotJson,
+    Unheld,
+    names_at_most,
+)
 from tests.drawing import drawn
 
 pytestmark = pytest.mark.unit

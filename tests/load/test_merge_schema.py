@@ -8,11 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-import omnigraph
-from omnigraph.api.options import LoadOptions, Mode
-from omnigraph.errors import ConflictError, InvalidInputError
-from omnigraph.failpoints import Action, Armed, FailpointReached, arm, disarm_all
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake.api.options import LoadOptions, Mode
+from omnigraph_lake.errors import ConflictError, InvalidInputError
+from omnigraph_lake.failpoints import Action, Armed, FailpointReached, arm, disarm_all
+from omnigraph_lake.graph import Graph
 from tests.behind import meanwhile
 from tests.gate.selection import for_gate
 
@@ -47,7 +47,7 @@ def graph(graph_root: str) -> Iterator[Graph]:
 
 
 def start(root: str) -> Graph:
-    graph = omnigraph.init(root, schema=SCHEMA)
+    graph = og.init(root, schema=SCHEMA)
     graph.write({"Person": [{"name": f"p{n}", "age": n} for n in range(3)]})
     return graph
 
@@ -157,7 +157,7 @@ def test_a_load_that_fails_anywhere_is_there_as_a_whole_or_not_at_all(
         graph.load({"Person": people}, mode=mode, options=MERGING, operation_id="monday")
     disarm_all()
 
-    reopened = omnigraph.open(graph.root)
+    reopened = og.open(graph.root)
     has_columns = "city" in reopened.scan("Person").schema.names
     has_rows = "new" in {row["name"] for row in rows(reopened, "Person")}
     assert has_columns == has_rows
@@ -253,7 +253,7 @@ RIVALS = ["write", "schema", "load"]
 
 @pytest.mark.parametrize("rival", RIVALS)
 def test_a_load_whose_rival_is_faster_is_staged_again_or_refused(graph: Graph, rival: str) -> None:
-    other = omnigraph.open(graph.root)
+    other = og.open(graph.root)
 
     def publish_first() -> None:
         match rival:

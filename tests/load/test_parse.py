@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.ids import FreshIds
-from omnigraph.load.formats.parse import parse_split
-from omnigraph.load.formats.records import ParsedRows, RefusedRecords, SplitEnd
-from omnigraph.load.formats.splits import HEAD_BYTES, LINE_BYTES_MAX, plan_splits
-from omnigraph.schema.arrow import edge_schema, node_schema
-from omnigraph.validation.input.intake import id_source
+from omnigraph_lake.ids import FreshIds
+from omnigraph_lake.load.formats.parse import parse_split
+from omnigraph_lake.load.formats.records import ParsedRows, RefusedRecords, SplitEnd
+from omnigraph_lake.load.formats.splits import HEAD_BYTES, LINE_BYTES_MAX, plan_splits
+from omnigraph_lake.schema.arrow import edge_schema, node_schema
+from omnigraph_lake.validation.input.intake import id_source
 from tests.load.inputs import loaded, outcome, whole, written
 from tests.schema.compiling import compiled
 from tests.validation.graphs import counting_ids

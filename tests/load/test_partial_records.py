@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from omnigraph.load.formats.frames import parse_batches
-from omnigraph.load.formats.parse import parse_split
-from omnigraph.load.formats.records import Parsed, ParsedRows, RefusedRecords
-from omnigraph.validation.constraints import rules_of
-from omnigraph.validation.input.intake import id_source
-from omnigraph.validation.input.mentions import Mentions
+from omnigraph_lake.load.formats.frames import parse_batches
+from omnigraph_lake.load.formats.parse import parse_split
+from omnigraph_lake.load.formats.records import Parsed, ParsedRows, RefusedRecords
+from omnigraph_lake.validation.constraints import rules_of
+from omnigraph_lake.validation.input.intake import id_source
+from omnigraph_lake.validation.input.mentions import Mentions
 from tests.load.inputs import whole, written
 from tests.schema.compiling import compiled
 from tests.validation.graphs import counting_ids

@@ -13,22 +13,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import omnigraph
-from omnigraph.api.options import LoadOptions
-from omnigraph.diff.change_feed import BaselineTable
-from omnigraph.errors import (
+import omnigraph_lake as og
+from omnigraph_lake.api.options import LoadOptions
+from omnigraph_lake.diff.change_feed import BaselineTable
+from omnigraph_lake.errors import (
     InvalidInputError,
     LoadRefusedError,
     MergeConflictError,
     SchemaRefusedError,
     ValidationFailedError,
 )
-from omnigraph.evolution.plan.plan import StepKind
-from omnigraph.graph import Graph
-from omnigraph.load import load as load_operation
-from omnigraph.load import pipeline
-from omnigraph.storage.objects.location import parse_root
-from omnigraph.validation import keyed_findings
+from omnigraph_lake.evolution.plan.plan import StepKind
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.load import load as load_operation
+from omnigraph_lake.load import pipeline
+from omnigraph_lake.storage.objects.location import parse_root
+from omnigraph_lake.validation import keyed_findings
 from tests.drawing import seeds
 from tests.runner.random_runner import RandomRunner
 
@@ -148,7 +148,7 @@ def test_random_loads_and_deletes_leave_what_the_model_has(
     seed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     generator = random.Random(seed)
-    graph = omnigraph.init(str(tmp_path / "graph"), schema=SCHEMA)
+    graph = og.init(str(tmp_path / "graph"), schema=SCHEMA)
     way = generator.randrange(4)
     if way:
         runner = RandomRunner(way, root=parse_root(graph.root) if way == 1 else None)
@@ -196,10 +196,10 @@ def test_random_loads_and_deletes_leave_what_the_model_has(
 def copied(graph: Graph, folder: Path) -> Graph:
     """Another graph, loaded from an export in lines, which goes through Parquet files."""
     graph.export(str(folder / "all.jsonl"))
-    lines = omnigraph.init(str(folder / "lines"), schema=SCHEMA)
+    lines = og.init(str(folder / "lines"), schema=SCHEMA)
     lines.load(str(folder / "all.jsonl"))
     lines.export(str(folder / "files"), format="parquet")
-    files = omnigraph.init(str(folder / "parquet"), schema=SCHEMA)
+    files = og.init(str(folder / "parquet"), schema=SCHEMA)
     files.load(str(folder / "files"))
     return files
 
@@ -207,7 +207,7 @@ def copied(graph: Graph, folder: Path) -> Graph:
 @pytest.fixture
 def graph(tmp_path: Path) -> Graph:
     """One id in three types, and an edge to two of them."""
-    graph = omnigraph.init(str(tmp_path / "graph"), schema=SCHEMA)
+    graph = og.init(str(tmp_path / "graph"), schema=SCHEMA)
     graph.write(
         {
             "Person": [{"email": "x"}],
@@ -279,7 +279,7 @@ def test_an_overwrite_leaves_edges_to_equal_ids_of_another_type(graph: Graph) ->
 @pytest.mark.behaviour
 def test_very_frequent_ends_are_told_apart_by_their_type(tmp_path: Path) -> None:
     """Rows of a frequent key are sent as groups, and listed again by their key."""
-    graph = omnigraph.init(str(tmp_path / "graph"), schema=SCHEMA)
+    graph = og.init(str(tmp_path / "graph"), schema=SCHEMA)
     edges = [
         {
             "edge": "Likes",
@@ -304,7 +304,7 @@ def test_files_name_types_in_a_column(graph: Graph, tmp_path: Path) -> None:
     path.write_text("id,src,dst,to_type\nm3,x,y,Company\n")
     graph.load(str(path), type="Mentions")
     table = graph.scan("Mentions").read_all()
-    again = omnigraph.init(str(tmp_path / "again"), schema=SCHEMA)
+    again = og.init(str(tmp_path / "again"), schema=SCHEMA)
     again.write(
         {
             "Person": [{"email": "x"}],
@@ -407,7 +407,7 @@ def test_a_record_with_a_wrong_end_is_rejected(
 @pytest.mark.unit
 def test_an_end_gets_more_types_and_no_row_is_written(tmp_path: Path) -> None:
     nodes = "node A {} node B {} "
-    graph = omnigraph.init(
+    graph = og.init(
         str(tmp_path / "graph"), schema=nodes + "edge E: A -> A @card(0..2) { @unique(src, dst) }"
     )
     graph.write(
@@ -463,7 +463,7 @@ def test_branches_merge_ends_as_one_value(graph: Graph) -> None:
 @pytest.mark.parametrize("into", ["main", "dev"])
 def test_a_branch_with_more_types_at_an_end_merges(tmp_path: Path, into: str) -> None:
     nodes = "node A {} node B {} "
-    graph = omnigraph.init(str(tmp_path / "graph"), schema=nodes + "edge E: A -> A")
+    graph = og.init(str(tmp_path / "graph"), schema=nodes + "edge E: A -> A")
     edge = {"src": "x", "dst": "x"}
     graph.write(
         {"A": [{"id": "x"}], "B": [{"id": "x"}], "E": [edge | {"id": "e1"}, edge | {"id": "e2"}]}
@@ -512,7 +512,7 @@ def test_differences_and_feeds_name_the_types_of_ends(graph: Graph) -> None:
 @pytest.mark.unit
 def test_more_types_of_an_end_and_new_names_of_types_are_no_differences(tmp_path: Path) -> None:
     nodes = "node A {} node B {} "
-    graph = omnigraph.init(str(tmp_path / "graph"), schema=nodes + "edge E: A -> A")
+    graph = og.init(str(tmp_path / "graph"), schema=nodes + "edge E: A -> A")
     graph.write({"A": [{"id": "x"}], "E": [{"id": "e1", "src": "x", "dst": "x"}]})
     graph.write({"B": [{"id": "x"}]})
     before = graph.commits()[0].commit_id
@@ -537,7 +537,7 @@ def test_a_dry_run_names_the_types_of_ends(graph: Graph) -> None:
 @pytest.mark.unit
 def test_types_that_both_sides_of_a_merge_add_to_an_end_are_united(tmp_path: Path) -> None:
     nodes = "node A {} node B {} node C {} "
-    graph = omnigraph.init(str(tmp_path / "graph"), schema=nodes + "edge E: A -> A")
+    graph = og.init(str(tmp_path / "graph"), schema=nodes + "edge E: A -> A")
     rows = {name: [{"id": "x"}] for name in "ABC"}
     graph.write({**rows, "E": [{"id": "e0", "src": "x", "dst": "x"}]})
     branch = graph.branches.create("dev")
@@ -563,7 +563,7 @@ TWO_TYPES = "node A {} node B {} node C {} edge E: A -> A | C"
 
 @pytest.fixture
 def three(tmp_path: Path) -> Graph:
-    graph = omnigraph.init(str(tmp_path / "three"), schema=THREE_TYPES)
+    graph = og.init(str(tmp_path / "three"), schema=THREE_TYPES)
     rows = {name: [{"id": "x"}] for name in "ABC"}
     ends = [{"id": kind, "src": "x", "dst": "x", "dst_type": kind} for kind in "ABC"]
     graph.write({**rows, "E": ends})
@@ -602,7 +602,7 @@ def test_an_edge_to_a_type_that_the_other_side_removed_is_a_conflict(three: Grap
 @pytest.mark.unit
 def test_the_type_that_an_end_had_alone_stays(tmp_path: Path) -> None:
     nodes = "node A {} node B {} node C {} "
-    graph = omnigraph.init(str(tmp_path / "graph"), schema=nodes + "edge E: A -> A")
+    graph = og.init(str(tmp_path / "graph"), schema=nodes + "edge E: A -> A")
     graph.schema.apply(nodes + "edge E: A -> A | B | C")
 
     with pytest.raises(SchemaRefusedError, match="OG-ED-101"):
@@ -615,7 +615,7 @@ def test_edges_to_a_type_that_both_sides_added_are_a_conflict_of_types(
     tmp_path: Path, main_edge: str
 ) -> None:
     nodes = "node A { k: String @key } "
-    graph = omnigraph.init(str(tmp_path / "graph"), schema=nodes)
+    graph = og.init(str(tmp_path / "graph"), schema=nodes)
     graph.write({"A": [{"k": "a"}]})
     dev = graph.branches.create("dev")
     dev.schema.apply(nodes + "node X {}", allow_diverged=True)

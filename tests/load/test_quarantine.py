@@ -7,14 +7,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from omnigraph.load.report import (
+from omnigraph_lake.load.report import (
     QUARANTINE_SCHEMA,
     parts,
     put_part,
     quarantine_place,
     remove_parts,
 )
-from omnigraph.storage.objects.location import parse_root
+from omnigraph_lake.storage.objects.location import parse_root
 
 pytestmark = pytest.mark.unit
 

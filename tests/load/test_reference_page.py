@@ -5,11 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.load.load import BREAK_EVEN_BYTES
-from omnigraph.load.report import QUARANTINE_SCHEMA, Engine, FaultPolicy, LoadReport, RejectedRecord
-from omnigraph.runner.protocol import StageMetrics
-from omnigraph.validation.constraints import WriteMode
-from omnigraph.validation.violations import Reason
+from omnigraph_lake.load.load import BREAK_EVEN_BYTES
+from omnigraph_lake.load.report import (
+    QUARANTINE_SCHEMA,
+    Engine,
+    FaultPolicy,
+    LoadReport,
+    RejectedRecord,
+)
+from omnigraph_lake.runner.protocol import StageMetrics
+from omnigraph_lake.validation.constraints import WriteMode
+from omnigraph_lake.validation.violations import Reason
 
 pytestmark = pytest.mark.unit
 

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import omnigraph
-from omnigraph.graph import Graph
-from omnigraph.load import load as load_operation
-from omnigraph.load import pipeline
-from omnigraph.runner.protocol import Runner
-from omnigraph.runner.threads import ThreadRunner
-from omnigraph.storage.objects.location import parse_root
-from omnigraph.validation import keyed_findings
+import omnigraph_lake as og
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.load import load as load_operation
+from omnigraph_lake.load import pipeline
+from omnigraph_lake.runner.protocol import Runner
+from omnigraph_lake.runner.threads import ThreadRunner
+from omnigraph_lake.storage.objects.location import parse_root
+from omnigraph_lake.validation import keyed_findings
 from tests.drawing import drawn
 from tests.load.oracle import SCHEMA, Case
 from tests.load.outcomes import outcomes_of
@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.random, pytest.mark.timeout(0)]
 def test_random_loads_end_alike_on_every_runner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    omnigraph.init(str(tmp_path / "template"), schema=SCHEMA)
+    og.init(str(tmp_path / "template"), schema=SCHEMA)
     monkeypatch.setattr(pipeline, "_EDITED_ROWS_MAX", 3)
     numbers = itertools.count()
 

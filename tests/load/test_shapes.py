@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.load.formats.json_record import wire_of
-from omnigraph.load.formats.json_shapes import Shape, ShapeReader, shape_of
-from omnigraph.load.formats.splits import BlockLines
+from omnigraph_lake.load.formats.json_record import wire_of
+from omnigraph_lake.load.formats.json_shapes import Shape, ShapeReader, shape_of
+from omnigraph_lake.load.formats.splits import BlockLines
 from tests.drawing import drawn
 from tests.load.broken_records import CATALOG
 from tests.load.inputs import loaded

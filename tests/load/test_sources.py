@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.errors import InvalidInputError, NotFoundError
-from omnigraph.load.formats.records import FileFormat
-from omnigraph.load.input_files import Named, find_sources
+from omnigraph_lake.errors import InvalidInputError, NotFoundError
+from omnigraph_lake.load.formats.records import FileFormat
+from omnigraph_lake.load.input_files import Named, find_sources
 from tests.schema.compiling import compiled
 
 pytestmark = pytest.mark.unit

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.errors import InvalidInputError
-from omnigraph.load.formats.records import FileFormat, SourceFile
-from omnigraph.load.formats.splits import plan_splits
+from omnigraph_lake.errors import InvalidInputError
+from omnigraph_lake.load.formats.records import FileFormat, SourceFile
+from omnigraph_lake.load.formats.splits import plan_splits
 from tests.drawing import drawn
 from tests.load.inputs import written
 

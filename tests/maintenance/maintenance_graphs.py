@@ -14,14 +14,14 @@ import lance
 import pytest
 from lance import LanceDataset
 
-import omnigraph
-from omnigraph.api.system_clock import SYSTEM_CLOCK
-from omnigraph.commit.phases import Author, new_sidecar
-from omnigraph.commit.schema_commit import take_schema_lock
-from omnigraph.commit.sidecar import WriterKind, put_sidecar
-from omnigraph.failpoints import Action, Armed, arm, disarm_all
-from omnigraph.graph import Graph, GraphView
-from omnigraph.maintenance.optimize import TableOptimizeStats
+import omnigraph_lake as og
+from omnigraph_lake.api.system_clock import SYSTEM_CLOCK
+from omnigraph_lake.commit.phases import Author, new_sidecar
+from omnigraph_lake.commit.schema_commit import take_schema_lock
+from omnigraph_lake.commit.sidecar import WriterKind, put_sidecar
+from omnigraph_lake.failpoints import Action, Armed, arm, disarm_all
+from omnigraph_lake.graph import Graph, GraphView
+from omnigraph_lake.maintenance.optimize import TableOptimizeStats
 from tests.stores import folder_of, place_copy
 
 Row = dict[str, Any]
@@ -65,19 +65,19 @@ def cites(source: int, target: int, weight: int | None = None) -> Row:
 
 
 def empty_graph(root: str) -> Graph:
-    return omnigraph.init(root, schema=SCHEMA)
+    return og.init(root, schema=SCHEMA)
 
 
 def scattered_graph(root: str) -> Graph:
     """Nine documents in three files, tags in one, nothing that is quiet, citations in two."""
     place_copy(Path(_scattered().name, "graph"), root)
-    return omnigraph.open(root)
+    return og.open(root)
 
 
 def indexed_graph(root: str) -> Graph:
     """The same after an optimize."""
     place_copy(Path(_indexed().name, "graph"), root)
-    return omnigraph.open(root)
+    return og.open(root)
 
 
 @cache

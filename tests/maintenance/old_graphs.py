@@ -16,13 +16,13 @@ import lance
 import pyarrow as pa
 from lance.fragment import write_fragments
 
-import omnigraph
-from omnigraph import names
-from omnigraph.graph import Graph
-from omnigraph.storage.manifest.history import HISTORY
-from omnigraph.storage.manifest.swap import read_manifest
-from omnigraph.storage.manifest_rows import ManifestFacts, TableVersion, encode
-from omnigraph.storage.objects.documents import digest_of_values
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.manifest.history import HISTORY
+from omnigraph_lake.storage.manifest.swap import read_manifest
+from omnigraph_lake.storage.manifest_rows import ManifestFacts, TableVersion, encode
+from omnigraph_lake.storage.objects.documents import digest_of_values
 from tests.stores import folder_of
 
 SCHEMA = """
@@ -56,7 +56,7 @@ def old_graph(
     deletes their old versions by itself. Without `stable_row_ids` they are older still. There are
     `tags` since stamp 4.
     """
-    graph = omnigraph.init(root, schema=SCHEMA)
+    graph = og.init(root, schema=SCHEMA)
     if people:
         graph.write({"Person": [{"name": name} for name in people]})
     if stamp >= names.STAMP_OF_HEADS:

@@ -16,9 +16,9 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, Final, Literal
 
-import omnigraph
-from omnigraph.errors import OmnigraphError
-from omnigraph.graph import Graph, GraphView
+import omnigraph_lake as og
+from omnigraph_lake.errors import OmnigraphError
+from omnigraph_lake.graph import Graph, GraphView
 from tests.adversary.plain_process import obey_permissions
 
 DEV: Final = "dev"
@@ -120,7 +120,7 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
 
 def answer(question: str, root: str, folder: Path) -> Any:
     try:
-        return QUESTIONS[question](omnigraph.open(root, read_only=True), folder)
+        return QUESTIONS[question](og.open(root, read_only=True), folder)
     except OmnigraphError as error:
         return f"{REFUSED}{type(error).__name__}: {error}"
     except Exception:  # noqa: BLE001 - whatever it is, the test shows it
@@ -129,7 +129,7 @@ def answer(question: str, root: str, folder: Path) -> Any:
 
 def run(command: str, root: str, folder: Path) -> str:
     """The empty text, or what a command said that failed."""
-    from omnigraph.cli.main import main as run_command
+    from omnigraph_lake.cli.main import main as run_command
 
     words = [word for word in command.split() if not word.startswith("--")]
     given = [word.replace("FOLDER", str(folder)) for word in COMMANDS[command]]

@@ -1,7 +1,7 @@
 """Every verb, called on handles that were opened before another program upgraded the graph.
 
-    python -m tests.maintenance.open_handles ROOT   opens the graph, prints "open", waits for a
-                                                    line, calls every verb, prints how each ended
+python -m tests.maintenance.open_handles ROOT   opens the graph, prints "open", waits for a
+                                                line, calls every verb, prints how each ended
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import omnigraph
-from omnigraph.errors import OmnigraphError
+import omnigraph_lake as og
+from omnigraph_lake.errors import OmnigraphError
 
 SCHEMA: Final = "node Person { name: String @key  nick: String? }"
 NEW_SCHEMA: Final = "node Person { name: String @key  nick: String?  note: String? }"
@@ -36,7 +36,7 @@ class Handles:
 
 
 def build(root: str) -> None:
-    graph = omnigraph.init(root, schema=SCHEMA)
+    graph = og.init(root, schema=SCHEMA)
     graph.write({"Person": [{"name": "ann"}, {"name": "bob"}]})
     graph.tags.create(EARLY)
     graph.branches.create(DEV).write({"Person": [{"name": "cid"}]})
@@ -46,11 +46,11 @@ def build(root: str) -> None:
 
 def open_handles(root: str, rows: Path) -> Handles:
     rows.write_text(json.dumps({"type": "Person", "data": {"name": "loaded"}}) + "\n")
-    main = omnigraph.open(root)
+    main = og.open(root)
     handles = Handles(
         main=main,
         dev=main.checkout(DEV),
-        reading=omnigraph.open(root, read_only=True),
+        reading=og.open(root, read_only=True),
         past=main.at(EARLY),
         rows=rows,
     )
@@ -78,7 +78,7 @@ WRITES: Final[Mapping[str, Verb]] = {
     "load on a branch": lambda on: on.dev.load(str(on.rows)),
     "load through a branch": lambda on: on.main.load(
         str(on.rows),
-        options=omnigraph.LoadOptions(branch="loading", source="main", into="main"),
+        options=og.LoadOptions(branch="loading", source="main", into="main"),
     ),
     "maintenance.run": lambda on: on.main.maintenance.run(),
     "merge": lambda on: on.main.merge(DEV),

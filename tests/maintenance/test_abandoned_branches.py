@@ -7,15 +7,21 @@ from datetime import timedelta
 
 import pytest
 
-from omnigraph.api.system_clock import SYSTEM_CLOCK
-from omnigraph.clock import Clock
-from omnigraph.commit.refs import abandoned_branches, delete_branch, list_branches
-from omnigraph.errors import InvalidInputError, NotFoundError
-from omnigraph.graph import Graph
-from omnigraph.maintenance.maintain import Policy, Step, StepReport, maintain_graph, parse_policy
-from omnigraph.maintenance.workers import Workers
-from omnigraph.runner.threads import ThreadRunner
-from omnigraph.storage.refs.branches import find_branch
+from omnigraph_lake.api.system_clock import SYSTEM_CLOCK
+from omnigraph_lake.clock import Clock
+from omnigraph_lake.commit.refs import abandoned_branches, delete_branch, list_branches
+from omnigraph_lake.errors import InvalidInputError, NotFoundError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.maintenance.maintain import (
+    Policy,
+    Step,
+    StepReport,
+    maintain_graph,
+    parse_policy,
+)
+from omnigraph_lake.maintenance.workers import Workers
+from omnigraph_lake.runner.threads import ThreadRunner
+from omnigraph_lake.storage.refs.branches import find_branch
 from tests.behaviours.histories import put
 from tests.maintenance.maintenance_graphs import doc, scattered_graph
 

@@ -13,25 +13,25 @@ import lance
 import pytest
 from ulid import ULID
 
-import omnigraph
-from omnigraph import names
-from omnigraph.api.system_clock import SYSTEM_CLOCK
-from omnigraph.commit import phases
-from omnigraph.errors import (
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.api.system_clock import SYSTEM_CLOCK
+from omnigraph_lake.commit import phases
+from omnigraph_lake.errors import (
     ConflictError,
     InvalidInputError,
     NotFoundError,
     ReadOnlyError,
 )
-from omnigraph.failpoints import FailpointReached, disarm_all
-from omnigraph.graph import Graph
-from omnigraph.maintenance.cleanup import (
+from omnigraph_lake.failpoints import FailpointReached, disarm_all
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.maintenance.cleanup import (
     CleanupPolicy,
     CleanupReport,
     TableCleanupStats,
     cleanup_graph,
 )
-from omnigraph.storage.refs.branches import BranchState, read_branch_log
+from omnigraph_lake.storage.refs.branches import BranchState, read_branch_log
 from tests.behaviours.histories import content, put
 from tests.maintenance.maintenance_graphs import (
     CITES,
@@ -213,7 +213,7 @@ def test_without_confirmation_nothing_goes_and_the_preview_is_what_would(graph: 
     put(graph, Doc=[doc(20)])
     files = {key: data_files(graph, key) for key in TABLES}
 
-    preview = omnigraph.open(graph.root, read_only=True).maintenance.cleanup(keep_versions=3)
+    preview = og.open(graph.root, read_only=True).maintenance.cleanup(keep_versions=3)
 
     assert preview.dry_run
     assert {key: data_files(graph, key) for key in TABLES} == files
@@ -227,7 +227,7 @@ def test_without_confirmation_nothing_goes_and_the_preview_is_what_would(graph: 
 
 
 def test_a_reading_handle_may_look_but_not_clean(graph: Graph) -> None:
-    reader = omnigraph.open(graph.root, read_only=True)
+    reader = og.open(graph.root, read_only=True)
 
     assert reader.maintenance.cleanup(keep_versions=3).tables
     with pytest.raises(ReadOnlyError, match="cannot cleanup"):

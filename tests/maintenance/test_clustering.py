@@ -8,11 +8,11 @@ from itertools import pairwise, takewhile
 import pytest
 from lance.query import MatchQuery
 
-import omnigraph
-from omnigraph.graph import Graph
-from omnigraph.maintenance.edge_order import _bounds, _groups, _ranges
-from omnigraph.runner.shuffle import StagedFile
-from omnigraph.storage.lance.row_lineage import is_written_in_order, row_id_file
+import omnigraph_lake as og
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.maintenance.edge_order import _bounds, _groups, _ranges
+from omnigraph_lake.runner.shuffle import StagedFile
+from omnigraph_lake.storage.lance.row_lineage import is_written_in_order, row_id_file
 from tests.maintenance.maintenance_graphs import by_key, coverage, pinned
 
 pytestmark = pytest.mark.unit
@@ -32,7 +32,7 @@ def add(graph: Graph, count: int, *, seed: int = 0) -> None:
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
     """Two fragments of edges in no order."""
-    graph = omnigraph.init(graph_root, schema=PLAIN)
+    graph = og.init(graph_root, schema=PLAIN)
     graph.write({"Person": [{"name": name} for name in PERSONS]})
     add(graph, 60)
     add(graph, 40, seed=1)
@@ -104,7 +104,7 @@ def test_many_deleted_rows_are_a_reason_too(graph: Graph) -> None:
 
 def test_searches_find_every_row_at_every_commit_of_an_optimize(graph_root: str) -> None:
     """Indexes with row ids cover new fragments as they did the first old one."""
-    graph = omnigraph.init(
+    graph = og.init(
         graph_root, schema=f"{CLUSTERED} {{ note: String @index  at: Vector(2) @index(metric=l2) }}"
     )
     graph.write({"Person": [{"name": name} for name in PERSONS]})
@@ -135,7 +135,7 @@ def edge(number: int, note: str) -> dict[str, object]:
 
 
 def test_edges_with_blobs_are_not_ordered_nor_are_none(graph_root: str) -> None:
-    graph = omnigraph.init(graph_root, schema=f"{CLUSTERED} {{ photo: Blob? }}")
+    graph = og.init(graph_root, schema=f"{CLUSTERED} {{ photo: Blob? }}")
     graph.write({"Person": [{"name": name} for name in PERSONS]})
     add(graph, 30)
     add(graph, 30, seed=1)

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-import omnigraph
-from omnigraph.graph import Graph, GraphView
-from omnigraph.maintenance import edge_order
-from omnigraph.storage.lance import value_lookups
-from omnigraph.storage.lance.clustering import DISORDER_SHARE
-from omnigraph.storage.lance.row_lineage import NUMBERS, is_written_in_order, row_id_file
+import omnigraph_lake as og
+from omnigraph_lake.graph import Graph, GraphView
+from omnigraph_lake.maintenance import edge_order
+from omnigraph_lake.storage.lance import value_lookups
+from omnigraph_lake.storage.lance.clustering import DISORDER_SHARE
+from omnigraph_lake.storage.lance.row_lineage import NUMBERS, is_written_in_order, row_id_file
 from tests.behind import rows_with_blobs
 from tests.drawing import seeds
 from tests.engine.small_graphs import as_bag, rows
@@ -146,7 +146,7 @@ def test_only_the_order_of_clustered_edges_changes(
     monkeypatch.setattr(edge_order, "ROWS_PER_BUCKET", chance.choice([13, 1000]))
     monkeypatch.setattr(edge_order, "_ROWS_PER_PIECE", chance.choice([50, 5000]))
     monkeypatch.setattr(value_lookups, "ROWS_MIN", chance.choice([1, 1000]))
-    history = History(omnigraph.init(graph_root, schema=SCHEMA), chance)
+    history = History(og.init(graph_root, schema=SCHEMA), chance)
     for _ in range(3):
         for _ in range(chance.randint(1, 3)):
             history.write()

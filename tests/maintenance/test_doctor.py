@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.api.system_clock import SYSTEM_CLOCK
-from omnigraph.graph import Graph
-from omnigraph.maintenance.doctor import Level, examine, is_within
-from tests.cli.commands import answer, omnigraph
+from omnigraph_lake.api.system_clock import SYSTEM_CLOCK
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.maintenance.doctor import Level, examine, is_within
+from tests.cli.commands import answer, run
 from tests.stores import files_of
 
 pytestmark = pytest.mark.unit
@@ -43,7 +43,7 @@ def test_a_location_that_is_not_there_yet_is_tested_and_not_created(tmp_path: Pa
 def test_a_file_is_no_store(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
 
-    finished = omnigraph("doctor", str(tmp_path / "notes.txt"))
+    finished = run("doctor", str(tmp_path / "notes.txt"))
 
     assert finished.returncode == 1
     assert "is a file, expected a directory" in finished.stdout

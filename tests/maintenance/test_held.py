@@ -7,13 +7,13 @@ from datetime import timedelta
 
 import pytest
 
-from omnigraph import names
-from omnigraph.api.system_clock import SYSTEM_CLOCK, new_id
-from omnigraph.clock import Clock
-from omnigraph.errors import DamagedGraphError, NoLongerKeptError
-from omnigraph.graph import Graph
-from omnigraph.maintenance.cleanup import CleanupPolicy, cleanup_graph, preview_cleanup
-from omnigraph.storage.refs.holds import CLOCK_MARGIN, HOLD_MAX, LiveHold, hold_versions
+from omnigraph_lake import names
+from omnigraph_lake.api.system_clock import SYSTEM_CLOCK, new_id
+from omnigraph_lake.clock import Clock
+from omnigraph_lake.errors import DamagedGraphError, NoLongerKeptError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.maintenance.cleanup import CleanupPolicy, cleanup_graph, preview_cleanup
+from omnigraph_lake.storage.refs.holds import CLOCK_MARGIN, HOLD_MAX, LiveHold, hold_versions
 from tests.behaviours.histories import put
 from tests.maintenance.maintenance_graphs import doc, scattered_graph
 

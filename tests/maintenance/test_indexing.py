@@ -14,12 +14,12 @@ import pyarrow as pa
 import pytest
 from lance.query import MatchQuery
 
-import omnigraph
-from omnigraph.commit import phases
-from omnigraph.failpoints import disarm_all
-from omnigraph.graph import Graph, GraphView
-from omnigraph.maintenance.optimize import PendingIndex
-from omnigraph.storage.indexes.segments import IndexWish, Organisation, plan_indexes
+import omnigraph_lake as og
+from omnigraph_lake.commit import phases
+from omnigraph_lake.failpoints import disarm_all
+from omnigraph_lake.graph import Graph, GraphView
+from omnigraph_lake.maintenance.optimize import PendingIndex
+from omnigraph_lake.storage.indexes.segments import IndexWish, Organisation, plan_indexes
 from tests.behaviours.histories import content, put
 from tests.drawing import seeds
 from tests.maintenance.maintenance_graphs import (
@@ -146,7 +146,7 @@ def test_each_declaration_gets_its_kinds_of_index(indexed: Graph) -> None:
 
 
 def test_several_columns_in_one_declaration_are_indexed_each(graph_root: str) -> None:
-    graph = omnigraph.init(
+    graph = og.init(
         graph_root,
         schema="node P { first: String  last: String  age: I32 "
         " @key(first, last)  @index(age, last) }",
@@ -171,7 +171,7 @@ def test_several_columns_in_one_declaration_are_indexed_each(graph_root: str) ->
 def test_a_vector_index_measures_as_declared(graph_root: str, said: str, metric: str) -> None:
     index = f"@index(metric={said})" if said else "@index"
     schema = f"node V {{ name: String @key  place: Vector(2)? {index} }}"
-    graph = omnigraph.init(graph_root, schema=schema)
+    graph = og.init(graph_root, schema=schema)
     graph.write({"V": [{"name": "a", "place": [1.0, 0.0]}, {"name": "b", "place": [0.0, 9.0]}]})
 
     graph.maintenance.optimize()
@@ -429,7 +429,7 @@ def test_rows_without_a_vector_join_an_index_and_are_never_neighbours(indexed: G
 @pytest.mark.parametrize("value", [[0.0, 0.0], [1.0, 1.0]])
 def test_vectors_that_are_all_alike_are_no_obstacle(graph_root: str, value: list[float]) -> None:
     schema = "node V { name: String @key  place: Vector(2)? @index }"
-    graph = omnigraph.init(graph_root, schema=schema)
+    graph = og.init(graph_root, schema=schema)
     graph.write({"V": [{"name": f"v{n}", "place": value} for n in range(20)]})
 
     (stats,) = graph.maintenance.optimize()

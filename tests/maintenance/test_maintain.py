@@ -10,12 +10,12 @@ from pathlib import Path
 import lance
 import pytest
 
-import omnigraph
-from omnigraph.errors import DriftNeedsRepairError, ReadOnlyError
-from omnigraph.failpoints import FailpointReached, disarm_all
-from omnigraph.graph import Graph
-from omnigraph.maintenance.cleanup import CleanupPolicy
-from omnigraph.maintenance.maintain import (
+import omnigraph_lake as og
+from omnigraph_lake.errors import DriftNeedsRepairError, ReadOnlyError
+from omnigraph_lake.failpoints import FailpointReached, disarm_all
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.maintenance.cleanup import CleanupPolicy
+from omnigraph_lake.maintenance.maintain import (
     MaintainReport,
     Policy,
     Step,
@@ -153,7 +153,7 @@ def test_a_run_that_was_interrupted_is_resumed_by_running_again(graph: Graph, po
     with armed(point), pytest.raises(FailpointReached):
         graph.maintenance.run(ALL)
 
-    report = omnigraph.open(graph.root).maintenance.run(ALL)
+    report = og.open(graph.root).maintenance.run(ALL)
 
     assert (set(outcomes(report).values()), report.exit_code) == ({"done"}, 0)
     assert content(graph) == before
@@ -312,7 +312,7 @@ def test_pending_indexes_are_counted_and_are_no_failure(graph: Graph) -> None:
 
 def test_a_reading_handle_may_not_maintain(graph: Graph) -> None:
     with pytest.raises(ReadOnlyError, match="cannot maintain"):
-        omnigraph.open(graph.root, read_only=True).maintenance.run()
+        og.open(graph.root, read_only=True).maintenance.run()
 
 
 def test_writes_between_runs_are_taken_in(graph: Graph) -> None:

@@ -7,19 +7,19 @@ from typing import Any
 import lance
 import pytest
 
-import omnigraph
-from omnigraph import names
-from omnigraph.commit import refs
-from omnigraph.errors import FormatTooNewError
-from omnigraph.maintenance.legacy_upgrade import find_leftovers
-from omnigraph.maintenance.migrations import STEPS, MigrationContext, migrate
-from omnigraph.storage.manifest.state import BranchRef
-from omnigraph.storage.manifest.swap import manifest_branches, read_manifest, swap_manifest
-from omnigraph.storage.manifest_rows import GraphCommit, GraphHead
-from omnigraph.storage.objects.location import parse_root
-from omnigraph.storage.objects.store import StoredObjects
-from omnigraph.storage.refs.logs import RefState
-from omnigraph.storage.refs.tags import append_tag_entry, confirm_tags, read_tag_log
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.commit import refs
+from omnigraph_lake.errors import FormatTooNewError
+from omnigraph_lake.maintenance.legacy_upgrade import find_leftovers
+from omnigraph_lake.maintenance.migrations import STEPS, MigrationContext, migrate
+from omnigraph_lake.storage.manifest.state import BranchRef
+from omnigraph_lake.storage.manifest.swap import manifest_branches, read_manifest, swap_manifest
+from omnigraph_lake.storage.manifest_rows import GraphCommit, GraphHead
+from omnigraph_lake.storage.objects.location import parse_root
+from omnigraph_lake.storage.objects.store import StoredObjects
+from omnigraph_lake.storage.refs.logs import RefState
+from omnigraph_lake.storage.refs.tags import append_tag_entry, confirm_tags, read_tag_log
 from tests.forking.programs import start_code
 from tests.maintenance.old_graphs import OLD_COMMIT, TABLE_KEYS, old_graph
 from tests.stores import files_of, folder_of
@@ -32,10 +32,10 @@ def test_every_older_stamp_has_a_step() -> None:
 
 
 def test_a_new_graph_carries_the_current_stamp_and_needs_no_migration(graph_root: str) -> None:
-    omnigraph.init(graph_root, schema="node A { x: String @key }")
+    og.init(graph_root, schema="node A { x: String @key }")
     before = contents(graph_root)
 
-    omnigraph.open(graph_root)
+    og.open(graph_root)
 
     assert read_manifest(parse_root(graph_root)).stamp == names.STAMP
     assert contents(graph_root) == before
@@ -50,7 +50,7 @@ def legacy(branch: str | None) -> BranchRef | None:
 def test_opening_for_writing_brings_an_old_graph_up_to_date(graph_root: str, stamp: int) -> None:
     old_graph(graph_root, stamp=stamp)
 
-    graph = omnigraph.open(graph_root)
+    graph = og.open(graph_root)
 
     state = read_manifest(parse_root(graph_root))
     assert state.stamp == names.STAMP
@@ -64,7 +64,7 @@ def test_opening_for_writing_brings_an_old_graph_up_to_date(graph_root: str, sta
 def test_the_new_head_continues_the_old_history(graph_root: str) -> None:
     old_graph(graph_root, stamp=3)
 
-    snapshot = omnigraph.open(graph_root).snapshot()
+    snapshot = og.open(graph_root).snapshot()
 
     state = read_manifest(parse_root(graph_root))
     commits = [row for row in state.rows if isinstance(row, GraphCommit)]
@@ -81,7 +81,7 @@ def test_opening_for_reading_serves_an_old_graph_and_writes_nothing(
     old_graph(graph_root, stamp=stamp, branches=("dev",))
     before = contents(graph_root)
 
-    status = omnigraph.open(graph_root, read_only=True).maintenance.status()
+    status = og.open(graph_root, read_only=True).maintenance.status()
 
     assert status.format_stamp == stamp
     assert len(status.tables) == len(TABLE_KEYS)
@@ -94,14 +94,14 @@ def test_a_newer_graph_is_refused_and_left_alone(graph_root: str) -> None:
 
     for read_only in (True, False):
         with pytest.raises(FormatTooNewError, match="Upgrade omnigraph first"):
-            omnigraph.open(graph_root, read_only=read_only)
+            og.open(graph_root, read_only=read_only)
     assert contents(graph_root) == before
 
 
 def test_a_crash_between_annotation_and_stamp_is_completed(graph_root: str) -> None:
     old_graph(graph_root, stamp=1, annotated=True)
 
-    omnigraph.open(graph_root)
+    og.open(graph_root)
 
     assert read_manifest(parse_root(graph_root)).stamp == names.STAMP
 
@@ -109,7 +109,7 @@ def test_a_crash_between_annotation_and_stamp_is_completed(graph_root: str) -> N
 def test_stale_run_branches_are_swept_children_first_and_others_kept(graph_root: str) -> None:
     old_graph(graph_root, stamp=2, branches=("__run__01", "__run__01/a", "__run__02", "dev"))
 
-    omnigraph.open(graph_root)
+    og.open(graph_root)
 
     assert list(manifest_branches(parse_root(graph_root))) == ["dev"]
 
@@ -118,7 +118,7 @@ def test_a_sweep_tolerates_branches_that_are_already_gone(graph_root: str) -> No
     old_graph(graph_root, stamp=2, branches=("__run__01", "__run__02"))
     lance.dataset(f"{graph_root}/{names.MANIFEST}").branches.delete("__run__01")
 
-    omnigraph.open(graph_root)
+    og.open(graph_root)
 
     assert manifest_branches(parse_root(graph_root)) == {}
 
@@ -127,7 +127,7 @@ def test_a_sweep_tolerates_branches_that_are_already_gone(graph_root: str) -> No
 def test_branches_migrate_with_main(graph_root: str, stamp: int) -> None:
     old_graph(graph_root, stamp=stamp, branches=("dev", "dev/sub"))
 
-    omnigraph.open(graph_root)
+    og.open(graph_root)
 
     root = parse_root(graph_root)
     for branch, parent in (("dev", None), ("dev/sub", "dev")):
@@ -144,12 +144,12 @@ def test_branches_migrate_with_main(graph_root: str, stamp: int) -> None:
 @pytest.mark.parametrize("stamp", [1, 2, 3])
 def test_branches_can_be_made_from_a_branch_that_migrated(graph_root: str, stamp: int) -> None:
     old_graph(graph_root, stamp=stamp, branches=("dev",))
-    graph = omnigraph.open(graph_root)
+    graph = og.open(graph_root)
 
     graph.branches.create("child", source="dev")
     graph.branches.create("grandchild", source="child").write({"Person": [{"name": "ann"}]})
 
-    names_of_branches = [branch.name for branch in omnigraph.open(graph_root).branches.list()]
+    names_of_branches = [branch.name for branch in og.open(graph_root).branches.list()]
     assert names_of_branches == ["main", "child", "dev", "grandchild"]
     assert graph.checkout("grandchild").scan("Person").read_all().num_rows == 1
     assert graph.checkout("child").scan("Person").read_all().num_rows == 0
@@ -158,7 +158,7 @@ def test_branches_can_be_made_from_a_branch_that_migrated(graph_root: str, stamp
 def test_branches_of_format_4_go_on_after_the_migration(graph_root: str) -> None:
     old_graph(graph_root, stamp=4, branches=("dev",))
 
-    graph = omnigraph.open(graph_root)
+    graph = og.open(graph_root)
 
     dev = graph.checkout("dev")
     assert read_manifest(parse_root(graph_root), branch=dev._handle.ref()).stamp == names.STAMP
@@ -196,7 +196,7 @@ def test_an_upgrade_marks_tags_so_that_earlier_releases_cannot_delete_them(
     append_tag_entry(objects, log, log.living, RefState.DELETED)
     before = {tag: read_tag_log(objects, tag) for tag in ("kept", "gone")}
 
-    graph = omnigraph.open(graph_root)
+    graph = og.open(graph_root)
 
     assert [tag.tag for tag in graph.tags.list()] == ["kept"]
     kept = read_tag_log(objects, "kept")
@@ -212,7 +212,7 @@ def test_an_upgrade_marks_tags_so_that_earlier_releases_cannot_delete_them(
 def test_a_tag_that_an_upgrade_marks_meanwhile_is_deleted_all_the_same(
     graph_root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graph = omnigraph.init(graph_root, schema="node A { x: String @key }")
+    graph = og.init(graph_root, schema="node A { x: String @key }")
     graph.tags.create("doomed")
     objects = StoredObjects(parse_root(graph_root))
     slow_upgrades = [confirm_tags]
@@ -245,7 +245,7 @@ def test_running_a_step_on_a_state_that_moved_changes_nothing(graph_root: str) -
 
 def test_two_processes_may_migrate_at_once(graph_root: str) -> None:
     old_graph(graph_root, stamp=1, branches=("__run__01", "__run__02", "dev"))
-    script = "import sys, omnigraph; omnigraph.open(sys.argv[1]); print('migrated')"
+    script = "import sys, omnigraph_lake as og; og.open(sys.argv[1]); print('migrated')"
 
     processes = [start_code(script, graph_root) for _ in range(3)]
     ended = [process.finish() for process in processes]

@@ -8,18 +8,18 @@ import pyarrow as pa
 import pytest
 from lance.fragment import write_fragments
 
-import omnigraph
-from omnigraph import names
-from omnigraph.errors import (
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.errors import (
     AlreadyInitialisedError,
     DamagedGraphError,
     FormatTooNewError,
     OutcomeUnknownError,
 )
-from omnigraph.storage.manifest.swap import read_manifest, swap_manifest
-from omnigraph.storage.manifest_rows import ManifestFacts, decode, encode
-from omnigraph.storage.objects.documents import digest_of_values
-from omnigraph.storage.objects.location import parse_root
+from omnigraph_lake.storage.manifest.swap import read_manifest, swap_manifest
+from omnigraph_lake.storage.manifest_rows import ManifestFacts, decode, encode
+from omnigraph_lake.storage.objects.documents import digest_of_values
+from omnigraph_lake.storage.objects.location import parse_root
 from tests.behind import meanwhile
 from tests.forking.programs import run_command
 from tests.maintenance import open_handles
@@ -67,14 +67,14 @@ def test_a_newer_graph_is_neither_opened_nor_made_again_nor_rebuilt(handles: Han
     before = contents(root)
 
     for act in (
-        lambda: omnigraph.open(root),
-        lambda: omnigraph.open(root, read_only=True),
-        lambda: omnigraph.rebuild_manifest(root, dry_run=False),
+        lambda: og.open(root),
+        lambda: og.open(root, read_only=True),
+        lambda: og.rebuild_manifest(root, dry_run=False),
     ):
         with pytest.raises(FormatTooNewError):
             act()
     with pytest.raises(AlreadyInitialisedError):
-        omnigraph.init(root, schema=SCHEMA, force=True)
+        og.init(root, schema=SCHEMA, force=True)
 
     assert contents(root) == before
 
@@ -85,7 +85,7 @@ def test_a_view_of_the_past_goes_on_reading_what_it_pinned(handles: Handles) -> 
 
 def test_a_manifest_of_an_unknown_format_is_never_replaced(tmp_path: Path) -> None:
     root = str(tmp_path / "g")
-    omnigraph.init(root, schema=SCHEMA)
+    og.init(root, schema=SCHEMA)
     state = read_manifest(parse_root(root))
     newer = replace(state, facts=replace(state.facts, stamp=names.STAMP + 1))
     before = contents(root)
@@ -114,7 +114,7 @@ def test_a_newer_stamp_alone_is_never_written_over(tmp_path: Path, verb: str) ->
 
 def test_an_upgrade_in_the_middle_of_a_write_leaves_it_to_the_newer_program(tmp_path: Path) -> None:
     root = str(tmp_path / "g")
-    graph = omnigraph.init(root, schema=SCHEMA)
+    graph = og.init(root, schema=SCHEMA)
 
     with (
         meanwhile("publish.pre_manifest", lambda: upgrade(root)),
@@ -131,22 +131,22 @@ def test_an_upgrade_in_the_middle_of_a_write_leaves_it_to_the_newer_program(tmp_
 @pytest.mark.parametrize("stamp", ["0", "-1", "", "abc", "7.0", "007", "\u0667", "9" * 5000])
 def test_a_stamp_that_no_program_wrote_is_damage(tmp_path: Path, stamp: str) -> None:
     root = str(tmp_path / "g")
-    omnigraph.init(root, schema=SCHEMA)
+    og.init(root, schema=SCHEMA)
     restamp(root, stamp)
     before = contents(root)
 
     for read_only in (True, False):
         with pytest.raises(DamagedGraphError, match="format stamp"):
-            omnigraph.open(root, read_only=read_only)
+            og.open(root, read_only=read_only)
     with pytest.raises(AlreadyInitialisedError):
-        omnigraph.init(root, schema=SCHEMA, force=True)
+        og.init(root, schema=SCHEMA, force=True)
 
     assert contents(root) == before
 
 
 def test_commands_and_open_handles_tell_of_a_stamp_that_no_program_wrote(tmp_path: Path) -> None:
     root = str(tmp_path / "g")
-    graph = omnigraph.init(root, schema=SCHEMA)
+    graph = og.init(root, schema=SCHEMA)
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"type": "Person", "data": {"name": "ann"}}')
     restamp(root, "0")

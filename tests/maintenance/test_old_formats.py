@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-import omnigraph
-from omnigraph import names
-from omnigraph.storage.manifest.swap import manifest_branches
-from omnigraph.storage.objects.location import parse_root
-from omnigraph.validation.check import Problem
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.storage.manifest.swap import manifest_branches
+from omnigraph_lake.storage.objects.location import parse_root
+from omnigraph_lake.validation.check import Problem
 from tests.forking.programs import run_module
 from tests.gate.seeds import run_seed
 from tests.gate.selection import for_gate
@@ -66,7 +66,7 @@ def test_an_upgrade_changes_no_answer(tmp_path: Path, stamp: int) -> None:
     old_graph(str(root), stamp=stamp, branches=(DEV,), people=PEOPLE)
     answers = asked(root, tmp_path / "before")
 
-    omnigraph.open(str(root))
+    og.open(str(root))
 
     assert asked(root, tmp_path / "after") == answers | dict.fromkeys(COPIES, "")
 
@@ -74,7 +74,7 @@ def test_an_upgrade_changes_no_answer(tmp_path: Path, stamp: int) -> None:
 def test_the_commits_of_a_format_without_heads_are_those_of_its_history(tmp_path: Path) -> None:
     old_graph(str(tmp_path / "g"), stamp=3, branches=(DEV,), people=PEOPLE)
 
-    graph = omnigraph.open(str(tmp_path / "g"), read_only=True)
+    graph = og.open(str(tmp_path / "g"), read_only=True)
 
     assert [commit.commit_id for commit in graph.commits()] == [OLD_COMMIT]
     assert graph.snapshot().commit_id == OLD_COMMIT
@@ -83,7 +83,7 @@ def test_the_commits_of_a_format_without_heads_are_those_of_its_history(tmp_path
 
 def test_a_commit_of_an_old_format_is_read_by_its_schema_after_an_upgrade(tmp_path: Path) -> None:
     old_graph(str(tmp_path / "g"), stamp=3, people=PEOPLE)
-    graph = omnigraph.open(str(tmp_path / "g"))
+    graph = og.open(str(tmp_path / "g"))
     graph.schema.apply(graph.schema.text.replace("node Person {", "node Person { note: String? "))
 
     past = graph.at(OLD_COMMIT)
@@ -97,7 +97,7 @@ def test_a_manifest_without_any_history_has_one_unrecorded_commit(tmp_path: Path
     root = str(tmp_path / "g")
     old_graph(root, stamp=2, people=PEOPLE, history=False)
 
-    graph = omnigraph.open(root, read_only=True)
+    graph = og.open(root, read_only=True)
 
     (commit,) = graph.commits()
     assert graph.at(commit.commit_id).scan("Person").read_all().num_rows == len(PEOPLE)
@@ -107,10 +107,10 @@ def test_a_manifest_without_any_history_has_one_unrecorded_commit(tmp_path: Path
 def test_run_branches_are_listed_until_an_upgrade_sweeps_them(tmp_path: Path, stamp: int) -> None:
     root = str(tmp_path / "g")
     old_graph(root, stamp=stamp, branches=("__run__01", DEV))
-    reading = omnigraph.open(root, read_only=True)
+    reading = og.open(root, read_only=True)
     assert [branch.name for branch in reading.branches.list()] == ["main", "__run__01", DEV]
 
-    graph = omnigraph.open(root)
+    graph = og.open(root)
 
     assert [branch.name for branch in graph.branches.list()] == ["main", DEV]
 
@@ -119,7 +119,7 @@ def test_a_run_branch_of_format_3_and_later_is_an_ordinary_branch(tmp_path: Path
     root = str(tmp_path / "g")
     old_graph(root, stamp=3, branches=("__run__01",))
 
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     graph.checkout("__run__01").write({"Person": [{"name": "ann"}]})
     graph.branches.create("__run__02").write({"Person": [{"name": "bob"}]})
     graph.merge("__run__02")
@@ -134,7 +134,7 @@ def test_a_run_branch_of_format_3_and_later_is_an_ordinary_branch(tmp_path: Path
 def test_check_tells_of_tables_without_stable_row_ids(tmp_path: Path) -> None:
     root = str(tmp_path / "g")
     old_graph(root, stamp=1, stable_row_ids=False)
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     graph.write({"Person": [{"name": "ann"}]})
 
     findings = graph.maintenance.check().findings

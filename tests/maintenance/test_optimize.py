@@ -14,15 +14,15 @@ import lance
 import pytest
 from ulid import ULID
 
-import omnigraph
-from omnigraph import names
-from omnigraph.commit.publish import OperationStatus
-from omnigraph.commit.sidecar import (
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.commit.publish import OperationStatus
+from omnigraph_lake.commit.sidecar import (
     pending_operations,
     pending_sidecars,
     read_sidecar,
 )
-from omnigraph.errors import (
+from omnigraph_lake.errors import (
     ConflictError,
     DamagedGraphError,
     InvalidInputError,
@@ -31,11 +31,11 @@ from omnigraph.errors import (
     ReadOnlyError,
     RecoveryRequiredError,
 )
-from omnigraph.failpoints import Action, Armed, FailpointReached, arm, disarm_all
-from omnigraph.graph import Graph
-from omnigraph.maintenance.optimize import SkipReason, TableOptimizeStats
-from omnigraph.storage.lance import compaction
-from omnigraph.storage.lance.compaction import SUPPORTS_BLOBS
+from omnigraph_lake.failpoints import Action, Armed, FailpointReached, arm, disarm_all
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.maintenance.optimize import SkipReason, TableOptimizeStats
+from omnigraph_lake.storage.lance import compaction
+from omnigraph_lake.storage.lance.compaction import SUPPORTS_BLOBS
 from tests.behaviours.histories import content, put, row_ids
 from tests.maintenance.maintenance_graphs import (
     CITES,
@@ -143,7 +143,7 @@ def test_old_files_stay_readable_where_older_commits_name_them(graph: Graph) -> 
 
 
 def test_a_handle_opened_before_sees_the_new_version_at_its_next_call(graph: Graph) -> None:
-    other = omnigraph.open(graph.root, read_only=True)
+    other = og.open(graph.root, read_only=True)
     past = other.at("main")
     before = content(other)
 
@@ -231,7 +231,7 @@ def test_a_size_of_fragments_that_cannot_be_is_refused(graph: Graph, target: Any
 
 
 def test_blob_columns_are_compacted_with_their_values(graph_root: str) -> None:
-    graph = omnigraph.init(graph_root, schema="node File { name: String @key  bytes: Blob? }")
+    graph = og.init(graph_root, schema="node File { name: String @key  bytes: Blob? }")
     for name in ("a", "b", "c"):
         graph.write({"File": [{"name": name, "bytes": name.encode() * 5}]})
 
@@ -392,7 +392,7 @@ def test_a_table_that_fails_in_the_middle_of_its_commit_harms_no_other(graph: Gr
     with armed("optimize.pre_reserve"), pytest.raises((FailpointReached, OmnigraphError)):
         graph.maintenance.optimize()
 
-    reopened = omnigraph.open(graph.root)
+    reopened = og.open(graph.root)
 
     assert pending_operations(reopened._objects) == ()
     assert heads_equal_pins(reopened)
@@ -409,7 +409,7 @@ def test_a_crash_before_the_publish_is_rolled_forward(graph: Graph) -> None:
     assert not heads_equal_pins(graph)
     (operation_id,) = pending_operations(graph._objects)
 
-    reopened = omnigraph.open(graph.root)
+    reopened = og.open(graph.root)
 
     assert reopened.outcome(operation_id) is OperationStatus.PUBLISHED
     assert (fragments(reopened, DOC), fragments(reopened, CITES)) == (1, 1)
@@ -427,7 +427,7 @@ def test_a_crash_in_the_index_commit_is_settled_and_tried_again(graph: Graph) ->
         graph.maintenance.optimize()
     assert fragments(graph, DOC) == 1
 
-    reopened = omnigraph.open(graph.root)
+    reopened = og.open(graph.root)
     assert heads_equal_pins(reopened)
     reopened.maintenance.optimize()
 
@@ -447,7 +447,7 @@ def test_maintenance_is_refused_while_a_dead_writer_is_undecided(
     with pytest.raises(RecoveryRequiredError, match=r"cleanup cannot run: .*unfinished"):
         graph.maintenance.cleanup(keep_versions=3, dry_run=not confirm)
 
-    assert omnigraph.open(graph.root).maintenance.optimize()[1].skipped is None
+    assert og.open(graph.root).maintenance.optimize()[1].skipped is None
 
 
 def test_maintenance_is_refused_while_a_sidecar_cannot_be_understood(graph: Graph) -> None:
@@ -521,7 +521,7 @@ def test_maintenance_is_refused_while_the_schema_is_being_changed(graph: Graph, 
 def test_maintenance_is_refused_if_the_schema_files_disagree_with_the_manifest(
     graph: Graph, verb: str, tmp_path: Path
 ) -> None:
-    other = omnigraph.init(root_at(tmp_path / "other"), schema="node Other { name: String @key }")
+    other = og.init(root_at(tmp_path / "other"), schema="node Other { name: String @key }")
     for name in (names.SCHEMA_SOURCE, names.SCHEMA_MODEL, names.SCHEMA_STATE):
         shutil.copy(folder_of(other.root, name), folder_of(graph.root, name))
 
@@ -530,7 +530,7 @@ def test_maintenance_is_refused_if_the_schema_files_disagree_with_the_manifest(
 
 
 def test_a_reading_handle_may_not_optimize(graph: Graph) -> None:
-    reader = omnigraph.open(graph.root, read_only=True)
+    reader = og.open(graph.root, read_only=True)
 
     with pytest.raises(ReadOnlyError, match="cannot optimize"):
         reader.maintenance.optimize()
@@ -562,7 +562,7 @@ def test_commits_move_to_the_history_and_its_files_become_fewer(graph: Graph) ->
 
 
 def test_an_empty_graph_has_nothing_to_do(graph_root: str) -> None:
-    graph = omnigraph.init(graph_root, schema="node A { name: String @key }")
+    graph = og.init(graph_root, schema="node A { name: String @key }")
 
     assert graph.maintenance.optimize() == (TableOptimizeStats(table_key="node:A"),)
     assert graph.commits(actor="omnigraph:maintenance") == ()

@@ -6,11 +6,11 @@ from datetime import timedelta
 
 import pytest
 
-from omnigraph.arguments import parse_age
-from omnigraph.errors import InvalidInputError
-from omnigraph.maintenance.cleanup import CleanupPolicy
-from omnigraph.maintenance.maintain import Policy, parse_policy
-from omnigraph.maintenance.optimize import OptimizeOptions
+from omnigraph_lake.arguments import parse_age
+from omnigraph_lake.errors import InvalidInputError
+from omnigraph_lake.maintenance.cleanup import CleanupPolicy
+from omnigraph_lake.maintenance.maintain import Policy, parse_policy
+from omnigraph_lake.maintenance.optimize import OptimizeOptions
 
 pytestmark = pytest.mark.unit
 

@@ -12,20 +12,25 @@ import lance
 import pyarrow as pa
 import pytest
 
-import omnigraph
-from omnigraph import names
-from omnigraph.api.system_clock import SYSTEM_CLOCK
-from omnigraph.creation.lost_manifest import rebuilding
-from omnigraph.errors import ConflictError, DamagedGraphError
-from omnigraph.graph import Graph
-from omnigraph.maintenance.rebuild.rebuild import RebuildReport, apply_rebuild, plan_rebuild
-from omnigraph.maintenance.rebuild.tables import RebuiltTable
-from omnigraph.storage.manifest.state import ManifestState
-from omnigraph.storage.manifest.survey import stored_versions
-from omnigraph.storage.manifest.swap import SwapAnswer, read_manifest, stored_version, swap_manifest
-from omnigraph.storage.manifest_rows import ManifestRow, Operation, Outcome
-from omnigraph.storage.objects.location import parse_root
-from omnigraph.storage.objects.store import StoredObjects
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.api.system_clock import SYSTEM_CLOCK
+from omnigraph_lake.creation.lost_manifest import rebuilding
+from omnigraph_lake.errors import ConflictError, DamagedGraphError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.maintenance.rebuild.rebuild import RebuildReport, apply_rebuild, plan_rebuild
+from omnigraph_lake.maintenance.rebuild.tables import RebuiltTable
+from omnigraph_lake.storage.manifest.state import ManifestState
+from omnigraph_lake.storage.manifest.survey import stored_versions
+from omnigraph_lake.storage.manifest.swap import (
+    SwapAnswer,
+    read_manifest,
+    stored_version,
+    swap_manifest,
+)
+from omnigraph_lake.storage.manifest_rows import ManifestRow, Operation, Outcome
+from omnigraph_lake.storage.objects.location import parse_root
+from omnigraph_lake.storage.objects.store import StoredObjects
 from tests.behind import FailpointReached, failing_at
 from tests.stores import folder_of
 
@@ -38,7 +43,7 @@ PERSON = names.table_location("node:Person")
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
     """Person is at version 3 with two rows."""
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     graph.write({"Person": [{"name": "ann", "age": 1}]})
     graph.write({"Person": [{"name": "bob", "age": 2}]})
     return graph
@@ -67,13 +72,13 @@ def test_rows_that_another_program_wrote_are_left_out_and_shown_by_repair(graph:
     append_by_hand(graph)
     lose_manifest(graph)
 
-    table = people(omnigraph.rebuild_manifest(graph.root, dry_run=False))
+    table = people(og.rebuild_manifest(graph.root, dry_run=False))
 
     assert (table.version, table.rows) == (3, 2)
     assert [(left.version, left.reason) for left in table.skipped] == [
         (4, "not written by Omnigraph")
     ]
-    (drift,) = omnigraph.open(graph.root).maintenance.repair().previewed
+    (drift,) = og.open(graph.root).maintenance.repair().previewed
     assert (drift.table_key, drift.version, drift.rows) == ("node:Person", 4, 3)
 
 
@@ -83,11 +88,11 @@ def test_compactions_come_back_with_the_rows_they_keep(graph: Graph) -> None:
     assert published.version > 3
     lose_manifest(graph)
 
-    report = omnigraph.rebuild_manifest(graph.root, dry_run=False)
+    report = og.rebuild_manifest(graph.root, dry_run=False)
 
     assert (people(report).version, people(report).rows) == (published.version, 2)
     assert people(report).skipped == ()
-    assert omnigraph.open(graph.root).maintenance.check().ok
+    assert og.open(graph.root).maintenance.check().ok
 
 
 @pytest.mark.parametrize("content", [b"", b"\xa5" * 900, bytes(900)])
@@ -95,7 +100,7 @@ def test_a_version_that_cannot_be_read_is_left_out(graph: Graph, content: bytes)
     lose_manifest(graph)
     version_file(graph, 3).write_bytes(content)
 
-    table = people(omnigraph.rebuild_manifest(graph.root))
+    table = people(og.rebuild_manifest(graph.root))
 
     assert (table.version, table.rows) == (2, 1)
     assert [(left.version, left.reason) for left in table.skipped] == [(3, "it cannot be read")]
@@ -108,9 +113,9 @@ def test_the_checksums_of_the_published_version_still_count(graph: Graph) -> Non
     before = changed.read_bytes()
     changed.write_bytes(before[:40] + bytes([before[40] ^ 1]) + before[41:])
 
-    omnigraph.rebuild_manifest(graph.root, dry_run=False)
+    og.rebuild_manifest(graph.root, dry_run=False)
 
-    rebuilt = omnigraph.open(graph.root, verify="first-read")
+    rebuilt = og.open(graph.root, verify="first-read")
     with pytest.raises(DamagedGraphError, match=changed.name):
         rebuilt.scan("Person").read_all()
 
@@ -121,10 +126,10 @@ def test_a_table_of_which_nothing_is_left_stops_the_rebuild(graph: Graph) -> Non
     shutil.rmtree(folder_of(graph.root, PERSON))
     before = sorted(folder_of(graph.root).rglob("*"))
 
-    preview = omnigraph.rebuild_manifest(graph.root)
+    preview = og.rebuild_manifest(graph.root)
     assert [table.table_key for table in preview.problems] == ["node:Person"]
     with pytest.raises(DamagedGraphError, match="node:Person can be recovered"):
-        omnigraph.rebuild_manifest(graph.root, dry_run=False)
+        og.rebuild_manifest(graph.root, dry_run=False)
 
     assert sorted(folder_of(graph.root).rglob("*")) == before
 
@@ -135,9 +140,9 @@ def test_a_damaged_copy_of_the_schema_is_replaced_by_the_accepted_one(graph: Gra
     lose_manifest(graph)
     folder_of(graph.root, names.SCHEMA_STATE).write_bytes(b"{")
 
-    omnigraph.rebuild_manifest(graph.root, dry_run=False)
+    og.rebuild_manifest(graph.root, dry_run=False)
 
-    rebuilt = omnigraph.open(graph.root)
+    rebuilt = og.open(graph.root)
     rows = rebuilt.scan("Person").read_all().to_pylist()
     assert {row["name"]: row["city"] for row in rows} == {"ann": None, "bob": None, "cyd": "Rome"}
 
@@ -147,7 +152,7 @@ def test_without_any_schema_nothing_is_rebuilt(graph: Graph) -> None:
     folder_of(graph.root, names.SCHEMA_STATE).unlink()
 
     with pytest.raises(DamagedGraphError, match="no accepted schema can be read"):
-        omnigraph.rebuild_manifest(graph.root, dry_run=False)
+        og.rebuild_manifest(graph.root, dry_run=False)
 
 
 def test_two_processes_do_not_rebuild_at_once(graph: Graph) -> None:
@@ -158,10 +163,10 @@ def test_two_processes_do_not_rebuild_at_once(graph: Graph) -> None:
         rebuilding(objects, SYSTEM_CLOCK.new_id(), SYSTEM_CLOCK, damaged=()),
         pytest.raises(ConflictError, match="has been rebuilding"),
     ):
-        omnigraph.rebuild_manifest(graph.root, dry_run=False)
+        og.rebuild_manifest(graph.root, dry_run=False)
 
     assert not folder_of(graph.root, names.MANIFEST).exists()
-    assert omnigraph.rebuild_manifest(graph.root, dry_run=False).commit_id is not None
+    assert og.rebuild_manifest(graph.root, dry_run=False).commit_id is not None
 
 
 def test_a_rebuild_that_died_does_not_block_the_next(graph: Graph) -> None:
@@ -174,7 +179,7 @@ def test_a_rebuild_that_died_does_not_block_the_next(graph: Graph) -> None:
     objects.delete(names.rebuild_entry(2))
     objects.replace(names.rebuild_entry(1), json.dumps({**entry, "pid": dead.pid}).encode())
 
-    assert omnigraph.rebuild_manifest(graph.root, dry_run=False).commit_id is not None
+    assert og.rebuild_manifest(graph.root, dry_run=False).commit_id is not None
 
 
 def test_versions_offered_by_two_writers_are_not_guessed_at(graph: Graph) -> None:
@@ -185,10 +190,10 @@ def test_versions_offered_by_two_writers_are_not_guessed_at(graph: Graph) -> Non
     shutil.copy(earlier, transactions / f"2-{earlier.name.partition('-')[2]}")
     folder_of(graph.root, f"{names.MANIFEST}/{names.lance_version(3)}").write_bytes(b"")
 
-    assert omnigraph.rebuild_manifest(graph.root).manifest_version == 2
+    assert og.rebuild_manifest(graph.root).manifest_version == 2
 
     (transactions / f"2-{earlier.name.partition('-')[2]}").unlink()
-    assert omnigraph.rebuild_manifest(graph.root).manifest_version == 3
+    assert og.rebuild_manifest(graph.root).manifest_version == 3
     assert newest.exists()
 
 
@@ -221,12 +226,12 @@ def test_a_rebuild_that_comes_late_changes_nothing(graph: Graph, damaged: int) -
     damage(graph, *range(damaged))
     objects = StoredObjects(parse_root(graph.root))
     late = plan_rebuild(objects, SYSTEM_CLOCK)
-    report = omnigraph.rebuild_manifest(graph.root, dry_run=False)
+    report = og.rebuild_manifest(graph.root, dry_run=False)
 
     with pytest.raises(ConflictError, match="at the same time"):
         apply_rebuild(objects, late, SYSTEM_CLOCK)
 
-    rebuilt = omnigraph.open(graph.root)
+    rebuilt = og.open(graph.root)
     assert rebuilt.commits(limit=1)[0].commit_id == report.commit_id
     assert sorted(rebuilt.scan("Person").read_all()["name"].to_pylist()) == before
     assert rebuilt.maintenance.check(deep=True).ok
@@ -248,7 +253,7 @@ def test_a_writer_that_read_the_version_before_it_was_damaged_is_not_overwritten
 
     outcomes = [row for row in read_manifest(objects.root).rows if isinstance(row, Operation)]
     assert operation_id in {row.operation_id for row in outcomes}
-    assert omnigraph.open(graph.root).scan("Person").read_all().num_rows == 2
+    assert og.open(graph.root).scan("Person").read_all().num_rows == 2
 
 
 def test_a_late_writer_finds_no_number_that_decides(graph: Graph) -> None:
@@ -256,14 +261,14 @@ def test_a_late_writer_finds_no_number_that_decides(graph: Graph) -> None:
     newest = read_manifest(parse_root(graph.root)).version
     late = stored_version(parse_root(graph.root), newest - 1)
     damage(graph, 0)
-    omnigraph.rebuild_manifest(graph.root, dry_run=False)
+    og.rebuild_manifest(graph.root, dry_run=False)
 
     swap_manifest(late, rows_after(late, "late"), operation_id="late")
 
     state = read_manifest(parse_root(graph.root))
     assert state.version == newest + 1
     assert "late" not in {row.operation_id for row in state.rows if isinstance(row, Operation)}
-    assert omnigraph.open(graph.root).scan("Person").read_all().num_rows == 2
+    assert og.open(graph.root).scan("Person").read_all().num_rows == 2
 
 
 @pytest.mark.local_disk("a power cut of an object store is its own affair")
@@ -273,30 +278,30 @@ def test_what_a_rebuild_found_damaged_is_not_taken_for_torn_after_a_restart(
 ) -> None:
     damage(graph, 0, content=content)
     with failing_at("rebuild.planned"), pytest.raises(FailpointReached):
-        omnigraph.rebuild_manifest(graph.root, dry_run=False)
+        og.rebuild_manifest(graph.root, dry_run=False)
     shutil.rmtree(folder_of(graph.root, names.BOOTS_DIR))  # as if the machine was started again
 
     for read_only in (True, False):
         with pytest.raises(DamagedGraphError, match="rebuild-manifest"):
-            omnigraph.open(graph.root, read_only=read_only)
+            og.open(graph.root, read_only=read_only)
 
     assert not folder_of(graph.root, names.QUARANTINE_DIR).exists()
-    omnigraph.rebuild_manifest(graph.root, dry_run=False)
-    assert omnigraph.open(graph.root).scan("Person").read_all().num_rows == 2
+    og.rebuild_manifest(graph.root, dry_run=False)
+    assert og.open(graph.root).scan("Person").read_all().num_rows == 2
 
 
 def test_a_damaged_older_version_is_set_aside_and_nothing_is_published(graph: Graph) -> None:
     damage(graph, 1)
     newest = read_manifest(parse_root(graph.root)).version
-    assert not omnigraph.open(graph.root).maintenance.check(deep=True).ok
+    assert not og.open(graph.root).maintenance.check(deep=True).ok
 
-    preview = omnigraph.rebuild_manifest(graph.root)
-    report = omnigraph.rebuild_manifest(graph.root, dry_run=False)
+    preview = og.rebuild_manifest(graph.root)
+    report = og.rebuild_manifest(graph.root, dry_run=False)
 
     assert preview.was_published
     assert preview.damaged_versions == report.damaged_versions == (newest - 1,)
     assert (report.manifest_version, report.commit_id) == (newest, None)
     assert report.quarantine is not None
-    assert omnigraph.open(graph.root).maintenance.check(deep=True).ok
+    assert og.open(graph.root).maintenance.check(deep=True).ok
     with pytest.raises(ConflictError, match="nothing to rebuild"):
-        omnigraph.rebuild_manifest(graph.root, dry_run=False)
+        og.rebuild_manifest(graph.root, dry_run=False)

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import lance
 import pytest
 
-import omnigraph
-from omnigraph import names
-from omnigraph.commit import fork_on_write, orphans
-from omnigraph.commit.orphans import Fate, ReconcileReport, listed_forks
-from omnigraph.errors import ReadOnlyError
-from omnigraph.failpoints import FailpointReached, disarm_all
-from omnigraph.graph import Graph
-from omnigraph.storage.lance.forks import forks_of
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.commit import fork_on_write, orphans
+from omnigraph_lake.commit.orphans import Fate, ReconcileReport, listed_forks
+from omnigraph_lake.errors import ReadOnlyError
+from omnigraph_lake.failpoints import FailpointReached, disarm_all
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.lance.forks import forks_of
 from tests.behaviours.histories import content, put
 from tests.maintenance.maintenance_graphs import (
     DOC,
@@ -86,7 +86,7 @@ def test_what_a_dead_first_write_left_on_a_living_branch_goes(graph: Graph) -> N
     die_after_first_fork(branch, Doc=[doc(1, 100)])
     assert forks(graph)
 
-    omnigraph.open(graph.root)
+    og.open(graph.root)
     done = graph.maintenance.reconcile(dry_run=False)
 
     assert reclaimed(done) == {graph.snapshot().tables[DOC].location}
@@ -114,7 +114,7 @@ def test_a_write_after_a_dead_first_write_needs_no_reconcile(graph: Graph) -> No
     branch = graph.branches.create("side")
     die_after_first_fork(branch, Doc=[doc(1, 100)])
 
-    put(omnigraph.open(graph.root).checkout("side"), Doc=[doc(2, 200)])
+    put(og.open(graph.root).checkout("side"), Doc=[doc(2, 200)])
     graph.maintenance.reconcile(dry_run=False)
 
     assert {key: row["n"] for key, row in content(branch)["Doc"].items() if row["n"] > 9} == {
@@ -301,7 +301,7 @@ def test_a_survey_says_what_would_become_of_every_fork(graph: Graph) -> None:
 
 def test_a_reading_handle_may_not_reconcile(graph: Graph) -> None:
     with pytest.raises(ReadOnlyError, match="cannot reconcile"):
-        omnigraph.open(graph.root, read_only=True).maintenance.reconcile(dry_run=False)
+        og.open(graph.root, read_only=True).maintenance.reconcile(dry_run=False)
 
 
 def test_without_confirm_it_tells_what_would_go_and_deletes_nothing(graph: Graph) -> None:
@@ -309,7 +309,7 @@ def test_without_confirm_it_tells_what_would_go_and_deletes_nothing(graph: Graph
     delete_halfway(graph, "gone")
     before = forks(graph) | forks(graph, TAG)
 
-    told = omnigraph.open(graph.root, read_only=True).maintenance.reconcile()
+    told = og.open(graph.root, read_only=True).maintenance.reconcile()
 
     assert forks(graph) | forks(graph, TAG) == before
     assert told.dry_run

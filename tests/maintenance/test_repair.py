@@ -15,9 +15,9 @@ import pytest
 from lance import LanceDataset, LanceOperation, Transaction
 from ulid import ULID
 
-import omnigraph
-from omnigraph import names
-from omnigraph.commit.sidecar import (
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.commit.sidecar import (
     Sidecar,
     SidecarState,
     WriterKind,
@@ -28,13 +28,13 @@ from omnigraph.commit.sidecar import (
     this_host,
     this_process,
 )
-from omnigraph.errors import DriftNeedsRepairError, ReadOnlyError, RecoveryRequiredError
-from omnigraph.failpoints import Action, Armed, FailpointReached, arm, disarm_all
-from omnigraph.graph import Graph
-from omnigraph.maintenance.repair import Remedy, RepairAction, RepairReport, TableRepair
-from omnigraph.storage.objects.location import parse_root
-from omnigraph.storage.objects.store import StoredObjects
-from omnigraph.storage.staging.drift import DriftClass
+from omnigraph_lake.errors import DriftNeedsRepairError, ReadOnlyError, RecoveryRequiredError
+from omnigraph_lake.failpoints import Action, Armed, FailpointReached, arm, disarm_all
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.maintenance.repair import Remedy, RepairAction, RepairReport, TableRepair
+from omnigraph_lake.storage.objects.location import parse_root
+from omnigraph_lake.storage.objects.store import StoredObjects
+from omnigraph_lake.storage.staging.drift import DriftClass
 from tests.behind import meanwhile
 from tests.commit.small_graphs import account, accounts, small_graph
 from tests.stores import folder_of
@@ -533,7 +533,7 @@ def test_a_writer_between_preview_and_confirm_is_kept(graph: Graph) -> None:
     compact(graph)
     assert of(graph.maintenance.repair()).classification is DriftClass.VERIFIED_MAINTENANCE
 
-    omnigraph.open(graph.root).write({"Account": [account("c", 3)]})
+    og.open(graph.root).write({"Account": [account("c", 3)]})
     report = graph.maintenance.repair(dry_run=False)
 
     assert of(report).classification is DriftClass.NO_DRIFT
@@ -561,7 +561,7 @@ def test_a_writer_that_publishes_during_a_repair_wins_and_is_kept(graph: Graph) 
 
     with ThreadPoolExecutor(1) as pool:
         repairing = pool.submit(graph.maintenance.repair, dry_run=False)
-        while not omnigraph.open(graph.root, read_only=True).maintenance.status().pending_sidecars:
+        while not og.open(graph.root, read_only=True).maintenance.status().pending_sidecars:
             time.sleep(0.01)
         time.sleep(0.5)
         graph.write({"Account": [account("c", 3)]}, operation_id=older)
@@ -591,7 +591,7 @@ def test_a_repair_that_breaks_off_is_finished_or_undone_by_the_next_open(
         graph.maintenance.repair(dry_run=False, force=True, actor="ada")
     disarm_all()
 
-    reopened = omnigraph.open(graph.root)
+    reopened = og.open(graph.root)
 
     assert accounts(reopened) == ({**PUBLISHED, "x": 9} if published else PUBLISHED)
     assert table(reopened).version == before.tables[KEY].version + 1
@@ -616,7 +616,7 @@ def test_a_repair_is_refused_while_a_dead_writer_is_unsettled(graph: Graph) -> N
     for confirm in (False, True):
         with pytest.raises(RecoveryRequiredError, match="omnigraph recovery run"):
             graph.maintenance.repair(dry_run=not confirm)
-    assert omnigraph.open(graph.root).maintenance.repair(dry_run=False).tables
+    assert og.open(graph.root).maintenance.repair(dry_run=False).tables
 
 
 def test_a_repair_is_refused_while_a_sidecar_cannot_be_understood(graph: Graph) -> None:
@@ -669,7 +669,7 @@ def test_rows_that_are_still_being_written_are_not_published_by_force(graph: Gra
 
 def test_a_reader_may_look_but_not_repair(graph: Graph) -> None:
     append(graph)
-    reader = omnigraph.open(graph.root, read_only=True)
+    reader = og.open(graph.root, read_only=True)
 
     assert of(reader.maintenance.repair()).classification is DriftClass.SUSPICIOUS
     with pytest.raises(ReadOnlyError):

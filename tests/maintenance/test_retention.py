@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from omnigraph import names
-from omnigraph.errors import DamagedGraphError, NotFoundError
-from omnigraph.failpoints import disarm_all
-from omnigraph.graph import Graph
-from omnigraph.storage.manifest.retention import (
+from omnigraph_lake import names
+from omnigraph_lake.errors import DamagedGraphError, NotFoundError
+from omnigraph_lake.failpoints import disarm_all
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.manifest.retention import (
     Line,
     Retention,
     line_of,

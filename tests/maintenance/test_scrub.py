@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-import omnigraph
-from omnigraph import names
-from omnigraph.graph import Graph
-from omnigraph.maintenance import scrub
-from omnigraph.storage.manifest.swap import read_manifest
-from omnigraph.storage.manifest_rows import TableVersion
-from omnigraph.storage.objects.documents import digest_of_values
-from omnigraph.storage.objects.location import parse_root
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.maintenance import scrub
+from omnigraph_lake.storage.manifest.swap import read_manifest
+from omnigraph_lake.storage.manifest_rows import TableVersion
+from omnigraph_lake.storage.objects.documents import digest_of_values
+from omnigraph_lake.storage.objects.location import parse_root
 from tests.forking.programs import run_command
 from tests.maintenance.old_graphs import old_graph
 
@@ -28,7 +28,7 @@ SCHEMA = "node P { k: String @key  n: I64 }\nedge E: P -> P\n"
 
 @pytest.fixture
 def graph(tmp_path: Path) -> Graph:
-    graph = omnigraph.init(str(tmp_path / "graph"), schema=SCHEMA)
+    graph = og.init(str(tmp_path / "graph"), schema=SCHEMA)
     for n in range(6):
         graph.write({"P": [{"k": f"k{n}", "n": n}]})
     graph.branches.create("dev")
@@ -111,7 +111,7 @@ FORGED = (
 
 
 def test_a_forged_progress_leaves_nothing_out_that_is_not_told(tmp_path: Path) -> None:
-    graph = omnigraph.init(str(tmp_path / "graph"), schema=SCHEMA)
+    graph = og.init(str(tmp_path / "graph"), schema=SCHEMA)
     graph.write({"P": [{"k": "k", "n": 1}]})
     everything = graph.maintenance.scrub().files
     progress = tmp_path / "graph" / names.SCRUB_PROGRESS
@@ -130,7 +130,7 @@ def test_a_forged_progress_leaves_nothing_out_that_is_not_told(tmp_path: Path) -
 
 def test_a_rate_slows_it_down(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr("omnigraph.api.maintenance.SYSTEM_CLOCK", _clock(slept))
+    monkeypatch.setattr("omnigraph_lake.api.maintenance.SYSTEM_CLOCK", _clock(slept))
 
     report = graph.maintenance.scrub(rate=1000)
 
@@ -140,7 +140,7 @@ def test_a_rate_slows_it_down(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> 
 def _clock(slept: list[float]) -> object:
     from dataclasses import replace
 
-    from omnigraph.api.system_clock import SYSTEM_CLOCK
+    from omnigraph_lake.api.system_clock import SYSTEM_CLOCK
 
     return replace(SYSTEM_CLOCK, sleep=slept.append)
 
@@ -148,7 +148,7 @@ def _clock(slept: list[float]) -> object:
 def test_versions_of_older_formats_are_counted_and_recorded(tmp_path: Path) -> None:
     root = str(tmp_path / "old")
     old_graph(root, stamp=6, people=("ann", "bob"))
-    graph = omnigraph.open(root)
+    graph = og.open(root)
     assert graph.maintenance.scrub().unrecorded_files > 0
 
     ended = run_command("scrub", root, "--record", "--json")
@@ -160,7 +160,7 @@ def test_versions_of_older_formats_are_counted_and_recorded(tmp_path: Path) -> N
     rows = [row for row in read_manifest(parse_root(root)).rows if isinstance(row, TableVersion)]
     assert all(row.checksums for row in rows if row.row_count)
     assert any(row.row_count for row in rows)
-    assert omnigraph.open(root).maintenance.check(deep=True).ok
+    assert og.open(root).maintenance.check(deep=True).ok
 
 
 def test_a_damaged_list_is_recorded_anew(graph: Graph) -> None:
@@ -171,9 +171,9 @@ def test_a_damaged_list_is_recorded_anew(graph: Graph) -> None:
 
     assert ended.returncode == 0, ended.stdout
     assert "recorded" in ended.stdout
-    again = omnigraph.open(graph.root)
+    again = og.open(graph.root)
     assert again.scan("P").read_all().num_rows == 6
     assert again.checkout("dev").scan("P").read_all().num_rows == 7
     assert again.maintenance.check(deep=True).ok
     again.write({"P": [{"k": "later", "n": 1}]})
-    assert omnigraph.open(graph.root).maintenance.check(deep=True).ok
+    assert og.open(graph.root).maintenance.check(deep=True).ok

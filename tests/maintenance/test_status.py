@@ -4,12 +4,12 @@ import lance
 import pyarrow as pa
 import pytest
 
-import omnigraph
-from omnigraph import names
-from omnigraph.graph import Graph
-from omnigraph.storage.manifest.swap import read_manifest, swap_manifest
-from omnigraph.storage.manifest_rows import TableVersion
-from omnigraph.storage.objects.location import parse_root
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.manifest.swap import read_manifest, swap_manifest
+from omnigraph_lake.storage.manifest_rows import TableVersion
+from omnigraph_lake.storage.objects.location import parse_root
 from tests.stores import put_file
 
 pytestmark = pytest.mark.unit
@@ -28,7 +28,7 @@ edge Cites: Note -> Note { page: I32 @index(src, page) }
 
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
-    return omnigraph.init(graph_root, schema=SCHEMA)
+    return og.init(graph_root, schema=SCHEMA)
 
 
 def test_status_of_a_new_graph_lists_every_type_nodes_first(graph: Graph) -> None:
@@ -67,7 +67,7 @@ def test_status_counts_rows_fragments_and_index_coverage_at_the_pin(graph: Graph
 
 
 def test_status_lists_every_declared_index_that_is_not_built(graph_root: str) -> None:
-    graph = omnigraph.init(graph_root, schema=INDEXED)
+    graph = og.init(graph_root, schema=INDEXED)
     entry = graph.snapshot().tables["node:Note"]
     dataset = lance.dataset(f"{graph.root}/{entry.location}")
     (empty, _) = graph.maintenance.status().tables

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from omnigraph.graph import Graph
-from omnigraph.storage.indexes import segments
-from omnigraph.storage.indexes.segments import first_doubtful, is_built_for_tokens
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.indexes import segments
+from omnigraph_lake.storage.indexes.segments import first_doubtful, is_built_for_tokens
 from tests.maintenance.maintenance_graphs import (
     DOC,
     by_key,

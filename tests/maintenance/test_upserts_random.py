@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-import omnigraph
-from omnigraph.graph import Graph, GraphView
-from omnigraph.storage.lance import row_lineage
+import omnigraph_lake as og
+from omnigraph_lake.graph import Graph, GraphView
+from omnigraph_lake.storage.lance import row_lineage
 from tests.behind import row_ids
 from tests.drawing import seeds
 from tests.maintenance.maintenance_graphs import coverage
@@ -93,7 +93,7 @@ def test_rows_diffs_and_feeds_are_those_of_a_plain_model(
 ) -> None:
     chance = random.Random(seed)
     monkeypatch.setattr(row_lineage, "INLINE_BYTES_MAX", chance.choice([0, 40]))
-    graph = omnigraph.init(graph_root, schema="node Item { name: String @key  n: I64 @index }")
+    graph = og.init(graph_root, schema="node Item { name: String @key  n: I64 @index }")
     history = History(graph, chance)
     for _ in range(10):
         history.step()

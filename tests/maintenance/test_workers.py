@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from omnigraph.errors import InvalidInputError, OmnigraphError
-from omnigraph.graph import Graph
-from omnigraph.maintenance import workers
-from omnigraph.maintenance.workers import Workers, maintenance_concurrency
-from omnigraph.runner.progress import Progress
-from omnigraph.runner.protocol import Runner, Stage
-from omnigraph.runner.threads import ThreadRunner
-from omnigraph.storage.indexes.segments import IndexTask, IndexWish, Organisation
-from omnigraph.storage.lance.compaction import CompactionWork, plan_compaction
-from omnigraph.storage.refs.stored_files import manifest_states, stored_files
+from omnigraph_lake.errors import InvalidInputError, OmnigraphError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.maintenance import workers
+from omnigraph_lake.maintenance.workers import Workers, maintenance_concurrency
+from omnigraph_lake.runner.progress import Progress
+from omnigraph_lake.runner.protocol import Runner, Stage
+from omnigraph_lake.runner.threads import ThreadRunner
+from omnigraph_lake.storage.indexes.segments import IndexTask, IndexWish, Organisation
+from omnigraph_lake.storage.lance.compaction import CompactionWork, plan_compaction
+from omnigraph_lake.storage.refs.stored_files import manifest_states, stored_files
 from tests.maintenance.maintenance_graphs import CITES, DOC, data_files, fragments, scattered_graph
 from tests.runner.random_runner import RandomRunner
 from tests.stores import folder_of

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from omnigraph.errors import InvalidInputError, NotFoundError
-from omnigraph.merge.conflicts import (
+from omnigraph_lake.errors import InvalidInputError, NotFoundError
+from omnigraph_lake.merge.conflicts import (
     Choice,
     MergeCounts,
     MergePolicy,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-import omnigraph
-from omnigraph.errors import MergeConflictError
-from omnigraph.evolution.plan import matching
+import omnigraph_lake as og
+from omnigraph_lake.errors import MergeConflictError
+from omnigraph_lake.evolution.plan import matching
 
 pytestmark = pytest.mark.unit
 
@@ -16,7 +16,7 @@ FIRST = "node N {\n  k: String @key\n  v: I32?\n}\n"
 def test_numbers_that_two_branches_counted_are_given_again_by_copies(
     graph_root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graph = omnigraph.init(graph_root, schema=FIRST)
+    graph = og.init(graph_root, schema=FIRST)
     graph.write({"N": [{"k": f"k{number}", "v": number} for number in range(3)]})
     dev = graph.branches.create("dev")
     with monkeypatch.context() as earlier_release:

@@ -11,26 +11,26 @@ from typing import Any
 
 import pytest
 
-import omnigraph
-from omnigraph.api.system_clock import new_id
-from omnigraph.diff.table_diff import diff_table
-from omnigraph.errors import MergeConflictError
-from omnigraph.failpoints import Action, Armed, FailpointReached, arm, disarm_all
-from omnigraph.graph import Graph
-from omnigraph.merge import stage
-from omnigraph.merge.conflicts import MergePolicy
-from omnigraph.merge.decide import TableToDecide, check_decided, decide_tables
-from omnigraph.merge.three_way import TableToMerge
-from omnigraph.runner import choose
-from omnigraph.runner.protocol import Runner
-from omnigraph.runner.threads import ThreadRunner
-from omnigraph.schema.arrow import table_schema
-from omnigraph.schema.compile import compile_schema
-from omnigraph.storage.lance.tables import open_pinned
-from omnigraph.storage.staging import edits
-from omnigraph.validation.constraints import table_rules
-from omnigraph.validation.input.intake import declared_types
-from omnigraph.validation.lookups import SnapshotTables
+import omnigraph_lake as og
+from omnigraph_lake.api.system_clock import new_id
+from omnigraph_lake.diff.table_diff import diff_table
+from omnigraph_lake.errors import MergeConflictError
+from omnigraph_lake.failpoints import Action, Armed, FailpointReached, arm, disarm_all
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.merge import stage
+from omnigraph_lake.merge.conflicts import MergePolicy
+from omnigraph_lake.merge.decide import TableToDecide, check_decided, decide_tables
+from omnigraph_lake.merge.three_way import TableToMerge
+from omnigraph_lake.runner import choose
+from omnigraph_lake.runner.protocol import Runner
+from omnigraph_lake.runner.threads import ThreadRunner
+from omnigraph_lake.schema.arrow import table_schema
+from omnigraph_lake.schema.compile import compile_schema
+from omnigraph_lake.storage.lance.tables import open_pinned
+from omnigraph_lake.storage.staging import edits
+from omnigraph_lake.validation.constraints import table_rules
+from omnigraph_lake.validation.input.intake import declared_types
+from omnigraph_lake.validation.lookups import SnapshotTables
 from tests.behaviours.copies import made_once
 from tests.behaviours.histories import content, put, row_ids
 from tests.diff.buckets import set_rows_per_bucket
@@ -92,7 +92,7 @@ def citation(number: int, source: int, target: int = 0) -> dict[str, Any]:
 @made_once
 def forked_graph(root: str) -> None:
     """Two branches that change the same rows, without a broken rule."""
-    graph = omnigraph.init(root, schema=SCHEMA)
+    graph = og.init(root, schema=SCHEMA)
     graph.write({"Doc": [document(number, 0) for number in range(30)]})
     graph.write({"Cites": [citation(number, number) for number in range(20)]})
     dev = graph.branches.create("dev")
@@ -108,7 +108,7 @@ def forked_graph(root: str) -> None:
 @made_once
 def broken_graph(root: str) -> None:
     """Two branches that break rules of every kind together, and each of them keeps all."""
-    graph = omnigraph.init(root, schema=SCHEMA)
+    graph = og.init(root, schema=SCHEMA)
     graph.write({"Doc": [document(number, 0) for number in range(20)]})
     graph.write({"Cites": [citation(number, number) for number in range(10, 20)]})
     dev = graph.branches.create("dev")
@@ -235,7 +235,7 @@ def test_rules_of_rows_are_reported_in_the_order_of_rules_and_ids(
     runner: Callable[[], Runner],
 ) -> None:
     set_rows_per_bucket(monkeypatch, rows_per_bucket)
-    graph = omnigraph.init(graph_root, schema="node P { name: String @key  x: I64?  y: I64? }")
+    graph = og.init(graph_root, schema="node P { name: String @key  x: I64?  y: I64? }")
     graph.write({"P": [{"name": f"p{number:03}"} for number in range(150)]})
     before = graph.snapshot().pinned
     put(graph, P=[{"name": f"p{n:03}", "x": n % 2, "y": n % 3} for n in range(150)])

@@ -10,10 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.errors import DamagedGraphError, InvalidInputError
-from omnigraph.merge.conflicts import CONFLICT_SCHEMA, MergeCounts, MergePolicy, parse_resolution
-from omnigraph.merge.three_way import MergeStep, TableToMerge, merge_changes
-from omnigraph.schema.arrow import edge_schema, node_schema
+from omnigraph_lake.errors import DamagedGraphError, InvalidInputError
+from omnigraph_lake.merge.conflicts import (
+    CONFLICT_SCHEMA,
+    MergeCounts,
+    MergePolicy,
+    parse_resolution,
+)
+from omnigraph_lake.merge.three_way import MergeStep, TableToMerge, merge_changes
+from omnigraph_lake.schema.arrow import edge_schema, node_schema
 from tests.drawing import drawn
 from tests.merge.oracle import (
     Graph,

@@ -7,9 +7,9 @@ from typing import cast
 import pyarrow as pa
 import pytest
 
-import omnigraph
-from omnigraph.errors import ConflictError, InvalidInputError, MergeConflictError
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake.errors import ConflictError, InvalidInputError, MergeConflictError
+from omnigraph_lake.graph import Graph
 from tests.cli.commands import answer
 
 pytestmark = pytest.mark.unit
@@ -22,12 +22,12 @@ edge Knows: Person -> Person
 
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     graph.write({"Person": [{"name": name, "age": 1} for name in "abc"]})
     return graph
 
 
-def ages(graph: Graph | omnigraph.GraphView) -> dict[str, int | None]:
+def ages(graph: Graph | og.GraphView) -> dict[str, int | None]:
     rows = graph.scan("Person", columns=["name", "age"]).read_all().to_pylist()
     return {row["name"]: row["age"] for row in rows}
 
@@ -311,7 +311,7 @@ def test_what_a_commit_changed_in_a_dropped_property_is_a_conflict(graph: Graph)
 
 def test_rows_are_not_brought_together_with_a_column_of_blobs(graph_root: str) -> None:
     first = "node D { name: String @key  data: Blob?  n: I32? }"
-    graph = omnigraph.init(graph_root, schema=first)
+    graph = og.init(graph_root, schema=first)
     graph.write({"D": [{"name": "a", "data": b"xyz", "n": 1}, {"name": "b"}]})
     graph.tags.create("good")
     graph.schema.apply("node D { name: String @key  n: I32? }")
@@ -337,7 +337,7 @@ def test_a_drop_that_was_taken_back_is_taken_back_again_without_effect(graph: Gr
 
 def test_edges_to_a_type_that_a_revert_removes_from_an_end_are_conflicts(graph_root: str) -> None:
     first = "node P { k: String @key }\nnode C { k: String @key }\nedge E: P -> P\n"
-    graph = omnigraph.init(graph_root, schema=first)
+    graph = og.init(graph_root, schema=first)
     graph.write({"P": [{"k": "x"}], "C": [{"k": "x"}], "E": [{"src": "x", "dst": "x"}]})
     added = graph.schema.apply(first.replace("P -> P", "P -> P | C")).commit_id
     assert added is not None

@@ -12,10 +12,10 @@ from typing import Final, TypeVar
 
 import pytest
 
-from omnigraph.commit import phases, publish, table_moves
-from omnigraph.commit import protocol as driver
-from omnigraph.commit.coordination import combine
-from omnigraph.failpoints import POINTS
+from omnigraph_lake.commit import phases, publish, table_moves
+from omnigraph_lake.commit import protocol as driver
+from omnigraph_lake.commit.coordination import combine
+from omnigraph_lake.failpoints import POINTS
 from tests.model.bounds import DISJOINT, ONE, READ_BOTH, SAME_TABLE
 from tests.model.branch_bounds import BRANCH_MUTANT_BOUNDS
 from tests.model.branch_scope import MAIN, BranchScope

@@ -9,15 +9,15 @@ from typing import Final, get_args
 import pytest
 from ulid import ULID
 
-import omnigraph
-from omnigraph import failpoints
-from omnigraph.commit.sidecar import (
+import omnigraph_lake as og
+from omnigraph_lake import failpoints
+from omnigraph_lake.commit.sidecar import (
     WriterKind,
     pending_sidecars,
     read_sidecar,
     replace_sidecar,
 )
-from omnigraph.failpoints import Action, Armed, FailpointReached
+from omnigraph_lake.failpoints import Action, Armed, FailpointReached
 from tests.model.schema_scope import OpKind
 from tests.model.scope import Kind
 
@@ -75,7 +75,7 @@ def test_a_mutation_in_parts_commits_what_a_load_commits() -> None:
 def test_kinds_whose_tables_move_together_are_recovered_alike(
     graph_root: str, point: str, expected: str
 ) -> None:
-    graph = omnigraph.init(graph_root, schema="node A { k: String @key } node B { k: String @key }")
+    graph = og.init(graph_root, schema="node A { k: String @key } node B { k: String @key }")
     rows: list[str] = []
     for kind in TOGETHER:
         failpoints.arm(point, Armed(action=Action.ERROR))

@@ -7,12 +7,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from unittest.mock import patch
 
-from omnigraph.engine import query
-from omnigraph.errors import InvalidInputError, QueryFailedError
-from omnigraph.graph import Graph
-from omnigraph.load import completion
-from omnigraph.mutate import matched, removal, statements
-from omnigraph.mutate.overlay import MutationTooLarge
+from omnigraph_lake.engine import query
+from omnigraph_lake.errors import InvalidInputError, QueryFailedError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.load import completion
+from omnigraph_lake.mutate import matched, removal, statements
+from omnigraph_lake.mutate.overlay import MutationTooLarge
 
 
 @contextmanager

@@ -9,10 +9,10 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-import omnigraph
-from omnigraph.errors import InvalidInputError
-from omnigraph.graph import Graph
-from omnigraph.mutate.mutate import MutationResult
+import omnigraph_lake as og
+from omnigraph_lake.errors import InvalidInputError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.mutate.mutate import MutationResult
 
 SCHEMA = """
 node Person {
@@ -63,7 +63,7 @@ TOWNS = ("ab", "cd", "ef", "gh")
 
 def make_graph(root: str, rng: random.Random) -> Graph:
     """A small random graph."""
-    graph = omnigraph.init(root, schema=SCHEMA)
+    graph = og.init(root, schema=SCHEMA)
     names = [f"p{number}" for number in range(rng.randint(4, 12))]
     people = [
         {

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import omnigraph
+import omnigraph_lake as og
 from tests.behaviours.random_mutations import GIVEN, PARAMETERS, graphs, matched
 from tests.behaviours.repeating import repeatable
 from tests.behaviours.test_mutations_random import MUTATIONS, compared
@@ -34,7 +34,7 @@ def test_mutations_in_parts_do_what_their_definition_says(
     before: dict[str, Any], bodies: list[str]
 ) -> None:
     with repeatable(), tempfile.TemporaryDirectory() as folder:
-        graph = omnigraph.init(root_at(Path(folder, "graph")), schema=SCHEMA)
+        graph = og.init(root_at(Path(folder, "graph")), schema=SCHEMA)
         graph.write({key: rows for kind in before.values() for key, rows in kind.items()})
         expected: Expected = before
         for body in bodies:

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-import omnigraph
-from omnigraph.errors import ConflictError, InvalidInputError
+import omnigraph_lake as og
+from omnigraph_lake.errors import ConflictError, InvalidInputError
 from tests.drawing import seeds
 from tests.mutate.in_parts import forced_in_parts
 from tests.mutate.random_mutations import SCHEMA, content_of, draw_body, make_graph, outcome_of
@@ -67,7 +67,7 @@ def test_samples_heads_and_repeated_calls_are_those_of_any_mutation(graph_root: 
 
 def test_edges_that_nodes_must_have_are_not_deleted_in_parts(graph_root: str) -> None:
     schema = "node P { k: String @key } node Q { k: String @key } edge E: P -> Q @card(1..)"
-    graph = omnigraph.init(graph_root, schema=schema)
+    graph = og.init(graph_root, schema=schema)
     rows = [{"k": "a"}, {"k": "b"}]
     edges = [{"src": "a", "dst": "a"}, {"src": "b", "dst": "b"}]
     graph.write({"P": rows, "Q": rows, "E": edges})
@@ -106,7 +106,7 @@ def test_edges_that_nodes_must_have_are_not_deleted_in_parts(graph_root: str) ->
 def test_rows_that_make_no_entity_of_their_own_are_refused_with_the_same_words(
     graph_root: str, body: str, expected: str
 ) -> None:
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     graph.write({"Person": [{"name": f"p{number}", "age": number} for number in range(6)]})
     with pytest.raises(InvalidInputError) as in_memory:
         graph.mutate(body)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-import omnigraph
-from omnigraph.errors import InvalidInputError, QueryInvalidError, ValidationFailedError
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake.errors import InvalidInputError, QueryInvalidError, ValidationFailedError
+from omnigraph_lake.graph import Graph
 from tests.cli import commands
 
 pytestmark = pytest.mark.unit
@@ -24,7 +24,7 @@ edge Has: Person -> Tag
 
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     people = [("ann", 1, "x"), ("bob", 2, "x"), ("cat", 3, "y"), ("dan", None, None)]
     knows = [("ann", "bob"), ("ann", "cat"), ("bob", "cat")]
     graph.write(
@@ -130,7 +130,7 @@ def test_a_dry_run_shows_samples_and_writes_nothing(graph: Graph) -> None:
         "bob": "update age: 2 -> 20",
         "cat": "update age: 3 -> 30",
     }
-    shown = commands.omnigraph(
+    shown = commands.run(
         *("mutate", graph.root, "-e", "query q() { match { $p: Person } delete $p }", "--dry-run")
     )
     assert re.search(r"node:Person +ann +delete", shown.stdout)
@@ -145,7 +145,7 @@ def test_a_plan_shows_how_a_match_is_read(graph: Graph) -> None:
 
 
 def test_an_end_of_several_types_gets_the_type_of_its_variable(graph_root: str) -> None:
-    graph = omnigraph.init(
+    graph = og.init(
         graph_root,
         schema="node Doc { k: String @key } node Person { k: String @key } "
         "node Company { k: String @key } edge Mentions: Doc -> Person | Company",
@@ -184,7 +184,7 @@ edge Owns: Person -> Company
 
 @pytest.fixture
 def polymorphic(graph_root: str) -> Graph:
-    graph = omnigraph.init(graph_root, schema=POLYMORPHIC)
+    graph = og.init(graph_root, schema=POLYMORPHIC)
     rows = [{"k": "a", "name": "x"}, {"k": "b", "name": "y"}]
     graph.write(
         {

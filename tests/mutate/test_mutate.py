@@ -11,20 +11,20 @@ from typing import Any
 import pytest
 from ulid import ULID
 
-import omnigraph
-from omnigraph.errors import (
+import omnigraph_lake as og
+from omnigraph_lake.errors import (
     InvalidInputError,
     QueryFailedError,
     QueryInvalidError,
     ReadOnlyError,
     ValidationFailedError,
 )
-from omnigraph.graph import Graph
-from omnigraph.mutate import overlay
-from omnigraph.mutate.mutate import MutationResult
-from omnigraph.storage.lance.tables import whole_rows
-from omnigraph.storage.objects.location import parse_root
-from omnigraph.validation.violations import ViolationReport
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.mutate import overlay
+from omnigraph_lake.mutate.mutate import MutationResult
+from omnigraph_lake.storage.lance.tables import whole_rows
+from omnigraph_lake.storage.objects.location import parse_root
+from omnigraph_lake.validation.violations import ViolationReport
 
 pytestmark = [pytest.mark.unit, pytest.mark.sampled(3)]
 
@@ -74,7 +74,7 @@ edge Wrote: Person -> Note
 
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     graph.write(
         {
             "Person": [
@@ -461,7 +461,7 @@ def test_one_of_several_queries_is_chosen_by_name(graph: Graph, tmp_path: Path) 
 
 def test_a_graph_that_is_open_for_reading_is_not_changed(graph: Graph) -> None:
     with pytest.raises(ReadOnlyError):
-        run(omnigraph.open(graph.root, read_only=True), "delete Person where true")
+        run(og.open(graph.root, read_only=True), "delete Person where true")
 
 
 def test_a_mutation_on_a_branch_leaves_main_alone(graph: Graph) -> None:

@@ -6,12 +6,12 @@ import datetime as dt
 
 import pytest
 
-from omnigraph.engine.access.conditions import lance_filter
-from omnigraph.engine.expressions.known_parts import with_known_condition
-from omnigraph.query.binding import BoundParameters
-from omnigraph.query.plan import Mutation
-from omnigraph.query.planning import plan_query
-from omnigraph.query.typed import DeleteStatement
+from omnigraph_lake.engine.access.conditions import lance_filter
+from omnigraph_lake.engine.expressions.known_parts import with_known_condition
+from omnigraph_lake.query.binding import BoundParameters
+from omnigraph_lake.query.plan import Mutation
+from omnigraph_lake.query.planning import plan_query
+from omnigraph_lake.query.typed import DeleteStatement
 from tests.query.people import CATALOG, query
 
 pytestmark = pytest.mark.unit

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from omnigraph.storage.objects.durability import boot_id
+from omnigraph_lake.storage.objects.durability import boot_id
 
 _CLONE_NEWNS: Final = 0x00020000
 _MS_BIND: Final = 4096

@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-import omnigraph
+import omnigraph_lake as og
 from tests.forking.programs import Running, run_module, start_module, wait_for_work
 from tests.forking.waiting import has_ended
 from tests.power.boots import kill_started_below
@@ -155,7 +155,7 @@ class Life:
     def _one_disk(self, disk: Disk, logs: Path) -> None:
         root = str(disk.folder / "graph")
         logs.mkdir()
-        omnigraph.init(root, schema=SCHEMA, durability="commit")
+        og.init(root, schema=SCHEMA, durability="commit")
         promised, failed = self._tally.promised, self._tally.failed
         deadline = time.monotonic() + self._plan.seconds_of_a_disk
         while self._goes_on() and time.monotonic() < deadline:

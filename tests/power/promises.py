@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from omnigraph.graph import Graph, GraphView
+from omnigraph_lake.graph import Graph, GraphView
 
 ROWS: Final = 40
 """The people, and the edges if there are any, that one operation writes."""

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-import omnigraph
-import omnigraph.maintenance.rebuild.rebuild  # every process finds it loaded
-from omnigraph.errors import ConflictError, DamagedGraphError
+import omnigraph_lake
+import omnigraph_lake.maintenance.rebuild.rebuild  # every process finds it loaded
+from omnigraph_lake.errors import ConflictError, DamagedGraphError
 from tests.power.boots import pretend_boot
 
 
 def rebuild(root: str, boot: str) -> None:
     pretend_boot(Path(boot).name, Path(boot))
-    omnigraph.rebuild_manifest(root, dry_run=False)
+    omnigraph_lake.rebuild_manifest(root, dry_run=False)
 
 
 def look(root: str, boot: str) -> None:
@@ -23,15 +23,15 @@ def look(root: str, boot: str) -> None:
     pretend_boot(Path(boot).name, Path(boot))
     before = [_names(root, read_only=read_only) for read_only in (True, False)]
     with suppress(ConflictError):  # it is whole
-        omnigraph.rebuild_manifest(root, dry_run=False)
+        omnigraph_lake.rebuild_manifest(root, dry_run=False)
     after = _names(root)
-    is_sound = omnigraph.open(root).maintenance.check(deep=True).ok
+    is_sound = omnigraph_lake.open(root).maintenance.check(deep=True).ok
     print(json.dumps({"before": before, "after": after, "sound": is_sound}))
 
 
 def _names(root: str, *, read_only: bool = False) -> list[str] | None:
     try:
-        graph = omnigraph.open(root, read_only=read_only)
+        graph = omnigraph_lake.open(root, read_only=read_only)
     except DamagedGraphError as error:
         if "--rebuild-manifest" not in error.next_step:
             raise

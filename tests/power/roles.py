@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import omnigraph
-from omnigraph import OmnigraphError
-from omnigraph.api.options import LoadOptions
-from omnigraph.errors import NothingWrittenError
-from omnigraph.graph import Graph
-from omnigraph.storage.snapshot import Snapshot
+import omnigraph_lake as og
+from omnigraph_lake import OmnigraphError
+from omnigraph_lake.api.options import LoadOptions
+from omnigraph_lake.errors import NothingWrittenError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.snapshot import Snapshot
 from tests.power.boots import BOOT_SUFFIX, pretend_boot
 from tests.power.promises import (
     ROWS,
@@ -71,7 +71,7 @@ class Rhythm:
 class Worker:
     """Does one kind of thing after the other, and logs each that was acknowledged."""
 
-    def __init__(self, root: str, log: Path, name: str, durability: omnigraph.Durability) -> None:
+    def __init__(self, root: str, log: Path, name: str, durability: og.Durability) -> None:
         self._root = root
         self._log = log
         self._name = name
@@ -106,9 +106,7 @@ class Worker:
             verb = self._chance.choice(verbs)
             self._number += 1
             try:
-                graph = omnigraph.open(
-                    self._root, read_only=verb == "read", durability=self._durability
-                )
+                graph = og.open(self._root, read_only=verb == "read", durability=self._durability)
                 acknowledged = verb_of[verb](graph)
             except OmnigraphError as error:
                 self._note_failure(verb, error)
@@ -118,7 +116,7 @@ class Worker:
 
     def start_spark(self) -> None:
         """Start the session that loads find and use; the storm waits for the line."""
-        from omnigraph.runner.session import spark_session
+        from omnigraph_lake.runner.session import spark_session
 
         # A session that is killed leaves its files.
         scratch = self._log.with_suffix(".spark")
@@ -313,7 +311,7 @@ def work(  # noqa: PLR0917 - arguments of a process have no names
     root: str,
     log: str,
     name: str,
-    durability: omnigraph.Durability,
+    durability: og.Durability,
     verbs: str,
     boot: str,
     rhythm: str = "0 0",
@@ -340,8 +338,8 @@ def judge(root: str, logs: str, boot: str, depth: str = "") -> None:
     """Print what was lost, as JSON; the last line counts."""
     pretend_boot(boot, Path(f"{logs}/judge{BOOT_SUFFIX}"))
     lines = read_lines(Path(logs))
-    seen = content_of(omnigraph.open(root, read_only=True))
-    graph = omnigraph.open(root)
+    seen = content_of(og.open(root, read_only=True))
+    graph = og.open(root)
     main = content_of(graph)
     wrong = contradictions(main, lines)
     # A writer may finish what a dead one had not acknowledged.
@@ -350,7 +348,7 @@ def judge(root: str, logs: str, boot: str, depth: str = "") -> None:
     lost = lost_anywhere(graph, main, lines)
     report = graph.maintenance.check(deep=depth == "deep")
     graph.write({"Person": [{"name": f"again-{boot}"}]}, mode="merge")
-    reread = omnigraph.open(root).scan("Person", columns=["name"]).read_all().num_rows
+    reread = og.open(root).scan("Person", columns=["name"]).read_all().num_rows
     failures = (line for line in lines if "failed" in line)
     print(
         json.dumps(

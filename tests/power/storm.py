@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import omnigraph
+import omnigraph_lake as og
 from tests.forking.programs import Running, run_module, start_module, wait_for_work
 from tests.power.boots import kill_started_below, signal_with_started
 from tests.power.disk import Disk, make_disk
@@ -50,7 +50,7 @@ class Plan:
 
     cuts: int
     seed: int
-    durability: omnigraph.Durability = "commit"
+    durability: og.Durability = "commit"
     seconds_most: float = 4.0
     idle_seconds: tuple[float, ...] = (0.0, 0.0, 0.0, 1.0, 6.0)
     mixtures: tuple[tuple[str, str], ...] = MIXTURES
@@ -104,7 +104,7 @@ def _one_disk(
     root = str(disk.folder / "graph")
     logs = home / "logs"
     logs.mkdir()
-    omnigraph.init(root, schema=SCHEMA, durability=plan.durability)
+    og.init(root, schema=SCHEMA, durability=plan.durability)
     for number in range(rounds):
         mixture = plan.mixtures[(tally.cuts + plan.seed) % len(plan.mixtures)]
         tally.cuts += 1

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph import Durability
+from omnigraph_lake import Durability
 from tests.forking.programs import run_module
 from tests.forking.waiting import has_ended
 from tests.gate.seeds import run_seed

@@ -10,8 +10,8 @@ from typing import Final
 
 import pytest
 
-import omnigraph
-from omnigraph import names
+import omnigraph_lake as og
+from omnigraph_lake import names
 from tests.forking.programs import run_module, start_module
 from tests.forking.waiting import wait_for_stop
 from tests.gate.selection import for_gate
@@ -50,7 +50,7 @@ def test_a_cut_leaves_damage_that_is_reported_or_all_that_was_published(
     disk: Disk, damage: str, point: str
 ) -> None:
     root, boots = str(disk.folder / "graph"), disk.folder.parent
-    graph = omnigraph.init(root, schema=SCHEMA)
+    graph = og.init(root, schema=SCHEMA)
     for name in PEOPLE:
         graph.write({"Person": [{"name": name}]})
     newest = min(Path(root, names.lance_versions(names.MANIFEST)).iterdir())

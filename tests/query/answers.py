@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from omnigraph.errors import QueryFailedError
-from omnigraph.query.columns import arrow_type
-from omnigraph.query.conversion_steps import can_fail
-from omnigraph.query.expressions import (
+from omnigraph_lake.errors import QueryFailedError
+from omnigraph_lake.query.columns import arrow_type
+from omnigraph_lake.query.conversion_steps import can_fail
+from omnigraph_lake.query.expressions import (
     Aggregate,
     AggregateFunction,
     Arithmetic,
@@ -29,10 +29,10 @@ from omnigraph.query.expressions import (
     operands,
     walk,
 )
-from omnigraph.query.functions import DECLARATIONS
-from omnigraph.query.typed import Block, TypedQuery, TypedRead
-from omnigraph.query.types import is_integer, is_text, scalar_of
-from omnigraph.schema.catalog import DECIMAL_DIGITS_MAX, Catalog, DecimalType
+from omnigraph_lake.query.functions import DECLARATIONS
+from omnigraph_lake.query.typed import Block, TypedQuery, TypedRead
+from omnigraph_lake.query.types import is_integer, is_text, scalar_of
+from omnigraph_lake.schema.catalog import DECIMAL_DIGITS_MAX, Catalog, DecimalType
 from tests.query.evaluator import Answer
 from tests.query.expression_values import EvaluationError
 

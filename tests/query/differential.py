@@ -24,17 +24,17 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 import pytest
 
-from omnigraph.engine import grouping
-from omnigraph.engine import query as engine_query
-from omnigraph.engine.query import run_query
-from omnigraph.engine.run import Limits
-from omnigraph.errors import QueryFailedError
-from omnigraph.graph import Graph as StoredGraph
-from omnigraph.query.binding import BoundParameters, bind
-from omnigraph.query.plan import Mutation, Plan
-from omnigraph.query.plan_text import explain
-from omnigraph.query.planning import ALL_STEPS, NO_STEPS, Steps, plan_query
-from omnigraph.storage.objects.location import parse_root
+from omnigraph_lake.engine import grouping
+from omnigraph_lake.engine import query as engine_query
+from omnigraph_lake.engine.query import run_query
+from omnigraph_lake.engine.run import Limits
+from omnigraph_lake.errors import QueryFailedError
+from omnigraph_lake.graph import Graph as StoredGraph
+from omnigraph_lake.query.binding import BoundParameters, bind
+from omnigraph_lake.query.plan import Mutation, Plan
+from omnigraph_lake.query.plan_text import explain
+from omnigraph_lake.query.planning import ALL_STEPS, NO_STEPS, Steps, plan_query
+from omnigraph_lake.storage.objects.location import parse_root
 from tests.corpus.lines import Line, Suite
 from tests.query.answers import disagreement
 from tests.query.evaluator import EPOCH, Answer, TooManyChoices, evaluate

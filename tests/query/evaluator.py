@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from omnigraph.query.expressions import Distance, Expression, Fusion, Ranking, has_aggregate
-from omnigraph.query.plan import vector_arm_depth
-from omnigraph.query.typed import (
+from omnigraph_lake.query.expressions import Distance, Expression, Fusion, Ranking, has_aggregate
+from omnigraph_lake.query.plan import vector_arm_depth
+from omnigraph_lake.query.typed import (
     Block,
     EdgeDirection,
     EdgeStep,
@@ -25,8 +25,8 @@ from omnigraph.query.typed import (
     TypedTraversal,
     edges_of,
 )
-from omnigraph.query.types import is_integer
-from omnigraph.schema.catalog import Catalog
+from omnigraph_lake.query.types import is_integer
+from omnigraph_lake.schema.catalog import Catalog
 from tests.query.expression_values import (
     EvaluationError,
     Graph,

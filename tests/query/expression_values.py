@@ -16,9 +16,9 @@ from fractions import Fraction
 from functools import reduce
 from typing import Any, assert_never
 
-from omnigraph.query.ast import BinaryOperator, SubPatternKind
-from omnigraph.query.columns import struct_properties
-from omnigraph.query.expressions import (
+from omnigraph_lake.query.ast import BinaryOperator, SubPatternKind
+from omnigraph_lake.query.columns import struct_properties
+from omnigraph_lake.query.expressions import (
     RESULT,
     Aggregate,
     AggregateFunction,
@@ -52,9 +52,9 @@ from omnigraph.query.expressions import (
     TypeName,
     map_operands,
 )
-from omnigraph.query.types import EdgeOf, is_float, is_integer, scalar_of
-from omnigraph.schema.catalog import Catalog, DecimalType
-from omnigraph.schema.json_text import JsonText
+from omnigraph_lake.query.types import EdgeOf, is_float, is_integer, scalar_of
+from omnigraph_lake.schema.catalog import Catalog, DecimalType
+from omnigraph_lake.schema.json_text import JsonText
 from tests.query import text_search
 from tests.query.function_values import cast_value, decimal_value, function_value
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final
 
-from omnigraph.query.types import as_f32
+from omnigraph_lake.query.types import as_f32
 
 PARAMETERS: Final = (
     "$none: String?, $no_number: I64?, $minus: I64, $large: I64, $word: String, $regex: String, "

@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final
 
-from omnigraph.query.functions import ScalarFunction
-from omnigraph.query.types import INTEGER_LIMITS
-from omnigraph.schema.catalog import INTEGERS, Scalar
+from omnigraph_lake.query.functions import ScalarFunction
+from omnigraph_lake.query.types import INTEGER_LIMITS
+from omnigraph_lake.schema.catalog import INTEGERS, Scalar
 
 WHITE_SPACE: Final = frozenset(
     map(

@@ -13,13 +13,13 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from omnigraph.language.diagnostics import Span, render
-from omnigraph.query.compile import compile_queries
-from omnigraph.query.functions import DECLARATIONS
-from omnigraph.query.lint import lint_queries
-from omnigraph.query.parser import parse_queries
-from omnigraph.query.plan_text import explain
-from omnigraph.query.planning import plan_query
+from omnigraph_lake.language.diagnostics import Span, render
+from omnigraph_lake.query.compile import compile_queries
+from omnigraph_lake.query.functions import DECLARATIONS
+from omnigraph_lake.query.lint import lint_queries
+from omnigraph_lake.query.parser import parse_queries
+from omnigraph_lake.query.plan_text import explain
+from omnigraph_lake.query.planning import plan_query
 from tests.corpus.lines import Suite
 from tests.fuzzing import Language, main
 from tests.query.people import CATALOG

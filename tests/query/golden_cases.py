@@ -6,11 +6,11 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from omnigraph.language.diagnostics import Diagnostic, render_all
-from omnigraph.query.compile import compile_queries
-from omnigraph.query.lint import lint_queries
-from omnigraph.query.plan_text import explain
-from omnigraph.query.planning import plan_query
+from omnigraph_lake.language.diagnostics import Diagnostic, render_all
+from omnigraph_lake.query.compile import compile_queries
+from omnigraph_lake.query.lint import lint_queries
+from omnigraph_lake.query.plan_text import explain
+from omnigraph_lake.query.planning import plan_query
 from tests.query.people import CATALOG
 
 HERE = Path(__file__).parent

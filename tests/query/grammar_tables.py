@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from omnigraph.language.grammars import TABLES, Grammar
-from omnigraph.query.parser import GRAMMAR as QUERY
-from omnigraph.schema.parser import GRAMMAR as SCHEMA
+from omnigraph_lake.language.grammars import TABLES, Grammar
+from omnigraph_lake.query.parser import GRAMMAR as QUERY
+from omnigraph_lake.schema.parser import GRAMMAR as SCHEMA
 
 GRAMMARS: Final = (QUERY, SCHEMA)
 

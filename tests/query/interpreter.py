@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, assert_never
 
-from omnigraph.query.expressions import RESULT, Distance, Expression
-from omnigraph.query.expressions import Aggregate as AggregateExpression
-from omnigraph.query.plan import (
+from omnigraph_lake.query.expressions import RESULT, Distance, Expression
+from omnigraph_lake.query.expressions import Aggregate as AggregateExpression
+from omnigraph_lake.query.plan import (
     Aggregate,
     Anti,
     Apply,
@@ -30,9 +30,9 @@ from omnigraph.query.plan import (
     Semi,
     vector_arm_depth,
 )
-from omnigraph.query.typed import EdgeDirection, TypedTraversal
-from omnigraph.query.types import NodeOf
-from omnigraph.schema.catalog import Catalog
+from omnigraph_lake.query.typed import EdgeDirection, TypedTraversal
+from omnigraph_lake.query.types import NodeOf
+from omnigraph_lake.schema.catalog import Catalog
 from tests.query.evaluator import (
     EPOCH,
     Pair,

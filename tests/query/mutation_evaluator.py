@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, assert_never
 
-from omnigraph.ids import node_id
-from omnigraph.query.expressions import ROW
-from omnigraph.query.typed import (
+from omnigraph_lake.ids import node_id
+from omnigraph_lake.query.expressions import ROW
+from omnigraph_lake.query.typed import (
     DeleteStatement,
     InsertStatement,
     MatchedStatement,
@@ -26,8 +26,8 @@ from omnigraph.query.typed import (
     TypedWrite,
     UpdateStatement,
 )
-from omnigraph.query.types import INTEGER_LIMITS, scalar_of
-from omnigraph.schema.catalog import Catalog, EdgeEnd, EdgeType, EnumType, NodeType, Scalar
+from omnigraph_lake.query.types import INTEGER_LIMITS, scalar_of
+from omnigraph_lake.schema.catalog import Catalog, EdgeEnd, EdgeType, EnumType, NodeType, Scalar
 from tests.query.evaluator import EPOCH, answer, block_rows, with_matches
 from tests.query.expression_values import EvaluationError, Graph, Held, Run, value_of
 

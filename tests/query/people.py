@@ -5,11 +5,11 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from omnigraph.query.binding import bind
-from omnigraph.query.compile import compile_queries, diagnose_queries
-from omnigraph.query.typed import TypedQuery
-from omnigraph.query.types import as_f32
-from omnigraph.schema.catalog import Catalog
+from omnigraph_lake.query.binding import bind
+from omnigraph_lake.query.compile import compile_queries, diagnose_queries
+from omnigraph_lake.query.typed import TypedQuery
+from omnigraph_lake.query.types import as_f32
+from omnigraph_lake.schema.catalog import Catalog
 from tests.query.evaluator import EPOCH, Answer, evaluate
 from tests.query.expression_values import Graph
 from tests.query.mutation_evaluator import Outcome, mutate

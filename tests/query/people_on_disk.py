@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import omnigraph
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake.graph import Graph
 from tests.query.answers import plain
 from tests.query.people import SCHEMA, small_graph
 from tests.stores import root_at
 
 
 def people_on_disk(folder: Path) -> Graph:
-    graph = omnigraph.init(root_at(folder / "graph"), schema=SCHEMA)
+    graph = og.init(root_at(folder / "graph"), schema=SCHEMA)
     tables = small_graph()
     graph.write(
         {

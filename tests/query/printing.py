@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, assert_never
 
-from omnigraph.query import ast
-from omnigraph.query.checks.results import expression_text
+from omnigraph_lake.query import ast
+from omnigraph_lake.query.checks.results import expression_text
 
 _INDENT: Final = "    "
 

@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from omnigraph.query.columns import struct_properties
-from omnigraph.query.decimals import exact_type
-from omnigraph.query.expressions import PropertyOf
-from omnigraph.query.functions import (
+from omnigraph_lake.query.columns import struct_properties
+from omnigraph_lake.query.decimals import exact_type
+from omnigraph_lake.query.expressions import PropertyOf
+from omnigraph_lake.query.functions import (
     DATE_UNITS,
     DECLARATIONS,
     TIME_UNITS,
@@ -25,8 +25,8 @@ from omnigraph.query.functions import (
     ScalarFunction,
     Signature,
 )
-from omnigraph.query.types import EdgeOf, ExpressionType, NodeOf, is_number, scalar_of
-from omnigraph.schema.catalog import (
+from omnigraph_lake.query.types import EdgeOf, ExpressionType, NodeOf, is_number, scalar_of
+from omnigraph_lake.schema.catalog import (
     DECIMAL_DIGITS_MAX,
     FLOATS,
     INTEGERS,

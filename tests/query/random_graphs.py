@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-import omnigraph
-from omnigraph.schema.catalog import (
+import omnigraph_lake as og
+from omnigraph_lake.schema.catalog import (
     Catalog,
     DecimalType,
     EdgeType,
@@ -29,10 +29,10 @@ from omnigraph.schema.catalog import (
     ScalarType,
     VectorType,
 )
-from omnigraph.schema.compile import compile_schema
+from omnigraph_lake.schema.compile import compile_schema
 
 if TYPE_CHECKING:
-    from omnigraph.graph import Graph, GraphView
+    from omnigraph_lake.graph import Graph, GraphView
 
 Tables: TypeAlias = dict[str, list[dict[str, Any]]]
 """Rows by table key; a row lacks its id where the key spells it."""
@@ -421,7 +421,7 @@ def from_pool(generator: random.Random, scalar: Scalar) -> Any:
 
 def written(root: str, case: RandomGraph) -> Graph:
     """The graph on disk: fragments of two commits, and deleted rows if any were replaced."""
-    graph = omnigraph.init(root, schema=case.schema)
+    graph = og.init(root, schema=case.schema)
     for tables in (case.first, case.second):
         if tables:
             graph.write(tables)

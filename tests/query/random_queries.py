@@ -14,11 +14,11 @@ import sys
 from dataclasses import dataclass, replace
 from typing import Any
 
-from omnigraph.query.compile import compile_queries, diagnose_queries
-from omnigraph.query.expressions import PathPart
-from omnigraph.query.plan import Limit, Mutation
-from omnigraph.query.planning import ALL_STEPS, NO_STEPS, Steps, plan_query
-from omnigraph.query.typed import TypedQuery
+from omnigraph_lake.query.compile import compile_queries, diagnose_queries
+from omnigraph_lake.query.expressions import PathPart
+from omnigraph_lake.query.plan import Limit, Mutation
+from omnigraph_lake.query.planning import ALL_STEPS, NO_STEPS, Steps, plan_query
+from omnigraph_lake.query.typed import TypedQuery
 from tests.query.evaluator import evaluate
 from tests.query.expression_values import EvaluationError, Graph, order_key
 from tests.query.interpreter import interpret

@@ -12,16 +12,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from omnigraph.errors import InvalidInputError, QueryInvalidError
-from omnigraph.query.checks.adhoc import parameters_of_values
-from omnigraph.query.checks.steps import steps_between
-from omnigraph.query.compile import compile_parsed
-from omnigraph.query.decimals import SUMMED_DIGITS_MAX
-from omnigraph.query.expressions import PathPart
-from omnigraph.query.parser import parse_queries
-from omnigraph.query.typed import Block, TypedQuery, TypedRead, edges_of
-from omnigraph.query.types import EdgeOf, NodeOf, is_orderable
-from omnigraph.schema.catalog import (
+from omnigraph_lake.errors import InvalidInputError, QueryInvalidError
+from omnigraph_lake.query.checks.adhoc import parameters_of_values
+from omnigraph_lake.query.checks.steps import steps_between
+from omnigraph_lake.query.compile import compile_parsed
+from omnigraph_lake.query.decimals import SUMMED_DIGITS_MAX
+from omnigraph_lake.query.expressions import PathPart
+from omnigraph_lake.query.parser import parse_queries
+from omnigraph_lake.query.typed import Block, TypedQuery, TypedRead, edges_of
+from omnigraph_lake.query.types import EdgeOf, NodeOf, is_orderable
+from omnigraph_lake.schema.catalog import (
     NUMBERS,
     Catalog,
     DecimalType,

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from omnigraph.errors import InvalidInputError, QueryInvalidError
-from omnigraph.graph import Graph
-from omnigraph.query.checks.adhoc import names_without_declaration, parameters_of_values
-from omnigraph.query.parser import parse_queries
-from omnigraph.query.types import show
+from omnigraph_lake.errors import InvalidInputError, QueryInvalidError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.query.checks.adhoc import names_without_declaration, parameters_of_values
+from omnigraph_lake.query.parser import parse_queries
+from omnigraph_lake.query.types import show
 from tests.query.people_on_disk import people_on_disk
 
 pytestmark = pytest.mark.unit

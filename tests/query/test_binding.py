@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from omnigraph.errors import InvalidInputError
-from omnigraph.query.binding import bind
-from omnigraph.query.types import as_f32
+from omnigraph_lake.errors import InvalidInputError
+from omnigraph_lake.query.binding import bind
+from omnigraph_lake.query.types import as_f32
 from tests.query.evaluator import EPOCH
 from tests.query.people import query
 

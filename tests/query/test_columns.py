@@ -3,7 +3,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from omnigraph.query.columns import arrow_schema
+from omnigraph_lake.query.columns import arrow_schema
 from tests.query.people import CATALOG, read
 
 pytestmark = pytest.mark.unit

@@ -8,8 +8,8 @@ from importlib import resources
 import lark
 import pytest
 
-from omnigraph.errors import InvalidInputError
-from omnigraph.query.compile import compile_queries
+from omnigraph_lake.errors import InvalidInputError
+from omnigraph_lake.query.compile import compile_queries
 from tests.query.people import CATALOG
 
 pytestmark = pytest.mark.unit
@@ -44,7 +44,7 @@ def test_a_faulty_file_is_refused_with_its_findings(text: str, shown: str) -> No
 def test_the_grammar_has_a_choice_only_where_a_sign_continues_what_is_in_front_of_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    source = resources.files("omnigraph.query").joinpath("grammar.lark").read_text("utf-8")
+    source = resources.files("omnigraph_lake.query").joinpath("grammar.lark").read_text("utf-8")
     with caplog.at_level(logging.DEBUG, logger="lark"):
         lark.Lark(source, parser="lalr", lexer="basic", debug=True, maybe_placeholders=True)
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 import pytest
 
-from omnigraph.errors import QueryFailedError
-from omnigraph.query.columns import arrow_type
+from omnigraph_lake.errors import QueryFailedError
+from omnigraph_lake.query.columns import arrow_type
 from tests.gate.seeds import case_seeds, examples
 from tests.query import differential
 from tests.query.differential import VARIANTS, Asked, Executor, Report, State, Variant, run

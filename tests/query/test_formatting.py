@@ -9,10 +9,10 @@ from typing import Final
 
 import pytest
 
-from omnigraph.errors import QueryInvalidError
-from omnigraph.language.diagnostics import Diagnostic
-from omnigraph.query.formatting import WIDTH_MAX, format_queries
-from omnigraph.query.parser import lexemes, parse_queries
+from omnigraph_lake.errors import QueryInvalidError
+from omnigraph_lake.language.diagnostics import Diagnostic
+from omnigraph_lake.query.formatting import WIDTH_MAX, format_queries
+from omnigraph_lake.query.parser import lexemes, parse_queries
 from tests.drawing import seeds
 from tests.query.fuzz import ADHOC_TEXT, SEED_TEXT
 from tests.schema.test_roundtrip import without_spans

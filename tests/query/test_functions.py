@@ -10,16 +10,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from omnigraph.engine.expressions import function_sql, letter_case
-from omnigraph.engine.expressions.kernels import KERNELS, Kernel
-from omnigraph.engine.expressions.sql import sql_of
-from omnigraph.engine.spark import function_columns
-from omnigraph.errors import InvalidInputError, QueryFailedError
-from omnigraph.graph import Graph
-from omnigraph.query import expressions as ex
-from omnigraph.query import types as qt
-from omnigraph.query.binding import BoundParameters
-from omnigraph.query.functions import (
+from omnigraph_lake.engine.expressions import function_sql, letter_case
+from omnigraph_lake.engine.expressions.kernels import KERNELS, Kernel
+from omnigraph_lake.engine.expressions.sql import sql_of
+from omnigraph_lake.engine.spark import function_columns
+from omnigraph_lake.errors import InvalidInputError, QueryFailedError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.query import expressions as ex
+from omnigraph_lake.query import types as qt
+from omnigraph_lake.query.binding import BoundParameters
+from omnigraph_lake.query.functions import (
     DATE_UNITS,
     DECLARATIONS,
     MICROSECOND,
@@ -27,8 +27,8 @@ from omnigraph.query.functions import (
     Evaluation,
     ScalarFunction,
 )
-from omnigraph.query.text_patterns import PATTERN_CHARACTERS_MAX
-from omnigraph.runner.databases import open_database
+from omnigraph_lake.query.text_patterns import PATTERN_CHARACTERS_MAX
+from omnigraph_lake.runner.databases import open_database
 from tests.query.answers import alike, plain
 from tests.query.expression_values import EvaluationError
 from tests.query.function_rules import (

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 
 import pytest
 
-from omnigraph.query.ast import SubPatternKind
-from omnigraph.query.expressions import AggregateFunction, PathPart, TextSearchKind
-from omnigraph.query.functions import DECLARATIONS
-from omnigraph.query.types import EdgeOf, NodeOf
-from omnigraph.schema.catalog import Scalar
+from omnigraph_lake.query.ast import SubPatternKind
+from omnigraph_lake.query.expressions import AggregateFunction, PathPart, TextSearchKind
+from omnigraph_lake.query.functions import DECLARATIONS
+from omnigraph_lake.query.types import EdgeOf, NodeOf
+from omnigraph_lake.schema.catalog import Scalar
 from tests.query.fuzz import SEED_TEXT
 from tests.query.people import CATALOG
 from tests.query.random_expressions import Expressions, Seen

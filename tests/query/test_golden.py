@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.query.diagnostics import Rule
+from omnigraph_lake.query.diagnostics import Rule
 from tests.query.golden_cases import GOLDEN, PLANS, UPDATING, GoldenCase, golden_cases
 
 pytestmark = pytest.mark.unit

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from lark import Lark
 
-from omnigraph.language.grammars import Grammar, refused_at
-from omnigraph.query.parser import GRAMMAR as QUERY
-from omnigraph.query.parser import TreeBuilder
-from omnigraph.query.tokens import WordSorter
+from omnigraph_lake.language.grammars import Grammar, refused_at
+from omnigraph_lake.query.parser import GRAMMAR as QUERY
+from omnigraph_lake.query.parser import TreeBuilder
+from omnigraph_lake.query.tokens import WordSorter
 from tests.query import fuzz
 from tests.query.grammar_tables import GRAMMARS, tables_file
 

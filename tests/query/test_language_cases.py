@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-import omnigraph
-from omnigraph.errors import QueryFailedError
-from omnigraph.graph import Graph
-from omnigraph.query.compile import compile_queries
-from omnigraph.query.typed import TypedParameter
-from omnigraph.query.types import show
-from omnigraph.schema.catalog import VectorType
+import omnigraph_lake as og
+from omnigraph_lake.errors import QueryFailedError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.query.compile import compile_queries
+from omnigraph_lake.query.typed import TypedParameter
+from omnigraph_lake.query.types import show
+from omnigraph_lake.schema.catalog import VectorType
 from tests.query import test_filters, test_search
 from tests.query.people_on_disk import people_on_disk, rows
 from tests.stores import root_at
@@ -286,7 +286,7 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Graph:
     interface Same { code: String }
     node Other implements Same { title: String }
     """
-    graph = omnigraph.init(root_at(tmp_path_factory.mktemp("odd") / "graph"), schema=schema)
+    graph = og.init(root_at(tmp_path_factory.mktemp("odd") / "graph"), schema=schema)
     graph.write(
         {
             "node:Thing": [
@@ -382,7 +382,7 @@ def sample(parameter: TypedParameter) -> Any:
 
 @pytest.mark.parametrize(("schema", "text"), page_queries())
 def test_every_query_of_the_reference_page_runs(schema: str, text: str, tmp_path: Path) -> None:
-    graph = omnigraph.init(root_at(tmp_path / "graph"), schema=schema)
+    graph = og.init(root_at(tmp_path / "graph"), schema=schema)
     graph.write(
         {
             "node:Person": [

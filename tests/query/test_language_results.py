@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-import omnigraph
-from omnigraph.errors import InvalidInputError, QueryFailedError
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake.errors import InvalidInputError, QueryFailedError
+from omnigraph_lake.graph import Graph
 from tests.query.answers import contained
 from tests.query.people_on_disk import people_on_disk, ran, rows
 from tests.stores import root_at
@@ -303,7 +303,7 @@ def test_a_fusion_ranks_entities_by_both_arms(people: Graph) -> None:
 
 
 def test_the_vector_arm_of_a_fusion_ranks_ten_times_what_is_asked_for(tmp_path: Path) -> None:
-    graph = omnigraph.init(
+    graph = og.init(
         root_at(tmp_path / "graph"),
         schema="node Note { title: String  at: Vector(1) @index(metric=l2) }",
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.query.lint import lint_queries
-from omnigraph.query.parser import (
+from omnigraph_lake.query.lint import lint_queries
+from omnigraph_lake.query.parser import (
     CLAUSES_MAX,
     NESTING_MAX,
     NODES_MAX,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.query.lint import LintReport, ResultField, lint_queries
+from omnigraph_lake.query.lint import LintReport, ResultField, lint_queries
 from tests.query.people import CATALOG
 
 pytestmark = pytest.mark.unit

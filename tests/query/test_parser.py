@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.query import ast
-from omnigraph.query.checks.results import expression_text
-from omnigraph.query.parser import parse_queries
+from omnigraph_lake.query import ast
+from omnigraph_lake.query.checks.results import expression_text
+from omnigraph_lake.query.parser import parse_queries
 from tests.query.fuzz import ADHOC_TEXT, SEED_TEXT, without_places
 from tests.query.golden_cases import PLANS, golden_cases
 from tests.query.printing import print_queries

@@ -11,15 +11,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import omnigraph
-from omnigraph.engine.query import run_query
-from omnigraph.errors import InvalidInputError, ValidationFailedError
-from omnigraph.graph import Graph
-from omnigraph.query.binding import bind
-from omnigraph.query.compile import compile_queries
-from omnigraph.query.plan import Mutation
-from omnigraph.query.planning import plan_query
-from omnigraph.storage.objects.location import parse_root
+import omnigraph_lake as og
+from omnigraph_lake.engine.query import run_query
+from omnigraph_lake.errors import InvalidInputError, ValidationFailedError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.query.binding import bind
+from omnigraph_lake.query.compile import compile_queries
+from omnigraph_lake.query.plan import Mutation
+from omnigraph_lake.query.planning import plan_query
+from omnigraph_lake.storage.objects.location import parse_root
 from tests.drawing import seeds
 from tests.query.answers import disagreement
 from tests.query.differential import LIMITS
@@ -92,7 +92,7 @@ def random_rows(generator: random.Random) -> dict[str, dict[str, list[dict[str, 
 
 
 def stored(root: str, rows: dict[str, dict[str, list[dict[str, Any]]]]) -> Graph:
-    graph = omnigraph.init(root, schema=SCHEMA)
+    graph = og.init(root, schema=SCHEMA)
     tables: dict[str, Any] = {**rows["nodes"]}
     for name, edges in rows["edges"].items():
         tables[name] = [
@@ -162,7 +162,7 @@ def test_queries_end_as_the_evaluator_says(seed: str, tmp_path: Path) -> None:
 def test_a_chain_passes_nodes_of_every_type_at_an_end(
     tmp_path: Path, pattern: str, paths: set[str]
 ) -> None:
-    graph = omnigraph.init(str(tmp_path / "graph"), schema=SCHEMA)
+    graph = og.init(str(tmp_path / "graph"), schema=SCHEMA)
     ends = [("a", "Person"), ("b", "Company"), ("c", "Person"), ("d", "Document")]
     likes = [
         {"src": source, "src_type": kind, "dst": target, "dst_type": other, "weight": 1}

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-import omnigraph
-from omnigraph.graph import Graph
-from omnigraph.query.compile import compile_queries
-from omnigraph.query.typed import TypedQuery
+import omnigraph_lake as og
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.query.compile import compile_queries
+from omnigraph_lake.query.typed import TypedQuery
 from tests.query.answers import disagreement
 from tests.query.evaluator import evaluate
 from tests.query.mutation_evaluator import mutate
@@ -94,7 +94,7 @@ QUERIES = [
 
 @pytest.fixture
 def graph(tmp_path: Path) -> Graph:
-    made = omnigraph.init(root_at(tmp_path / "page"), schema=SCHEMA)
+    made = og.init(root_at(tmp_path / "page"), schema=SCHEMA)
     made.write(ROWS)
     return made
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.language.diagnostics import render_all
-from omnigraph.query.checks.calls import FUNCTIONS
-from omnigraph.query.compile import compile_queries
-from omnigraph.query.diagnostics import Rule
-from omnigraph.query.functions import ScalarFunction
-from omnigraph.query.lint import lint_queries
-from omnigraph.query.plan_text import explain
-from omnigraph.query.planning import plan_query
-from omnigraph.schema.format import format_schema
+from omnigraph_lake.language.diagnostics import render_all
+from omnigraph_lake.query.checks.calls import FUNCTIONS
+from omnigraph_lake.query.compile import compile_queries
+from omnigraph_lake.query.diagnostics import Rule
+from omnigraph_lake.query.functions import ScalarFunction
+from omnigraph_lake.query.lint import lint_queries
+from omnigraph_lake.query.plan_text import explain
+from omnigraph_lake.query.planning import plan_query
+from omnigraph_lake.schema.format import format_schema
 from tests.query.people import values
 from tests.schema.compiling import compiled
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.query.types import show_with_null
+from omnigraph_lake.query.types import show_with_null
 from tests.query.evaluator import evaluate
 from tests.query.expression_values import EvaluationError
 from tests.query.people import CATALOG, ask, query, read, small_graph, values

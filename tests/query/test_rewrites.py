@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from omnigraph.query.expressions import Constant, Expression
-from omnigraph.query.plan import Mutation, Plan
-from omnigraph.query.plan_text import explain, text_of
-from omnigraph.query.planning import (
+from omnigraph_lake.query.expressions import Constant, Expression
+from omnigraph_lake.query.plan import Mutation, Plan
+from omnigraph_lake.query.plan_text import explain, text_of
+from omnigraph_lake.query.planning import (
     ALL_STEPS,
     FALSE,
     NO_STEPS,
@@ -19,7 +19,7 @@ from omnigraph.query.planning import (
     fold,
     plan_query,
 )
-from omnigraph.query.typed import TypedRead
+from omnigraph_lake.query.typed import TypedRead
 from tests.gate.seeds import examples, run_seed
 from tests.query.evaluator import evaluate
 from tests.query.people import CATALOG, read, small_graph

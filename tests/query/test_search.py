@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.query.diagnostics import Rule
-from omnigraph.query.lint import lint_queries
-from omnigraph.query.plan import Mutation
-from omnigraph.query.plan_text import explain
-from omnigraph.query.planning import plan_query
+from omnigraph_lake.query.diagnostics import Rule
+from omnigraph_lake.query.lint import lint_queries
+from omnigraph_lake.query.plan import Mutation
+from omnigraph_lake.query.plan_text import explain
+from omnigraph_lake.query.planning import plan_query
 from tests.query import text_search
 from tests.query.people import CATALOG, ask, read, values
 

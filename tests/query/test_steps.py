@@ -6,10 +6,10 @@ import itertools
 
 import pytest
 
-from omnigraph.query.ast import Binding, Filter, QueryFile, ReadBody, Traversal
-from omnigraph.query.checks.steps import StepsBetween, steps_between
-from omnigraph.query.parser import parse_queries
-from omnigraph.schema.compile import compile_schema
+from omnigraph_lake.query.ast import Binding, Filter, QueryFile, ReadBody, Traversal
+from omnigraph_lake.query.checks.steps import StepsBetween, steps_between
+from omnigraph_lake.query.parser import parse_queries
+from omnigraph_lake.schema.compile import compile_schema
 from tests.query.people import values
 
 pytestmark = pytest.mark.unit

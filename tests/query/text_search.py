@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from omnigraph.schema.catalog import VectorMetric
+from omnigraph_lake.schema.catalog import VectorMetric
 
 K1 = 1.2
 B = 0.75

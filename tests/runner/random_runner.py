@@ -14,10 +14,19 @@ from typing import Any, TypeVar
 import msgspec
 import pyarrow as pa
 
-from omnigraph.errors import OmnigraphError
-from omnigraph.runner.protocol import FramePart, Hop, Send, Sent, Stage, StageMetrics, Task, attempt
-from omnigraph.runner.shuffle import LocalScratch, Scratch, StoredScratch
-from omnigraph.storage.objects.location import Root
+from omnigraph_lake.errors import OmnigraphError
+from omnigraph_lake.runner.protocol import (
+    FramePart,
+    Hop,
+    Send,
+    Sent,
+    Stage,
+    StageMetrics,
+    Task,
+    attempt,
+)
+from omnigraph_lake.runner.shuffle import LocalScratch, Scratch, StoredScratch
+from omnigraph_lake.storage.objects.location import Root
 
 Piece = TypeVar("Piece")
 Answer = TypeVar("Answer")

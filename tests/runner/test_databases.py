@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-import omnigraph
-from omnigraph.runner.databases import open_database, silenced
+import omnigraph_lake as og
+from omnigraph_lake.runner.databases import open_database, silenced
 from tests.forking.programs import run_code
 
 pytestmark = pytest.mark.unit
@@ -71,7 +71,7 @@ def test_arrow_tables_and_streams_are_read(database: duckdb.DuckDBPyConnection) 
 SPILLING: Final = """
 import os, stat, sys, tempfile
 import numpy as np, pyarrow as pa
-from omnigraph.runner.databases import open_database
+from omnigraph_lake.runner.databases import open_database
 
 tempfile.tempdir = sys.argv[1]
 database = open_database(settings={"memory_limit": "40MB", "threads": "1"})
@@ -121,7 +121,7 @@ def test_a_database_that_spills_beside_its_file_is_exact(tmp_path: Path) -> None
 
 
 def test_duckdb_is_opened_in_one_place() -> None:
-    source = Path(omnigraph.__file__).parent
+    source = Path(og.__file__).parent
     places = [
         str(path.relative_to(source))
         for path in source.rglob("*.py")

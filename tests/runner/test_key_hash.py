@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from omnigraph.runner.key_hash import hash_keys
-from omnigraph.validation.hashed_keys import Hashing, KeyBuckets, decode_keys, incoming_rows
+from omnigraph_lake.runner.key_hash import hash_keys
+from omnigraph_lake.validation.hashed_keys import Hashing, KeyBuckets, decode_keys, incoming_rows
 
 pytestmark = pytest.mark.unit
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from omnigraph.errors import NotFoundError, StorageUnavailableError
-from omnigraph.runner.protocol import Hop, Sent, Stage, Task
-from omnigraph.runner.threads import ThreadRunner
+from omnigraph_lake.errors import NotFoundError, StorageUnavailableError
+from omnigraph_lake.runner.protocol import Hop, Sent, Stage, Task
+from omnigraph_lake.runner.threads import ThreadRunner
 
 pytestmark = pytest.mark.unit
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import pytest
 
-from omnigraph.packed import Joined, Mapped, Packed
+from omnigraph_lake.packed import Joined, Mapped, Packed
 
 pytestmark = pytest.mark.unit
 

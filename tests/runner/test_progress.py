@@ -18,10 +18,10 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.errors import InvalidInputError
-from omnigraph.runner.progress import Bar, Heartbeat, Progress, require_progress, watching
-from omnigraph.runner.protocol import Hop, Observer, Stage, Task
-from omnigraph.runner.threads import ThreadRunner
+from omnigraph_lake.errors import InvalidInputError
+from omnigraph_lake.runner.progress import Bar, Heartbeat, Progress, require_progress, watching
+from omnigraph_lake.runner.protocol import Hop, Observer, Stage, Task
+from omnigraph_lake.runner.threads import ThreadRunner
 
 pytestmark = pytest.mark.unit
 
@@ -133,8 +133,8 @@ def test_a_terminal_gets_a_bar() -> None:
 
 DRAWING = """
 import sys, time
-from omnigraph.runner.progress import watching
-from omnigraph.runner.protocol import Stage
+from omnigraph_lake.runner.progress import watching
+from omnigraph_lake.runner.protocol import Stage
 with watching(sys.stderr) as progress:
     stage = Stage(verb="load", type="AnExceptionallyLongNameOfAType", name="check keys")
     progress.begin(stage, pieces=123456)

@@ -11,8 +11,8 @@ from functools import partial
 import pyarrow as pa
 import pytest
 
-from omnigraph.errors import InvalidInputError, NotFoundError, StorageUnavailableError
-from omnigraph.runner.protocol import (
+from omnigraph_lake.errors import InvalidInputError, NotFoundError, StorageUnavailableError
+from omnigraph_lake.runner.protocol import (
     FramePart,
     Hop,
     Runner,
@@ -21,7 +21,7 @@ from omnigraph.runner.protocol import (
     Task,
     require_answers,
 )
-from omnigraph.runner.threads import ThreadRunner
+from omnigraph_lake.runner.threads import ThreadRunner
 from tests.runner.random_runner import RandomRunner
 
 pytestmark = pytest.mark.unit

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from omnigraph.runner.sql_use import Probe, TableUse, make_probes, read_use
+from omnigraph_lake.runner.sql_use import Probe, TableUse, make_probes, read_use
 
 pytestmark = pytest.mark.unit
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from omnigraph.errors import DamagedGraphError, StorageUnavailableError
-from omnigraph.runner.shuffle import StoredScratch
-from omnigraph.runner.stored_pieces import store_pieces
-from omnigraph.storage.objects.location import Root, parse_root
+from omnigraph_lake.errors import DamagedGraphError, StorageUnavailableError
+from omnigraph_lake.runner.shuffle import StoredScratch
+from omnigraph_lake.runner.stored_pieces import store_pieces
+from omnigraph_lake.storage.objects.location import Root, parse_root
 
 pytestmark = pytest.mark.unit
 

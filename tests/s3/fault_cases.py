@@ -16,11 +16,11 @@ from unittest.mock import patch
 import lance
 from pyspark.sql import SparkSession
 
-import omnigraph
-from omnigraph import names
-from omnigraph.api.options import LoadOptions
-from omnigraph.errors import InitialisationClaimedError, NotFoundError
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.api.options import LoadOptions
+from omnigraph_lake.errors import InitialisationClaimedError, NotFoundError
+from omnigraph_lake.graph import Graph
 from tests.maintenance.old_graphs import old_graph
 from tests.s3.fault_spot import MARKS, SCHEMA, Handle, Spot, Writer
 
@@ -47,7 +47,7 @@ def _marks_in(graph: Graph, kind: str, number: int, age: int | None = None) -> i
     return sum(1 for mark in marks if mark.startswith(start))
 
 
-def _both(kind: str, number: int, age: int = 0) -> dict[str, omnigraph.Rows]:
+def _both(kind: str, number: int, age: int = 0) -> dict[str, og.Rows]:
     edge = {"src": f"{kind}-{number}-0", "dst": f"{kind}-{number}-1", "id": f"{kind}-{number}"}
     return {"Person": _rows(kind, number, age), "Knows": [edge]}
 
@@ -248,7 +248,7 @@ def _migrate(spot: Spot, _: Handle, __: int) -> object:
 
 
 def _init(spot: Spot, _: Handle, __: int) -> object:
-    return omnigraph.init(spot.root, schema=SCHEMA, storage_options=spot.options)
+    return og.init(spot.root, schema=SCHEMA, storage_options=spot.options)
 
 
 def _initialised(spot: Spot, _: int) -> int:
@@ -256,7 +256,7 @@ def _initialised(spot: Spot, _: int) -> int:
     try:
         graph = spot.surely()
     except (NotFoundError, InitialisationClaimedError):
-        graph = omnigraph.init(spot.root, schema=SCHEMA, storage_options=spot.sure, force=True)
+        graph = og.init(spot.root, schema=SCHEMA, storage_options=spot.sure, force=True)
         graph.write({"Place": [{"name": "here"}]})
         return 0
     graph.write({"Place": [{"name": "here"}]}, mode="merge")

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import omnigraph
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake.graph import Graph
 
 MARKS: Final = 3
 SCHEMA: Final = """
@@ -34,18 +34,18 @@ class Spot:
 
     def graph(self) -> Graph:
         """The graph as a writer that meets faults opens it."""
-        return omnigraph.open(self.root, storage_options=self.options)
+        return og.open(self.root, storage_options=self.options)
 
     def surely(self) -> Graph:
         """The graph, opened for writing around the faults."""
-        return omnigraph.open(self.root, storage_options=self.sure)
+        return og.open(self.root, storage_options=self.sure)
 
     def stored(self) -> Graph:
         """What the server holds of main, read from its disk, which takes a fifth of the CPU.
 
         Tables of branches name the files they share with main by their address on the server.
         """
-        return omnigraph.open(str(self.files), read_only=True)
+        return og.open(str(self.files), read_only=True)
 
 
 Handle = Graph | None

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from omnigraph.storage.objects.request_counts import RequestKind
+from omnigraph_lake.storage.objects.request_counts import RequestKind
 from tests.s3.relay import Asked, Relay, Rule, Treatment, forward, relay_before
 from tests.s3.server import BUCKET, S3Server
 from tests.s3.toxiproxy import Toxic, Toxiproxy, toxiproxy_before

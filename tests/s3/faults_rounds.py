@@ -12,9 +12,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, TypeVar
 
-import omnigraph
-from omnigraph.commit.publish import OperationStatus
-from omnigraph.errors import (
+import omnigraph_lake as og
+from omnigraph_lake.commit.publish import OperationStatus
+from omnigraph_lake.errors import (
     InitialisationClaimedError,
     MaintenanceIncompleteError,
     NotFoundError,
@@ -226,7 +226,7 @@ def _place_first_graph(world: World, spot: Spot) -> None:
     """A graph with some rows: a copy of the first one, with what the server noted at its files."""
     template = f"{ROOT}/first-graph"
     if not world.server.folder_of(template).exists():
-        graph = omnigraph.init(template, schema=SCHEMA, storage_options=spot.sure)
+        graph = og.init(template, schema=SCHEMA, storage_options=spot.sure)
         people = [{"name": name, "age": 1} for name in ("ann", "bob", "cat")]
         graph.write({"Person": people, "Place": [{"name": "here"}]})
     shutil.copytree(world.server.folder_of(template), spot.files)

@@ -19,7 +19,7 @@ import traceback
 import warnings
 from typing import Any
 
-from omnigraph import failpoints
+from omnigraph_lake import failpoints
 from tests.crash import storm_roles
 
 _PR_SET_PDEATHSIG = 1

@@ -20,7 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar, Final, NamedTuple, assert_never
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from omnigraph.storage.objects.request_counts import RequestKind
+from omnigraph_lake.storage.objects.request_counts import RequestKind
 
 _OWN_HEADERS: Final = {"connection", "transfer-encoding", "content-length", "keep-alive"}
 

@@ -15,10 +15,10 @@ from urllib.request import urlopen
 import psutil
 import pyarrow.compute as pc
 
-import omnigraph
-from omnigraph.api.options import LoadOptions
-from omnigraph.runner.session import SparkTarget, spark_for_a_while
-from omnigraph.spark.datasource import OmnigraphDataSource
+import omnigraph_lake as og
+from omnigraph_lake.api.options import LoadOptions
+from omnigraph_lake.runner.session import SparkTarget, spark_for_a_while
+from omnigraph_lake.spark.datasource import OmnigraphDataSource
 
 _PAGES = ("environment/", "jobs/", "stages/", "executors/", "SQL/", "storage/")
 
@@ -42,7 +42,7 @@ def main() -> None:
     )
     with spark_for_a_while(target=target) as spark:
         schema, options = "node Person { name: String @key }", told["options"]
-        graph = omnigraph.init(told["root"], schema=schema, storage_options=options)
+        graph = og.init(told["root"], schema=schema, storage_options=options)
         report = graph.load(told["input"], spark=spark, options=LoadOptions(engine="spark"))
         frame = graph.spark(spark).nodes("Person")
         frame.explain(extended=True)

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import omnigraph
-from omnigraph import LoadOptions
-from omnigraph.errors import StorageUnavailableError
-from omnigraph.storage.objects.location import parse_root
-from omnigraph.storage.objects.store import Put, StoredObjects
+import omnigraph_lake as og
+from omnigraph_lake import LoadOptions
+from omnigraph_lake.errors import StorageUnavailableError
+from omnigraph_lake.storage.objects.location import parse_root
+from omnigraph_lake.storage.objects.store import Put, StoredObjects
 from tests.s3.emulators import ACCOUNT, CONTAINER, Azurite, FakeGcs, variables
 
 pytestmark = [
@@ -30,8 +30,8 @@ pytestmark = [
 SCHEMA = "node Person { name: String @key\n age: I32? }\nedge Knows: Person -> Person"
 LONG_FORM = f"abfss://{CONTAINER}@{ACCOUNT}.dfs.core.windows.net"
 WRITER = """
-import sys, omnigraph
-graph = omnigraph.open(sys.argv[1])
+import sys, omnigraph_lake as og
+graph = og.open(sys.argv[1])
 for number in range(12):
     graph.write({"Person": [{"name": f"{sys.argv[2]}-{number}"}]})
 """
@@ -69,7 +69,7 @@ def test_a_container_keeps_a_graph_through_loads_branches_and_maintenance(
     inputs.replace("people.jsonl", people())
     inputs.replace("Person/q.parquet", parquet(tmp_path))
     root = f"az://{CONTAINER}/one/graph"
-    graph = omnigraph.init(root, schema=SCHEMA, storage_options=options)
+    graph = og.init(root, schema=SCHEMA, storage_options=options)
 
     assert graph.load(f"{LONG_FORM}/in/*.jsonl").written == {"Person": 300, "Knows": 299}
     graph.branches.create("dev")
@@ -79,7 +79,7 @@ def test_a_container_keeps_a_graph_through_loads_branches_and_maintenance(
     graph.maintenance.optimize()
     graph.maintenance.cleanup(keep_versions=10, dry_run=False)
 
-    spelled = omnigraph.open(f"{LONG_FORM}/one/graph", storage_options=options)
+    spelled = og.open(f"{LONG_FORM}/one/graph", storage_options=options)
     assert (spelled.count("Person"), spelled.count("Knows")) == (5301, 299)
     assert spelled.maintenance.check().ok
 
@@ -87,7 +87,7 @@ def test_a_container_keeps_a_graph_through_loads_branches_and_maintenance(
 def test_two_processes_write_to_a_container_and_no_commit_is_lost(azurite: Azurite) -> None:
     options = azurite.options()
     root = f"az://{CONTAINER}/two/graph"
-    graph = omnigraph.init(root, schema=SCHEMA, storage_options=options)
+    graph = og.init(root, schema=SCHEMA, storage_options=options)
     before = len(graph.commits(limit=100))
 
     writers = [
@@ -96,7 +96,7 @@ def test_two_processes_write_to_a_container_and_no_commit_is_lost(azurite: Azuri
     ]
 
     assert [writer.wait(timeout=240) for writer in writers] == [0, 0]
-    graph = omnigraph.open(root, read_only=True, storage_options=options)
+    graph = og.open(root, read_only=True, storage_options=options)
     assert graph.count("Person") == 24
     assert len(graph.commits(limit=100)) - before == 24
 
@@ -118,14 +118,14 @@ def test_a_container_that_cannot_be_used_is_named(azurite: Azurite) -> None:
         (f"az://{CONTAINER}/graph", wrong, "the credentials are not known to the store"),
     ):
         with pytest.raises(StorageUnavailableError, match=message) as raised:
-            omnigraph.init(root, schema=SCHEMA, storage_options=options)
+            og.init(root, schema=SCHEMA, storage_options=options)
         assert "d3Jvbmcgc2VjcmV0" not in str(raised.value)
 
 
 def test_inputs_of_googles_store_are_loaded(fake_gcs: FakeGcs, tmp_path: Path) -> None:
     fake_gcs.put("in/people.jsonl", people())
     fake_gcs.put("in/Person/q.parquet", parquet(tmp_path))
-    graph = omnigraph.init(str(tmp_path / "graph"), schema=SCHEMA)
+    graph = og.init(str(tmp_path / "graph"), schema=SCHEMA)
 
     report = graph.load(
         [f"gs://{CONTAINER}/in/*.jsonl", f"gs://{CONTAINER}/in/Person"],

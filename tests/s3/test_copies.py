@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-import omnigraph
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake.graph import Graph
 from tests.behaviours.histories import Content, content, people, person, put, small_graph
 from tests.s3.server import S3Server
 from tests.stores import BUCKET, place_copy
@@ -35,12 +35,12 @@ def graph(tmp_path: Path) -> Graph:
 
 
 def _contents(root: str) -> dict[str, Content]:
-    graph = omnigraph.open(root, read_only=True)
+    graph = og.open(root, read_only=True)
     return {branch.name: content(graph.checkout(branch.name)) for branch in graph.branches.list()}
 
 
 def _verified(root: str) -> dict[str, Content]:
-    report = omnigraph.verify(root)
+    report = og.verify(root)
     assert report.ok, report
     return _contents(root)
 
@@ -49,13 +49,13 @@ def _verified(root: str) -> dict[str, Content]:
 def test_a_backup_goes_from_disk_to_s3_and_is_restored_to_disk(
     graph: Graph, bucket: str, tmp_path: Path
 ) -> None:
-    omnigraph.backup(graph.root, f"{bucket}/backup")
+    og.backup(graph.root, f"{bucket}/backup")
     put(graph.checkout("deeper"), Person=[person("eve", age=5)])
-    second = omnigraph.backup(graph.root, f"{bucket}/backup")
+    second = og.backup(graph.root, f"{bucket}/backup")
     expected = _contents(graph.root)
     shutil.rmtree(graph.root)
 
-    omnigraph.restore(f"{bucket}/backup", str(tmp_path / "restored"))
+    og.restore(f"{bucket}/backup", str(tmp_path / "restored"))
 
     assert second.files_copied <= 12
     assert _verified(f"{bucket}/backup") == _verified(str(tmp_path / "restored")) == expected
@@ -66,23 +66,23 @@ def test_a_graph_on_s3_is_backed_up_to_disk_and_restored_to_s3(
     graph: Graph, bucket: str, tmp_path: Path, reader: Mapping[str, str]
 ) -> None:
     """Credentials that may only read are enough for a backup."""
-    omnigraph.clone(graph.root, f"{bucket}/graph")
+    og.clone(graph.root, f"{bucket}/graph")
     shutil.rmtree(graph.root)
-    remote = omnigraph.open(f"{bucket}/graph")
+    remote = og.open(f"{bucket}/graph")
     put(remote.checkout("deeper"), Person=[person("eve", age=5)])
     put(remote.branches.create("newer", source="deeper"), Person=[person("fay", age=6)])
     expected = _contents(remote.root)
 
     backup = str(tmp_path / "backup")
-    first = omnigraph.backup(remote.root, backup, storage_options=reader)
+    first = og.backup(remote.root, backup, storage_options=reader)
     put(remote, Person=[person("gus", age=7)])
-    second = omnigraph.backup(remote.root, backup, storage_options=reader)
-    omnigraph.restore(backup, f"{bucket}/restored")
+    second = og.backup(remote.root, backup, storage_options=reader)
+    og.restore(backup, f"{bucket}/restored")
 
     assert second.files_copied < first.files_copied
     expected["main"] = content(remote)
     assert _verified(backup) == _verified(f"{bucket}/restored") == expected
-    restored = omnigraph.open(f"{bucket}/restored")
+    restored = og.open(f"{bucket}/restored")
     restored.merge("newer")
     assert people(restored)["fay"] == 6
 
@@ -93,7 +93,7 @@ def test_files_that_are_put_on_s3_by_any_tool_are_the_graph(graph: Graph, bucket
     place_copy(Path(graph.root), f"{bucket}/moved")
     shutil.rmtree(graph.root)
 
-    moved = omnigraph.open(f"{bucket}/moved")
+    moved = og.open(f"{bucket}/moved")
 
     assert _contents(moved.root) == expected
     put(moved.checkout("deeper"), Person=[person("eve", age=5)])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from omnigraph.runner.session import spark_for_a_while
+from omnigraph_lake.runner.session import spark_for_a_while
 from tests.gate.seeds import case_seeds
 from tests.s3.fault_cases import load_on
 from tests.s3.faults import FAULTS, world_in

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-import omnigraph
-from omnigraph import names
-from omnigraph.errors import StorageUnavailableError
-from omnigraph.graph import Graph
-from omnigraph.storage.objects.request_counts import RequestKind
-from omnigraph.storage.objects.s3_options import for_one_request, s3_options, seconds
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.errors import StorageUnavailableError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.objects.request_counts import RequestKind
+from omnigraph_lake.storage.objects.s3_options import for_one_request, s3_options, seconds
 from tests.s3.relay import Asked, Relay, Treatment, forward, relay_before
 from tests.s3.server import S3Server
 from tests.s3.toxiproxy import Toxic, Toxiproxy, toxiproxy_before
@@ -47,10 +47,10 @@ def proxy(served: S3Server) -> Iterator[Toxiproxy]:
 @pytest.fixture
 def graph(writer: Mapping[str, str], s3_root: str, relay: Relay) -> Graph:
     """A graph with a row, opened through the relay."""
-    made = omnigraph.init(s3_root, schema=SCHEMA, storage_options=writer)
+    made = og.init(s3_root, schema=SCHEMA, storage_options=writer)
     made.write({"Text": [{"name": "t", "body": "b"}]})
     options = {**writer, "aws_endpoint": relay.url, "timeout": f"{TIMEOUT_SECONDS}s"}
-    return omnigraph.open(s3_root, storage_options=options)
+    return og.open(s3_root, storage_options=options)
 
 
 class Silence:
@@ -134,10 +134,10 @@ def test_a_file_that_does_not_come_is_asked_for_a_few_times(graph: Graph, relay:
 def test_a_slow_upload_of_a_large_file_is_not_cut(
     writer: Mapping[str, str], s3_root: str, proxy: Toxiproxy
 ) -> None:
-    omnigraph.init(s3_root, schema=SCHEMA, storage_options=writer)
+    og.init(s3_root, schema=SCHEMA, storage_options=writer)
     timeout = f"{SLOW_TIMEOUT_SECONDS}s"
     options = {**writer, "aws_endpoint": proxy.url, "timeout": timeout}
-    graph = omnigraph.open(s3_root, storage_options=options)
+    graph = og.open(s3_root, storage_options=options)
     # A part of 5 MB gets through in half the time of one request, the whole file does not.
     kilobytes = 1_000
     attempt = seconds(for_one_request(told(timeout))["timeout"])

@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from omnigraph import names
+from omnigraph_lake import names
 from tests.adversary.questions import GROWING, ask, opened
 from tests.adversary.verbs import Desk, Ending, call, lay_out
 from tests.adversary.world import build

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import omnigraph
-from omnigraph import Graph, LoadOptions
-from omnigraph.errors import InvalidInputError, NotFoundError, StorageUnavailableError
-from omnigraph.load.formats.csv_files import read_csv
-from omnigraph.load.formats.parse import raw_records
-from omnigraph.load.formats.splits import (
+import omnigraph_lake as og
+from omnigraph_lake import Graph, LoadOptions
+from omnigraph_lake.errors import InvalidInputError, NotFoundError, StorageUnavailableError
+from omnigraph_lake.load.formats.csv_files import read_csv
+from omnigraph_lake.load.formats.parse import raw_records
+from omnigraph_lake.load.formats.splits import (
     LineBlock,
     csv_ranges,
     cut_records,
@@ -27,10 +27,10 @@ from omnigraph.load.formats.splits import (
     read_lines,
     scan_range,
 )
-from omnigraph.load.input_files import find_sources
-from omnigraph.storage.objects.location import parse_root
-from omnigraph.storage.objects.request_counts import RequestCounts, counted_requests
-from omnigraph.storage.objects.store import StoredObjects
+from omnigraph_lake.load.input_files import find_sources
+from omnigraph_lake.storage.objects.location import parse_root
+from omnigraph_lake.storage.objects.request_counts import RequestCounts, counted_requests
+from omnigraph_lake.storage.objects.store import StoredObjects
 from tests.s3.server import READER, S3Server
 from tests.schema.compiling import compiled
 from tests.stores import BUCKET
@@ -88,7 +88,7 @@ def options(served: S3Server) -> LoadOptions:
 
 
 def local_graph(tmp_path: Path) -> Graph:
-    return omnigraph.init(str(tmp_path / "graph"), schema=SCHEMA)
+    return og.init(str(tmp_path / "graph"), schema=SCHEMA)
 
 
 def rows(graph: Graph) -> Sequence[Mapping[str, object]]:
@@ -154,9 +154,7 @@ def test_every_format_is_loaded_with_the_account_of_a_local_file(
     put_all_formats(bucket_folder)
     disk = tmp_path / "in put"
     shutil.copytree(bucket_folder, disk)
-    stored, local = (
-        omnigraph.init(str(tmp_path / name), schema=SCHEMA) for name in ("stored", "local")
-    )
+    stored, local = (og.init(str(tmp_path / name), schema=SCHEMA) for name in ("stored", "local"))
 
     report = stored.load(
         [f"{address(bucket_folder, served)}/", f"{address(bucket_folder, served)}/a.jsonl"],
@@ -274,6 +272,6 @@ def test_a_graph_on_s3_reads_inputs_with_its_own_options(
     served: S3Server, bucket_folder: Path, writer: Mapping[str, str], s3_root: str
 ) -> None:
     (bucket_folder / "Person.csv").write_text("name\nann\n")
-    graph = omnigraph.init(s3_root, schema=SCHEMA, storage_options=writer)
+    graph = og.init(s3_root, schema=SCHEMA, storage_options=writer)
 
     assert graph.load(address(bucket_folder, served)).written == {"Person": 1}

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import pytest
 
-import omnigraph
-from omnigraph.commit.publish import OperationStatus
-from omnigraph.errors import ConflictError, NothingWrittenError, OutcomeUnknownError
-from omnigraph.graph import Graph
-from omnigraph.storage.objects.request_counts import RequestKind
+import omnigraph_lake as og
+from omnigraph_lake.commit.publish import OperationStatus
+from omnigraph_lake.errors import ConflictError, NothingWrittenError, OutcomeUnknownError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.objects.request_counts import RequestKind
 from tests.gate.selection import for_gate
 from tests.s3.faults import TIMEOUT_SECONDS
 from tests.s3.relay import Asked, Relay, Treatment, forward, relay_before
@@ -87,14 +87,14 @@ class Rounds:
             "aws_endpoint": relay.url,
             "timeout": f"{TIMEOUT_SECONDS}s",
         }
-        omnigraph.init(root, schema=SCHEMA, storage_options=writer)
+        og.init(root, schema=SCHEMA, storage_options=writer)
         self.told: Counter[str] = Counter()
         self.written: set[str] = set()
         self.lost_answers = 0
 
     def settle(self, number: int, loss: Loss) -> OperationStatus:
         """One write whose answer is lost; how it turned out."""
-        graph = omnigraph.open(self._root, storage_options=self._through)
+        graph = og.open(self._root, storage_options=self._through)
         name = f"victim-{number}"
         self._relay.rule = self._losing(loss)
         with self._rivals(number) if loss.has_rivals else _nobody():
@@ -111,7 +111,7 @@ class Rounds:
             self.told["unknown"] += 1
             self._relay.rule = forward
             # Opening for writing settles what the call left.
-            again = omnigraph.open(self._root, storage_options=self._direct)
+            again = og.open(self._root, storage_options=self._direct)
             return again.outcome(error.operation_id)
         except NothingWrittenError:
             self.told["not written"] += 1
@@ -142,7 +142,7 @@ class Rounds:
 
         def write(rival: int) -> None:
             try:
-                graph = omnigraph.open(self._root, storage_options=self._direct)
+                graph = og.open(self._root, storage_options=self._direct)
                 for count in range(self._rival_writes):
                     self._write_as_rival(graph, f"rival-{number}-{rival}-{count}")
                     if not count:
@@ -193,7 +193,7 @@ def test_a_write_whose_answer_is_lost_is_settled(
     ends = Counter(rounds.settle(number, loss) for number, loss in enumerate(plan.losses))
 
     times = len(plan.losses)
-    graph = omnigraph.open(s3_root, storage_options=writer)
+    graph = og.open(s3_root, storage_options=writer)
     names = Counter(graph.scan("Person").read_all().column("name").to_pylist())
     committed, undone = ends[OperationStatus.PUBLISHED], ends[OperationStatus.ROLLED_BACK]
     with capsys.disabled():

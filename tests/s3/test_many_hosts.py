@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-import omnigraph
+import omnigraph_lake as og
 from benchmarks.storm import HOME, Plan, Storm
-from omnigraph.commit.publish import OperationStatus
-from omnigraph.commit.sidecar import pending_sidecars, read_sidecar
+from omnigraph_lake.commit.publish import OperationStatus
+from omnigraph_lake.commit.sidecar import pending_sidecars, read_sidecar
 from tests.crash.bank import found_bank, read_books, replay
 from tests.crash.storm_roles import read_claims
 from tests.gate.seeds import run_seed
@@ -111,7 +111,7 @@ def test_a_writer_that_died_on_another_host_is_left_alone_until_it_is_taken_for_
     bank = banks.of_one_writer
     (operation_id,) = read_claims(bank.logs).unknown
 
-    graph = omnigraph.open(bank.root)
+    graph = og.open(bank.root)
 
     (path,) = pending_sidecars(graph._objects)
     left = read_sidecar(graph._objects, path)
@@ -131,7 +131,7 @@ def test_writers_that_die_on_many_hosts_leave_books_that_agree_with_what_they_sa
     bank = banks.of_many_writers
     claims = read_claims(bank.logs)
 
-    graph = omnigraph.open(bank.root)
+    graph = og.open(bank.root)
     graph.maintenance.recover(force=True)
 
     books = read_books(graph)

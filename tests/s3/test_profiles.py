@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-import omnigraph
-from omnigraph.errors import StorageUnavailableError
+import omnigraph_lake as og
+from omnigraph_lake.errors import StorageUnavailableError
 from tests.s3.server import WRITER, S3Server
 from tests.s3.signing import REGION
 
@@ -32,13 +32,13 @@ def test_a_graph_is_written_with_the_keys_of_a_process(
     monkeypatch.setenv("AWS_PROFILE", "graphs")
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
 
-    graph = omnigraph.init(s3_root, schema="node Person { name: String @key }")
+    graph = og.init(s3_root, schema="node Person { name: String @key }")
     graph.write({"Person": [{"name": "ann"}]})
 
-    assert omnigraph.open(s3_root, read_only=True).count("Person") == 1
+    assert og.open(s3_root, read_only=True).count("Person") == 1
     texts = [path.read_bytes() for path in served.folder_of(s3_root).rglob("*") if path.is_file()]
     assert texts
     assert not any(secret.encode() in text for text in texts)
     monkeypatch.setenv("AWS_PROFILE", "none")
     with pytest.raises(StorageUnavailableError, match="there is no AWS profile 'none'"):
-        omnigraph.open(s3_root)
+        og.open(s3_root)

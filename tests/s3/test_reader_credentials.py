@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-import omnigraph
-from omnigraph.api.handle import Handle, OpenMode
-from omnigraph.commit.publish import OperationStatus
-from omnigraph.diff.change_feed import BaselineTable
-from omnigraph.errors import OmnigraphError, ReadOnlyError, StorageUnavailableError
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake.api.handle import Handle, OpenMode
+from omnigraph_lake.commit.publish import OperationStatus
+from omnigraph_lake.diff.change_feed import BaselineTable
+from omnigraph_lake.errors import OmnigraphError, ReadOnlyError, StorageUnavailableError
+from omnigraph_lake.graph import Graph
 from tests.stores import BUCKET, files_of
 
 pytestmark = pytest.mark.s3
@@ -33,7 +33,7 @@ Write = Callable[[Graph, Path], object]
 def graph(writer: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory) -> Graph:
     """One graph for all tests, because nothing here can change it."""
     root = f"s3://{BUCKET}{tmp_path_factory.mktemp('read')}/graph"
-    graph = omnigraph.init(root, schema=SCHEMA, storage_options=writer)
+    graph = og.init(root, schema=SCHEMA, storage_options=writer)
     graph.write({"Person": [{"name": "ann"}, {"name": "bob"}]})
     graph.tags.create("first")
     dev = graph.branches.create("dev")
@@ -140,7 +140,7 @@ WRITES: Mapping[str, Write] = {
 def test_a_reader_reads_everything(
     graph: Graph, reader: Mapping[str, str], tmp_path: Path, verb: str
 ) -> None:
-    opened = omnigraph.open(graph.root, read_only=True, storage_options=reader)
+    opened = og.open(graph.root, read_only=True, storage_options=reader)
     read, expected = READS[verb]
 
     assert read(opened, tmp_path) == expected
@@ -148,7 +148,7 @@ def test_a_reader_reads_everything(
 
 def test_a_reader_cannot_open_for_writing(graph: Graph, reader: Mapping[str, str]) -> None:
     with pytest.raises(StorageUnavailableError, match="read_only=True"):
-        omnigraph.open(graph.root, storage_options=reader)
+        og.open(graph.root, storage_options=reader)
 
 
 @pytest.mark.usefixtures("served")
@@ -158,7 +158,7 @@ def test_a_reader_writes_nothing(
 ) -> None:
     """Not through a handle for reading, and not through one that believes it may write."""
     (tmp_path / "in.jsonl").write_text('{"type": "Person", "data": {"name": "eve"}}\n')
-    opened = omnigraph.open(graph.root, read_only=True, storage_options=reader)
+    opened = og.open(graph.root, read_only=True, storage_options=reader)
     bold = Graph(
         Handle(
             opened._handle.objects,

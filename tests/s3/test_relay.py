@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from omnigraph.errors import StorageUnavailableError
-from omnigraph.storage.objects.location import parse_root
-from omnigraph.storage.objects.request_counts import RequestKind
-from omnigraph.storage.objects.store import Objects, Put, StoredObjects
+from omnigraph_lake.errors import StorageUnavailableError
+from omnigraph_lake.storage.objects.location import parse_root
+from omnigraph_lake.storage.objects.request_counts import RequestKind
+from omnigraph_lake.storage.objects.store import Objects, Put, StoredObjects
 from tests.s3.relay import (
     Asked,
     Relay,

@@ -14,7 +14,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-import omnigraph
+import omnigraph_lake as og
 from benchmarks.s3_cost import (
     Cost,
     Store,
@@ -26,9 +26,9 @@ from benchmarks.s3_cost import (
     measure_writes,
     placed,
 )
-from omnigraph.storage.objects.location import parse_root
-from omnigraph.storage.objects.request_counts import RequestCounts, start_counting
-from omnigraph.storage.objects.store import StoredObjects
+from omnigraph_lake.storage.objects.location import parse_root
+from omnigraph_lake.storage.objects.request_counts import RequestCounts, start_counting
+from omnigraph_lake.storage.objects.store import StoredObjects
 from tests.gate.selection import for_gate
 from tests.s3.relay import Relay, Treatment, forward, relay_before
 from tests.s3.request_bounds import BOUNDS
@@ -61,7 +61,7 @@ def store(relay: Relay, s3_server: S3Server, made: Path) -> Store:
 def maintained(relay: Relay, s3_server: S3Server, made: Path) -> Store:
     """The same graph with nothing left to do; maintained before it is placed, which is cheaper."""
     copy = shutil.copytree(made, made.with_name("maintained"))
-    graph = omnigraph.open(str(copy))
+    graph = og.open(str(copy))
     for _ in range(2):  # fragments that were indexed by the first run are joined by the second
         graph.maintenance.optimize()
     return placed(relay, s3_server, copy, "maintained")

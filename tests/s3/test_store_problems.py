@@ -12,9 +12,9 @@ from socket import socket
 
 import pytest
 
-import omnigraph
-from omnigraph.cli.main import main
-from omnigraph.errors import OmnigraphError, StorageUnavailableError
+import omnigraph_lake as og
+from omnigraph_lake.cli.main import main
+from omnigraph_lake.errors import OmnigraphError, StorageUnavailableError
 from tests.s3.server import WRITER, S3Server
 from tests.s3.test_faults_timeouts import LISTED_TIMES
 from tests.s3.tools import address_of, reserve_port
@@ -60,9 +60,9 @@ def connections_to(hole: socket) -> int:
 def problem(root: str, options: Mapping[str, str]) -> str:
     """What a reader, a writer and a creator are told; the same for all, and without secrets."""
     calls: list[Callable[[], object]] = [
-        lambda: omnigraph.open(root, read_only=True, storage_options=options),
-        lambda: omnigraph.open(root, storage_options=options),
-        lambda: omnigraph.init(root, schema=SCHEMA, storage_options=options),
+        lambda: og.open(root, read_only=True, storage_options=options),
+        lambda: og.open(root, storage_options=options),
+        lambda: og.init(root, schema=SCHEMA, storage_options=options),
     ]
     with ThreadPoolExecutor(len(calls)) as pool:  # most of it is pauses between attempts
         errors = list(pool.map(error_of, calls))
@@ -120,7 +120,7 @@ def test_a_server_that_never_answers_is_given_up(
     options = changed(writer, aws_endpoint=endpoint, timeout="6s")
 
     with pytest.raises(StorageUnavailableError, match="OMNIGRAPH_S3_TIMEOUT"):
-        omnigraph.open(s3_root, read_only=True, storage_options=options)
+        og.open(s3_root, read_only=True, storage_options=options)
 
     assert 0 < connections_to(black_hole) <= LISTED_TIMES
 
@@ -181,7 +181,7 @@ def test_a_command_works_with_nothing_but_variables(
 def test_a_graph_never_shows_the_options_it_was_opened_with(
     writer: Mapping[str, str], s3_root: str
 ) -> None:
-    graph = omnigraph.init(s3_root, schema=SCHEMA, storage_options=writer)
+    graph = og.init(s3_root, schema=SCHEMA, storage_options=writer)
     shown = [repr(graph), str(graph), graph._repr_html_(), repr(graph._objects)]
     shown += [
         repr(graph._objects.root),

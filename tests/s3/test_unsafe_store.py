@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-import omnigraph
-from omnigraph import names
-from omnigraph.api.system_clock import SYSTEM_CLOCK
-from omnigraph.errors import UnsafeStoreError
-from omnigraph.maintenance.doctor import Level, examine
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.api.system_clock import SYSTEM_CLOCK
+from omnigraph_lake.errors import UnsafeStoreError
+from omnigraph_lake.maintenance.doctor import Level, examine
 from tests.s3.fake_store import BUCKET, ForgetfulStore, forgetful_store
 
 pytestmark = pytest.mark.s3
@@ -28,7 +28,7 @@ def store() -> Iterator[ForgetfulStore]:
 
 def test_no_graph_is_made_in_it(store: ForgetfulStore) -> None:
     with pytest.raises(UnsafeStoreError, match="ignores put-if-absent"):
-        omnigraph.init(ROOT, schema=SCHEMA, storage_options=store.options())
+        og.init(ROOT, schema=SCHEMA, storage_options=store.options())
 
     assert not any(names.MANIFEST in key for key in store.content)
 
@@ -47,25 +47,25 @@ def test_doctor_says_so(store: ForgetfulStore, monkeypatch: pytest.MonkeyPatch) 
 def test_a_graph_that_was_copied_there_can_be_read_and_not_written(
     store: ForgetfulStore, tmp_path: Path
 ) -> None:
-    graph = omnigraph.init(str(tmp_path / "graph"), schema=SCHEMA)
+    graph = og.init(str(tmp_path / "graph"), schema=SCHEMA)
     graph.write({"Person": [{"name": "ann"}]})
     for path in (each for each in Path(graph.root).rglob("*") if each.is_file()):
         store.content[f"g/{path.relative_to(graph.root)}"] = path.read_bytes()
     before = dict(store.content)
 
     with pytest.raises(UnsafeStoreError, match=r"read_only=True"):
-        omnigraph.open(ROOT, storage_options=store.options())
+        og.open(ROOT, storage_options=store.options())
 
     assert store.content == before
-    copy = omnigraph.open(ROOT, read_only=True, storage_options=store.options())
+    copy = og.open(ROOT, read_only=True, storage_options=store.options())
     assert copy.scan("Person").read_all().column("name").to_pylist() == ["ann"]
 
 
 def test_handles_on_one_bucket_share_its_connections(store: ForgetfulStore, tmp_path: Path) -> None:
-    graph = omnigraph.init(str(tmp_path / "graph"), schema=SCHEMA)
+    graph = og.init(str(tmp_path / "graph"), schema=SCHEMA)
     for path in (each for each in Path(graph.root).rglob("*") if each.is_file()):
         store.content[f"g/{path.relative_to(graph.root)}"] = path.read_bytes()
-    copy = omnigraph.open(ROOT, read_only=True, storage_options=store.options())
+    copy = og.open(ROOT, read_only=True, storage_options=store.options())
     copy.snapshot()
 
     before = store.connections

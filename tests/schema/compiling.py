@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from omnigraph.schema.catalog import Catalog
-from omnigraph.schema.compile import compile_schema, lint_schema
+from omnigraph_lake.schema.catalog import Catalog
+from omnigraph_lake.schema.compile import compile_schema, lint_schema
 
 DOMAIN = "01JZZZZZZZZZZZZZZZZZZZZZZZ"
 

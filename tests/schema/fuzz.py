@@ -10,9 +10,9 @@ import random
 import sys
 from collections.abc import Callable
 
-from omnigraph.language.diagnostics import Severity, render
-from omnigraph.schema.compile import compile_schema, lint_schema
-from omnigraph.schema.format import format_schema
+from omnigraph_lake.language.diagnostics import Severity, render
+from omnigraph_lake.schema.compile import compile_schema, lint_schema
+from omnigraph_lake.schema.format import format_schema
 from tests.corpus.lines import Suite
 from tests.fuzzing import Language, main
 

@@ -6,8 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from omnigraph.language.diagnostics import render_all
-from omnigraph.schema.compile import lint_schema
+from omnigraph_lake.language.diagnostics import render_all
+from omnigraph_lake.schema.compile import lint_schema
 
 GOLDEN = Path(__file__).parent / "golden"
 UPDATING = "OMNIGRAPH_UPDATE_GOLDEN" in os.environ

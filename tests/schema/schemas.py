@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from omnigraph.schema.catalog import WITHOUT_ORDER, Scalar
+from omnigraph_lake.schema.catalog import WITHOUT_ORDER, Scalar
 
 SCALARS = [each.value for each in Scalar if each is not Scalar.BLOB]
 LISTED = [each.value for each in Scalar if each not in WITHOUT_ORDER]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from omnigraph.schema.arrow import edge_schema, node_schema
+from omnigraph_lake.schema.arrow import edge_schema, node_schema
 from tests.schema.compiling import compiled
 
 pytestmark = pytest.mark.unit

@@ -7,9 +7,9 @@ from decimal import Decimal
 
 import pytest
 
-from omnigraph.errors import SchemaInvalidError
-from omnigraph.language.diagnostics import Severity
-from omnigraph.schema.catalog import (
+from omnigraph_lake.errors import SchemaInvalidError
+from omnigraph_lake.language.diagnostics import Severity
+from omnigraph_lake.schema.catalog import (
     WITHOUT_ORDER,
     ByName,
     Cardinality,
@@ -29,7 +29,7 @@ from omnigraph.schema.catalog import (
     Unique,
     VectorType,
 )
-from omnigraph.schema.compile import compile_schema, lint_schema
+from omnigraph_lake.schema.compile import compile_schema, lint_schema
 from tests.schema.compiling import DOMAIN, compiled, rules
 
 pytestmark = pytest.mark.unit

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.errors import SchemaInvalidError
-from omnigraph.schema.format import format_schema
+from omnigraph_lake.errors import SchemaInvalidError
+from omnigraph_lake.schema.format import format_schema
 
 pytestmark = pytest.mark.unit
 

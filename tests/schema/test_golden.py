@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.schema.compile import lint_schema
-from omnigraph.schema.diagnostics import Rule
+from omnigraph_lake.schema.compile import lint_schema
+from omnigraph_lake.schema.diagnostics import Rule
 from tests.schema.golden_cases import GOLDEN, UPDATING, GoldenCase, golden_cases
 
 pytestmark = pytest.mark.unit

@@ -14,16 +14,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.errors import InvalidInputError
-from omnigraph.ids import (
+from omnigraph_lake.errors import InvalidInputError
+from omnigraph_lake.ids import (
     canonical_column,
     canonical_tuples,
     canonical_value,
     node_id,
     node_ids,
 )
-from omnigraph.schema.arrow import arrow_type
-from omnigraph.schema.catalog import NodeType, Property
+from omnigraph_lake.schema.arrow import arrow_type
+from omnigraph_lake.schema.catalog import NodeType, Property
 from tests.drawing import drawn
 from tests.schema.compiling import compiled
 

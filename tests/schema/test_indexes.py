@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from omnigraph.schema.catalog import EdgeType, Index, NodeType, Spelling, VectorMetric
-from omnigraph.schema.indexes import DeclaredIndex, IndexKind, declared_indexes
+from omnigraph_lake.schema.catalog import EdgeType, Index, NodeType, Spelling, VectorMetric
+from omnigraph_lake.schema.indexes import DeclaredIndex, IndexKind, declared_indexes
 from tests.schema.compiling import compiled
 
 pytestmark = pytest.mark.unit

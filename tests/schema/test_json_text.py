@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from omnigraph.schema.json_text import (
+from omnigraph_lake.schema.json_text import (
     ABSENT,
     BYTES_MAX,
     DEPTH_MAX,

@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import pytest
 
-from omnigraph.language.diagnostics import Diagnostic
-from omnigraph.schema.compile import lint_schema
-from omnigraph.schema.format import format_schema
-from omnigraph.schema.parser import SCHEMA_BYTES_MAX
+from omnigraph_lake.language.diagnostics import Diagnostic
+from omnigraph_lake.schema.compile import lint_schema
+from omnigraph_lake.schema.format import format_schema
+from omnigraph_lake.schema.parser import SCHEMA_BYTES_MAX
 from tests.schema.compiling import compiled, rules
 
 pytestmark = pytest.mark.unit
@@ -53,8 +53,8 @@ def test_a_schema_of_500_types_takes_ten_times_as_long_as_one_of_50() -> None:
 
 MEMORY = """
 import resource, sys
-from omnigraph.schema.compile import lint_schema
-from omnigraph.query.parser import parse_queries
+from omnigraph_lake.schema.compile import lint_schema
+from omnigraph_lake.query.parser import parse_queries
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
 lint_schema("node A {}")

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from omnigraph.errors import DamagedGraphError
-from omnigraph.schema.catalog import ByName, VectorMetric
-from omnigraph.schema.model import decode_model, encode_model, model_hash, shape_hash
+from omnigraph_lake.errors import DamagedGraphError
+from omnigraph_lake.schema.catalog import ByName, VectorMetric
+from omnigraph_lake.schema.model import decode_model, encode_model, model_hash, shape_hash
 from tests.schema.compiling import DOMAIN, compiled
 
 pytestmark = pytest.mark.unit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.schema.ast import (
+from omnigraph_lake.schema.ast import (
     Annotation,
     EdgeDeclaration,
     NodeDeclaration,
@@ -14,8 +14,8 @@ from omnigraph.schema.ast import (
     body_annotations_of,
     properties_of,
 )
-from omnigraph.schema.parser import lexemes, parse_schema
-from omnigraph.schema.resolve import string_value
+from omnigraph_lake.schema.parser import lexemes, parse_schema
+from omnigraph_lake.schema.resolve import string_value
 from tests.schema.compiling import compiled, rules
 
 pytestmark = pytest.mark.unit

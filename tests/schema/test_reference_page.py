@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.language.diagnostics import render_all
-from omnigraph.schema.compile import lint_schema
-from omnigraph.schema.diagnostics import Rule
-from omnigraph.schema.format import format_schema
+from omnigraph_lake.language.diagnostics import render_all
+from omnigraph_lake.schema.compile import lint_schema
+from omnigraph_lake.schema.diagnostics import Rule
+from omnigraph_lake.schema.format import format_schema
 from tests.schema.compiling import compiled
 
 pytestmark = pytest.mark.unit

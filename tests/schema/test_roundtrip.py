@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from omnigraph.language.diagnostics import Diagnostic, Span
-from omnigraph.schema.ast import Schema
-from omnigraph.schema.format import format_schema
-from omnigraph.schema.model import decode_model, encode_model, shape_hash
-from omnigraph.schema.parser import lexemes, parse_schema
-from omnigraph.schema.printing import print_schema
+from omnigraph_lake.language.diagnostics import Diagnostic, Span
+from omnigraph_lake.schema.ast import Schema
+from omnigraph_lake.schema.format import format_schema
+from omnigraph_lake.schema.model import decode_model, encode_model, shape_hash
+from omnigraph_lake.schema.parser import lexemes, parse_schema
+from omnigraph_lake.schema.printing import print_schema
 from tests.drawing import drawn
 from tests.schema.compiling import compiled
 from tests.schema.schemas import texts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.schema.show import show_catalog
+from omnigraph_lake.schema.show import show_catalog
 from tests.schema.compiling import compiled
 
 pytestmark = pytest.mark.unit

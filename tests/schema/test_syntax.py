@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.language.diagnostics import (
+from omnigraph_lake.language.diagnostics import (
     SHOWN_WIDTH_MAX,
     Diagnostic,
     Severity,

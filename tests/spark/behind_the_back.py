@@ -9,12 +9,12 @@ from typing import Any
 import lance
 import pyarrow as pa
 
-from omnigraph import names
-from omnigraph.graph import Graph
-from omnigraph.schema.arrow import edge_schema, node_schema
-from omnigraph.storage.manifest.swap import SwapAnswer, read_manifest, swap_manifest
-from omnigraph.storage.manifest_rows import TableVersion
-from omnigraph.storage.objects.location import parse_root
+from omnigraph_lake import names
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.schema.arrow import edge_schema, node_schema
+from omnigraph_lake.storage.manifest.swap import SwapAnswer, read_manifest, swap_manifest
+from omnigraph_lake.storage.manifest_rows import TableVersion
+from omnigraph_lake.storage.objects.location import parse_root
 
 
 def publish_unchecked(graph: Graph, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:

@@ -26,9 +26,9 @@ from tests.gate.cpu import adopt_orphans
 _CHEAP: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _WARM_UP: Final = """
 import json, sys
-import omnigraph
-from omnigraph.spark.datasource import OmnigraphDataSource
-from omnigraph.runner.session import SparkTarget, spark_for_a_while
+import omnigraph_lake as og
+from omnigraph_lake.spark.datasource import OmnigraphDataSource
+from omnigraph_lake.runner.session import SparkTarget, spark_for_a_while
 
 folder, settings = sys.argv[1], json.loads(sys.argv[2])
 schema = "node Person { name: String @key  age: I64? } edge Knows: Person -> Person"
@@ -36,13 +36,13 @@ query = '''query reach() {
     match { $p: Person  $p knows{1,2} $q  optional { $q knows $r }  not { $q knows $p } }
     return { $q.name as name, count($r) as n, sum($q.age) as ages } order { n desc, name } limit 9
 }'''
-graph = omnigraph.init(folder + "/graph", schema=schema)
+graph = og.init(folder + "/graph", schema=schema)
 with open(folder + "/people.jsonl", "w") as lines:
     for number in range(20):
         record = {"type": "Person", "data": {"name": f"p{number}", "age": number}}
         print(json.dumps(record), file=lines)
 with spark_for_a_while(target=SparkTarget(remote="local[2]", settings=settings)) as spark:
-    graph.load(folder + "/people.jsonl", spark=spark, options=omnigraph.LoadOptions(engine="spark"))
+    graph.load(folder + "/people.jsonl", spark=spark, options=og.LoadOptions(engine="spark"))
     graph.write({"Knows": [{"src": f"p{n}", "dst": f"p{n + 1}"} for n in range(19)]})
     graph.query(query, spark=spark).collect()
     dev = graph.branches.create("dev")

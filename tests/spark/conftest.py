@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from omnigraph.runner.session import SparkTarget, spark_for_a_while, without_noise
+from omnigraph_lake.runner.session import SparkTarget, spark_for_a_while, without_noise
 from tests.gate.selection import is_nightly
 from tests.spark.class_archive import java_options
 from tests.spark.versions import HAS_DATA_SOURCES
@@ -62,7 +62,7 @@ def _warm_up(session: SparkSession) -> None:
     """Load most classes and start Python workers, or the first test would be charged for them."""
 
     def unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import omnigraph.load.pipeline  # noqa: F401 - what many tasks import
+        import omnigraph_lake.load.pipeline  # noqa: F401 - what many tasks import
 
         yield from batches
 

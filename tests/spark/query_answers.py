@@ -11,15 +11,15 @@ from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
 
-import omnigraph
-from omnigraph.engine.spark.execute import plan_frame
-from omnigraph.query.binding import bind
-from omnigraph.query.compile import compile_queries
-from omnigraph.query.plan import Mutation
-from omnigraph.query.planning import ALL_STEPS, Steps, plan_query
-from omnigraph.query.typed import TypedQuery
-from omnigraph.schema.catalog import Catalog
-from omnigraph.spark import SparkGraph
+import omnigraph_lake as og
+from omnigraph_lake.engine.spark.execute import plan_frame
+from omnigraph_lake.query.binding import bind
+from omnigraph_lake.query.compile import compile_queries
+from omnigraph_lake.query.plan import Mutation
+from omnigraph_lake.query.planning import ALL_STEPS, Steps, plan_query
+from omnigraph_lake.query.typed import TypedQuery
+from omnigraph_lake.schema.catalog import Catalog
+from omnigraph_lake.spark import SparkGraph
 from tests.query.evaluator import EPOCH, evaluate
 from tests.query.expression_values import Graph as PlainGraph
 from tests.query.expression_values import order_key
@@ -93,7 +93,7 @@ class World:
 
 def world(spark: SparkSession, folder: Path, rows: PlainGraph, schema: str = LENIENT) -> World:
     """The rows as a graph on disk, with the ids they have."""
-    graph = omnigraph.init(root_at(folder / "graph"), schema=schema)
+    graph = og.init(root_at(folder / "graph"), schema=schema)
     catalog = CATALOG if schema == LENIENT else graph.schema.catalog
     given: dict[str, list[dict[str, Any]]] = {}
     for name, entities in {**rows["nodes"], **rows["edges"]}.items():

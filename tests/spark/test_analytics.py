@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from omnigraph.algorithms.blocks import Sizes
-from omnigraph.errors import ConflictError, InvalidInputError
-from omnigraph.runner.spark import SparkRunner
-from omnigraph.runner.threads import ThreadRunner
-from omnigraph.spark.analytics import (
+from omnigraph_lake.algorithms.blocks import Sizes
+from omnigraph_lake.errors import ConflictError, InvalidInputError
+from omnigraph_lake.runner.spark import SparkRunner
+from omnigraph_lake.runner.threads import ThreadRunner
+from omnigraph_lake.spark.analytics import (
     components,
     distances,
     label_propagation,

@@ -16,22 +16,22 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-import omnigraph
-from omnigraph.diff.change_feed import changes
-from omnigraph.diff.table_diff import diff_table
-from omnigraph.errors import InvalidInputError, NotFoundError, OmnigraphError
-from omnigraph.graph import Graph
-from omnigraph.runner.spark_versions import ReadLimit, ReadMaxFiles
-from omnigraph.spark.change_source import (
+import omnigraph_lake as og
+from omnigraph_lake.diff.change_feed import changes
+from omnigraph_lake.diff.table_diff import diff_table
+from omnigraph_lake.errors import InvalidInputError, NotFoundError, OmnigraphError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.runner.spark_versions import ReadLimit, ReadMaxFiles
+from omnigraph_lake.spark.change_source import (
     ChangePart,
     ChangeStreamReader,
     carried_changes,
     change_parts,
     read_part,
 )
-from omnigraph.spark.datasource import OmnigraphDataSource, planned_stream
-from omnigraph.storage.objects.location import parse_root
-from omnigraph.storage.staging.row_changes import plan_row_changes
+from omnigraph_lake.spark.datasource import OmnigraphDataSource, planned_stream
+from omnigraph_lake.storage.objects.location import parse_root
+from omnigraph_lake.storage.staging.row_changes import plan_row_changes
 from tests.diff.test_change_feed import publish_versions, table_of
 from tests.gate.seeds import case_seeds
 from tests.gate.selection import for_gate
@@ -56,7 +56,7 @@ def _registered(spark: SparkSession) -> None:
 
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
-    return omnigraph.init(graph_root, schema=SCHEMA)
+    return og.init(graph_root, schema=SCHEMA)
 
 
 def put(graph: Graph, *names: str, age: int | None = None) -> str:
@@ -249,7 +249,7 @@ def test_a_branch_that_was_made_anew_is_refused(
 def test_every_type_of_the_catalog_arrives_as_it_was_written(
     graph_root: str, spark: SparkSession, tmp_path: Path
 ) -> None:
-    graph = omnigraph.init(graph_root, schema=EVERYTHING_SCHEMA)
+    graph = og.init(graph_root, schema=EVERYTHING_SCHEMA)
     graph.write({"Everything": everything()})
     reader = spark.readStream.format("omnigraph").option("type", "Everything")
     run(reader.option("startingCommit", "beginning").load(graph.root), tmp_path)
@@ -355,7 +355,7 @@ def test_a_stream_of_several_types_names_them_in_the_order_of_commits(graph: Gra
 
 def test_columns_of_one_name_and_two_types_are_no_stream(tmp_path: Path) -> None:
     schema = "node A { key: String @key  x: I64? }\nnode B { key: String @key  x: String? }"
-    graph = omnigraph.init(str(tmp_path / "g"), schema=schema)
+    graph = og.init(str(tmp_path / "g"), schema=schema)
     options = {"path": graph.root, "startingCommit": "now"}
 
     with pytest.raises(InvalidInputError, match=r"node:A.x is int64 and node:B.x is string"):
@@ -484,7 +484,7 @@ def split(part: ChangePart, rows: int) -> Iterator[ChangePart]:
     """The same changes in parts of few rows."""
     plan = part.diff.plan
     few = plan_row_changes(part.diff.root, plan.before, plan.after, rows_per_part=rows)
-    commit = omnigraph.open(part.diff.root.uri).commits()[0]
+    commit = og.open(part.diff.root.uri).commits()[0]
     yield from change_parts(commit, replace(part.diff, plan=few))
 
 

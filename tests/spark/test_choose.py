@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from omnigraph.errors import InvalidInputError
-from omnigraph.runner.choose import chosen_runner
-from omnigraph.runner.session import SparkTarget
-from omnigraph.runner.spark import SparkRunner
-from omnigraph.runner.threads import ThreadRunner
-from omnigraph.storage.objects.location import parse_root
+from omnigraph_lake.errors import InvalidInputError
+from omnigraph_lake.runner.choose import chosen_runner
+from omnigraph_lake.runner.session import SparkTarget
+from omnigraph_lake.runner.spark import SparkRunner
+from omnigraph_lake.runner.threads import ThreadRunner
+from omnigraph_lake.storage.objects.location import parse_root
 
 pytestmark = pytest.mark.spark
 

@@ -10,11 +10,11 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-import omnigraph
-from omnigraph import names
-from omnigraph.errors import OmnigraphError
-from omnigraph.graph import Graph
-from omnigraph.spark.datasource import OmnigraphDataSource, planned_stream
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.errors import OmnigraphError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.spark.datasource import OmnigraphDataSource, planned_stream
 from tests.gate.selection import for_gate
 from tests.spark.test_types import EVERYTHING_SCHEMA, bits, everything
 from tests.stores import folder_of
@@ -35,7 +35,7 @@ def _registered(spark: SparkSession) -> None:
 
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     graph.write({"node:Person": [{"name": f"p{n}", "age": n, "place": [n, n]} for n in range(10)]})
     return graph
 
@@ -169,9 +169,9 @@ def test_an_overwrite_without_rows_empties_the_type(graph: Graph, spark: SparkSe
 def test_every_type_of_the_catalog_can_be_read_and_written_again(
     graph_root: str, spark: SparkSession
 ) -> None:
-    graph = omnigraph.init(graph_root, schema=EVERYTHING_SCHEMA)
+    graph = og.init(graph_root, schema=EVERYTHING_SCHEMA)
     graph.write({"Everything": everything()})
-    copy = omnigraph.init(f"{graph_root}-copy", schema=EVERYTHING_SCHEMA)
+    copy = og.init(f"{graph_root}-copy", schema=EVERYTHING_SCHEMA)
     source = spark.read.format("omnigraph").option("type", "Everything").load(graph.root)
 
     writer = source.write.format("omnigraph").option("type", "Everything")
@@ -228,7 +228,7 @@ edge Owns: Person -> Person | Company
 def test_types_of_ends_are_names_in_loads_frames_and_sql(
     spark: SparkSession, graph_root: str
 ) -> None:
-    graph = omnigraph.init(graph_root, schema=ENDS_SCHEMA)
+    graph = og.init(graph_root, schema=ENDS_SCHEMA)
     graph.write({"Person": [{"name": "a"}], "Company": [{"name": "a"}]})
     owned = [("o1", "a", "a", "Company"), ("o2", "a", "a", "Person"), ("o3", "a", "b", "Company")]
     frame = spark.createDataFrame(owned, "id string, src string, dst string, dst_type string")
@@ -237,7 +237,7 @@ def test_types_of_ends_are_names_in_loads_frames_and_sql(
         {"Owns": frame},
         spark=spark,
         on_error="quarantine",
-        options=omnigraph.LoadOptions(max_rejected=10),
+        options=og.LoadOptions(max_rejected=10),
     )
 
     assert report.quarantined == {"missing_endpoint": 1}

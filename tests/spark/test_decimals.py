@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import omnigraph
+import omnigraph_lake as og
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,8 +57,8 @@ def test_spark_loads_and_queries_decimals_as_this_process_does(
         for source, target, data in EDGES
     ]
     (tmp_path / "records.jsonl").write_text("\n".join(lines))
-    graph = omnigraph.init(str(tmp_path / "graph"), schema=SCHEMA)
-    options = omnigraph.LoadOptions(max_rejected="90%")
+    graph = og.init(str(tmp_path / "graph"), schema=SCHEMA)
+    options = og.LoadOptions(max_rejected="90%")
 
     report = graph.load(
         str(tmp_path / "records.jsonl"), spark=spark, on_error="quarantine", options=options

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-import omnigraph
-from omnigraph.cli.demo_commands import debian, graph_of
+import omnigraph_lake as og
+from omnigraph_lake.cli.demo_commands import debian, graph_of
 
 pytestmark = [
     pytest.mark.spark,
@@ -21,7 +21,7 @@ def test_the_debian_demo_makes_the_same_graph_on_spark(spark: SparkSession, tmp_
     for engine in ("local", "spark"):
         debian(tmp_path / engine, sample=True, engine=engine, as_json=True)
     local, distributed = (
-        omnigraph.open(graph_of(tmp_path / engine), branch=branch)
+        og.open(graph_of(tmp_path / engine), branch=branch)
         for engine, branch in (("local", "unstable"), ("spark", "unstable"))
     )
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from omnigraph.errors import ConflictError
-from omnigraph.graph import Graph
+from omnigraph_lake.errors import ConflictError
+from omnigraph_lake.graph import Graph
 from tests.diff.buckets import set_rows_per_bucket
 from tests.diff.documents import change_documents, document, document_graph
 from tests.gate.seeds import case_seeds

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from omnigraph.errors import DamagedGraphError, InvalidInputError, NotFoundError
-from omnigraph.evolution import column_work, run_checks
-from omnigraph.evolution.plan.data_checks import CheckKind, TableIsEmpty
-from omnigraph.evolution.plan.planning import Evolution, evolve
-from omnigraph.evolution.run_checks import failed_checks
-from omnigraph.evolution.table_changes import TableChange, table_changes
-from omnigraph.runner.spark import SparkRunner
-from omnigraph.runner.threads import ThreadRunner
-from omnigraph.storage.lance.tables import open_pinned
-from omnigraph.storage.objects.location import Root
-from omnigraph.storage.snapshot import TableEntry
+from omnigraph_lake.errors import DamagedGraphError, InvalidInputError, NotFoundError
+from omnigraph_lake.evolution import column_work, run_checks
+from omnigraph_lake.evolution.plan.data_checks import CheckKind, TableIsEmpty
+from omnigraph_lake.evolution.plan.planning import Evolution, evolve
+from omnigraph_lake.evolution.run_checks import failed_checks
+from omnigraph_lake.evolution.table_changes import TableChange, table_changes
+from omnigraph_lake.runner.spark import SparkRunner
+from omnigraph_lake.runner.threads import ThreadRunner
+from omnigraph_lake.storage.lance.tables import open_pinned
+from omnigraph_lake.storage.objects.location import Root
+from omnigraph_lake.storage.snapshot import TableEntry
 from tests.evolution.plan.rows import Row, migrated
 from tests.evolution.stored import as_stored_in, changed, changed_by, committed, rows_in, stored
 from tests.evolution.violating import ASKING, CHECKED, random_rows

@@ -8,13 +8,13 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-import omnigraph
-from omnigraph.errors import InvalidInputError, NoLongerKeptError
-from omnigraph.graph import Graph
-from omnigraph.maintenance.maintain import Policy
-from omnigraph.runner.spark_versions import ReadLimit
-from omnigraph.spark.change_source import ChangeStreamReader
-from omnigraph.spark.datasource import planned_stream
+import omnigraph_lake as og
+from omnigraph_lake.errors import InvalidInputError, NoLongerKeptError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.maintenance.maintain import Policy
+from omnigraph_lake.runner.spark_versions import ReadLimit
+from omnigraph_lake.spark.change_source import ChangeStreamReader
+from omnigraph_lake.spark.datasource import planned_stream
 from tests.behind import meanwhile
 
 pytestmark = pytest.mark.spark
@@ -24,7 +24,7 @@ NUMBERS = "query q() { match { $d: Doc } return { $d.n } }"
 
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
-    graph = omnigraph.init(graph_root, schema="node Doc { name: String @key  n: I64 }")
+    graph = og.init(graph_root, schema="node Doc { name: String @key  n: I64 }")
     graph.write({"Doc": [{"name": "a", "n": 1}]})
     return graph
 
@@ -103,7 +103,7 @@ def test_the_check_of_a_maintenance_run_on_spark_reads_what_a_cleanup_would_remo
 
 
 def test_whoever_only_reads_holds_nothing_on_spark(graph: Graph, spark: SparkSession) -> None:
-    reader = omnigraph.open(graph.root, read_only=True)
+    reader = og.open(graph.root, read_only=True)
     assert reader.spark(spark).nodes("Doc").count() == 1
     frame = reader.query(NUMBERS, spark=spark)
     assert isinstance(frame, DataFrame)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import omnigraph
+import omnigraph_lake as og
 from tests.importer.shapes import write_csv
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.spark
 
 
 def content(root: str, *types: str) -> dict[str, list[str]]:
-    graph = omnigraph.open(root, read_only=True)
+    graph = og.open(root, read_only=True)
     return {name: sorted(map(str, graph.scan(name).read_all().to_pylist())) for name in types}
 
 
@@ -31,13 +31,13 @@ def test_files_and_frames_are_imported_by_tasks_as_by_threads(
         ),
         write_csv(tmp_path / "companies.csv", "id,name\n0,Acme\n1,Beta\n2,Gamma"),
     ]
-    mapped = omnigraph.import_data(str(tmp_path / "local"), files)
-    by_tasks = omnigraph.import_data(str(tmp_path / "tasks"), files, spark=spark)
+    mapped = og.import_data(str(tmp_path / "local"), files)
+    by_tasks = og.import_data(str(tmp_path / "tasks"), files, spark=spark)
     frames = {
         name: spark.read.csv(str(tmp_path / f"{name}.csv"), header=True)
         for name in ("people", "companies")
     }
-    by_frames = omnigraph.import_data(str(tmp_path / "frames"), frames, spark=spark)
+    by_frames = og.import_data(str(tmp_path / "frames"), frames, spark=spark)
 
     types = ("Person", "Company", "HasCompany")
     expected = content(str(tmp_path / "local"), *types)

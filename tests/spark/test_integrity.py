@@ -7,12 +7,12 @@ import random
 import pytest
 from pyspark.sql import SparkSession
 
-import omnigraph
-from omnigraph.graph import Graph
-from omnigraph.runner.spark import SparkRunner
-from omnigraph.storage.objects.location import parse_root
-from omnigraph.validation import hashed_keys, integrity
-from omnigraph.validation.check import Problem
+import omnigraph_lake as og
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.runner.spark import SparkRunner
+from omnigraph_lake.storage.objects.location import parse_root
+from omnigraph_lake.validation import hashed_keys, integrity
+from omnigraph_lake.validation.check import Problem
 from tests.gate.seeds import case_seeds
 from tests.spark.behind_the_back import publish_unchecked
 from tests.stores import folder_of
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
-    return omnigraph.init(graph_root, schema=SCHEMA)
+    return og.init(graph_root, schema=SCHEMA)
 
 
 def test_every_kind_of_broken_rule_is_described_as_by_threads(
@@ -54,7 +54,7 @@ def test_random_broken_graphs_are_judged_as_by_threads(
 ) -> None:
     monkeypatch.setattr(integrity, "_ROWS_PER_PIECE", 1)
     monkeypatch.setattr(hashed_keys, "KEYS_PER_BUCKET", 100)
-    graph = omnigraph.init(graph_root, schema=RANDOM_SCHEMA)
+    graph = og.init(graph_root, schema=RANDOM_SCHEMA)
     rng = random.Random(seed)
     for _ in range(2):
         publish_unchecked(graph, random_rows(rng))

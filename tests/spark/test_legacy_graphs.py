@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-import omnigraph
-from omnigraph.api.options import LoadOptions
-from omnigraph.errors import InvalidInputError
-from omnigraph.spark.datasource import OmnigraphDataSource
+import omnigraph_lake as og
+from omnigraph_lake.api.options import LoadOptions
+from omnigraph_lake.errors import InvalidInputError
+from omnigraph_lake.spark.datasource import OmnigraphDataSource
 from tests.legacy.legacy_graphs import exports, found, place_graph
 from tests.legacy.rows import exported_rows, of_type, stored_rows
 
@@ -39,7 +39,7 @@ def test_frames_and_queries_give_what_the_program_exports(
 
     expected = [{key: value for key, value in row if key in columns} for row in wanted]
     assert stored_rows(frame.toArrow().to_pylist()) == stored_rows(expected)
-    graph = omnigraph.open(graph_root, read_only=True)
+    graph = og.open(graph_root, read_only=True)
     returned = "return { $t.slug as s, $t.at as at }"
     text = f"query q($at: DateTime) {{ match {{ $t: Thing $t.at = $at }} {returned} }}"
     on_spark = graph.spark(spark).query(text, {"at": AT}).toArrow().to_pylist()
@@ -49,7 +49,7 @@ def test_frames_and_queries_give_what_the_program_exports(
 def test_loads_on_spark_go_into_an_upgraded_graph(
     spark: SparkSession, graph_root: str, tmp_path: Path
 ) -> None:
-    graph = omnigraph.open(place_graph("0.7.1/history", graph_root))
+    graph = og.open(place_graph("0.7.1/history", graph_root))
     lines = tmp_path / "more.jsonl"
     thing = {"slug": "s1", "name": "S", "kind": "beta", "at": "2026-01-02T03:04:05.678901Z"}
     records = [

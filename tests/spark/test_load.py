@@ -13,14 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-import omnigraph
-from omnigraph import failpoints
-from omnigraph.api.options import LoadOptions
-from omnigraph.errors import InvalidInputError, LoadRefusedError
-from omnigraph.failpoints import Action, Armed, arm
-from omnigraph.graph import Graph
-from omnigraph.load import pipeline
-from omnigraph.storage.lance.tables import open_pinned
+import omnigraph_lake as og
+from omnigraph_lake import failpoints
+from omnigraph_lake.api.options import LoadOptions
+from omnigraph_lake.errors import InvalidInputError, LoadRefusedError
+from omnigraph_lake.failpoints import Action, Armed, arm
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.load import pipeline
+from omnigraph_lake.storage.lance.tables import open_pinned
 from tests.spark.twice import TwiceSession
 from tests.stores import folder_of
 
@@ -35,7 +35,7 @@ edge Knows: Person -> Person { since: Date?  weight: F64? }
 
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
-    return omnigraph.init(graph_root, schema=SCHEMA)
+    return og.init(graph_root, schema=SCHEMA)
 
 
 def rows(graph: Graph, type_name: str = "Person") -> dict[str, dict[str, object]]:
@@ -250,7 +250,7 @@ def test_a_load_that_loses_a_race_is_checked_again_on_the_new_state(
     spark: SparkSession, graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = write_lines(tmp_path / "a.jsonl", *(person(f"p{each}") for each in range(20)))
-    rival = omnigraph.open(graph.root)
+    rival = og.open(graph.root)
     reached: list[str] = []
 
     def interfere(point: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 
-import omnigraph
+import omnigraph_lake as og
 from tests.drawing import drawn
 from tests.load.oracle import SCHEMA, Case
 from tests.load.outcomes import outcomes_of
@@ -30,7 +30,7 @@ pytestmark = [
 
 
 def test_random_loads_end_alike_in_both_engines(spark: SparkSession, tmp_path: Path) -> None:
-    omnigraph.init(str(tmp_path / "template"), schema=SCHEMA)
+    og.init(str(tmp_path / "template"), schema=SCHEMA)
     numbers = itertools.count()
 
     @drawn(12)

@@ -11,22 +11,22 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-import omnigraph
-from omnigraph.errors import (
+import omnigraph_lake as og
+from omnigraph_lake.errors import (
     DamagedGraphError,
     IndexPendingError,
     MaintenanceIncompleteError,
     SparkJobFailedError,
 )
-from omnigraph.graph import Graph
-from omnigraph.maintenance import edge_order, workers
-from omnigraph.maintenance.optimize import TableOptimizeStats, wished_indexes
-from omnigraph.maintenance.workers import Workers
-from omnigraph.runner.progress import Progress
-from omnigraph.runner.spark import SparkRunner
-from omnigraph.storage.indexes.segments import IndexTask, Organisation, Segment, plan_indexes
-from omnigraph.storage.lance.compaction import CompactionWork, plan_compaction
-from omnigraph.storage.lance.tables import IndexCoverage, open_pinned, table_health
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.maintenance import edge_order, workers
+from omnigraph_lake.maintenance.optimize import TableOptimizeStats, wished_indexes
+from omnigraph_lake.maintenance.workers import Workers
+from omnigraph_lake.runner.progress import Progress
+from omnigraph_lake.runner.spark import SparkRunner
+from omnigraph_lake.storage.indexes.segments import IndexTask, Organisation, Segment, plan_indexes
+from omnigraph_lake.storage.lance.compaction import CompactionWork, plan_compaction
+from omnigraph_lake.storage.lance.tables import IndexCoverage, open_pinned, table_health
 from tests.behaviours.histories import content, row_ids
 from tests.gate.selection import for_gate
 from tests.stores import folder_of, place_copy, root_at
@@ -73,7 +73,7 @@ def fill(graph: Graph, *, first: int) -> None:
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("template") / "graph"
-    fill(omnigraph.init(str(folder), schema=SCHEMA), first=0)
+    fill(og.init(str(folder), schema=SCHEMA), first=0)
     return folder
 
 
@@ -83,7 +83,7 @@ def pair(template: Path, tmp_path: Path) -> list[Graph]:
     roots = [root_at(tmp_path / name) for name in ("here", "there")]
     for root in roots:
         place_copy(template, root)
-    return [omnigraph.open(root) for root in roots]
+    return [og.open(root) for root in roots]
 
 
 def coverage(graph: Graph) -> Mapping[str, tuple[IndexCoverage, ...]]:

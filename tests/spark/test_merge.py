@@ -14,17 +14,17 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import SparkSession
 
-import omnigraph
-from omnigraph import failpoints
-from omnigraph.errors import MergeConflictError, StorageUnavailableError, ValidationFailedError
-from omnigraph.failpoints import Action, Armed, arm
-from omnigraph.graph import Graph
-from omnigraph.merge import row_merge
-from omnigraph.merge.conflicts import ConflictKind
-from omnigraph.merge.plan import MergeOutcome
-from omnigraph.runner import spark as spark_runner
-from omnigraph.runner.shuffle import files_by_bucket
-from omnigraph.storage.lance.tables import open_pinned
+import omnigraph_lake as og
+from omnigraph_lake import failpoints
+from omnigraph_lake.errors import MergeConflictError, StorageUnavailableError, ValidationFailedError
+from omnigraph_lake.failpoints import Action, Armed, arm
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.merge import row_merge
+from omnigraph_lake.merge.conflicts import ConflictKind
+from omnigraph_lake.merge.plan import MergeOutcome
+from omnigraph_lake.runner import spark as spark_runner
+from omnigraph_lake.runner.shuffle import files_by_bucket
+from omnigraph_lake.storage.lance.tables import open_pinned
 from tests.behaviours.copies import made_once
 from tests.behaviours.histories import content, knows, owns, person, put, row_ids, small_graph
 from tests.behaviours.random_histories import SCHEMA
@@ -129,7 +129,7 @@ def write_something(rng: random.Random, graphs: list[Graph]) -> None:
 
 def random_pair(rng: random.Random, root: str) -> list[Graph]:
     """Two graphs with one history: a first write, a branch, and random writes on both sides."""
-    graphs = [omnigraph.init(f"{root}-{number}", schema=SCHEMA) for number in range(2)]
+    graphs = [og.init(f"{root}-{number}", schema=SCHEMA) for number in range(2)]
     first = {kind: [{"name": name} for name in IDS[kind]] for kind in ("A", "B")}
     edges = [{"id": f"r{n}", "src": f"a{n}", "dst": "b0"} for n in range(4)]
     for graph in graphs:
@@ -187,7 +187,7 @@ def plain_graph(root: str) -> None:
     node Pet { name: String @key }
     """
     people = [person("ann", age=1), person("bob", age=2), person("cyd", age=3)]
-    omnigraph.init(root, schema=schema).write({"Person": people, "Pet": [{"name": "rex"}]})
+    og.init(root, schema=schema).write({"Person": people, "Pet": [{"name": "rex"}]})
 
 
 @pytest.fixture
@@ -294,7 +294,7 @@ def edges(*pairs: str) -> list[dict[str, Any]]:
 def test_broken_rules_of_every_kind_are_told_before_a_table_is_touched(
     graph_root: str, spark: SparkSession
 ) -> None:
-    graph = omnigraph.init(graph_root, schema=RULED)
+    graph = og.init(graph_root, schema=RULED)
     graph.write({"P": [person(name) for name in "abcde"], "E": edges("aa", "ba", "ca", "da", "ea")})
     dev = graph.branches.create("dev")
     put(dev, P=[person("x", nick="n")], E=edges("xa", "be", "cb"))
@@ -387,7 +387,7 @@ def table_files(graph: Graph) -> set[Path]:
 def test_a_node_that_stays_without_the_edge_it_needs_fails_the_merge(
     graph_root: str, spark: SparkSession, source: str, target: str
 ) -> None:
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     edges = [{"id": f"r{n}", "src": f"a{n}", "dst": "b0"} for n in range(3)]
     graph.write({"A": [{"name": f"a{n}"} for n in range(3)], "B": [{"name": "b0"}], "R": edges})
     graph.branches.create("dev")
@@ -401,7 +401,7 @@ def test_a_node_that_stays_without_the_edge_it_needs_fails_the_merge(
 
 
 def test_blobs_lists_and_vectors_arrive_as_they_were(graph_root: str, spark: SparkSession) -> None:
-    graph = omnigraph.init(
+    graph = og.init(
         graph_root,
         schema="node Doc { name: String @key  raw: Blob?  words: [String]?  at: Vector(3)? }",
     )
@@ -449,7 +449,7 @@ def test_a_rival_that_wins_is_merged_with(graph: Graph, spark: SparkSession) -> 
     dev = graph.branches.create("dev")
     put(dev, Person=[person("dan", age=4), person("ann", age=10)])
     put(graph, Person=[person("eve", age=5)])
-    rival = omnigraph.open(graph.root)
+    rival = og.open(graph.root)
     wrote: list[str] = []
     decide = row_merge.RowMerge.merge
 
@@ -503,7 +503,7 @@ def test_a_file_that_vanishes_fails_the_merge_by_its_name(
         folder_of(graph.root, known[0].path).unlink()
         return files_by_bucket(known)
 
-    monkeypatch.setattr("omnigraph.merge.decide.files_by_bucket", and_lose_one)
+    monkeypatch.setattr("omnigraph_lake.merge.decide.files_by_bucket", and_lose_one)
 
     with pytest.raises(
         StorageUnavailableError, match="was removed while its operation was running"
@@ -549,9 +549,9 @@ def test_tasks_that_run_twice_change_nothing_about_the_result(
 
 FAILING_ONCE = """
 import os, sys
-import omnigraph
-from omnigraph.diff import bucketed
-from omnigraph.runner.session import SparkTarget, spark_for_a_while
+import omnigraph_lake as og
+from omnigraph_lake.diff import bucketed
+from omnigraph_lake.runner.session import SparkTarget, spark_for_a_while
 
 root, marks = sys.argv[1:]
 bucketed.ROWS_PER_BUCKET, bucketed.UNDIVIDED_BUCKETS = 20, 1
@@ -588,7 +588,7 @@ class Flaky:
         return getattr(self.inner, name)
 
 
-graph = omnigraph.open(root)
+graph = og.open(root)
 target = SparkTarget(master="local[2,8]", settings={"spark.sql.shuffle.partitions": "2"})
 with spark_for_a_while(target=target) as spark:
     result = graph.merge("dev", spark=Flaky(spark))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-import omnigraph
+import omnigraph_lake as og
 from tests.behaviours.histories import people, person, put, small_graph
 
 pytestmark = [pytest.mark.spark, pytest.mark.local_disk("moves files behind the graph's back")]
@@ -21,7 +21,7 @@ def test_tasks_read_and_write_a_branch_of_a_moved_graph(
     original.maintenance.optimize()
     put(original.branches.create("dev"), Person=[person("dan", age=4)])
     shutil.move(tmp_path / "original", tmp_path / "moved")
-    moved = omnigraph.open(str(tmp_path / "moved")).checkout("dev")
+    moved = og.open(str(tmp_path / "moved")).checkout("dev")
 
     on_spark = moved.spark(spark)
     assert on_spark.nodes("Person", where="name in ('ann', 'dan')").count() == 2

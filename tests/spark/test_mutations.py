@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from omnigraph.errors import InvalidInputError
+from omnigraph_lake.errors import InvalidInputError
 from tests.mutate.random_mutations import content_of, draw_body, make_graph, outcome_of
 
 if TYPE_CHECKING:

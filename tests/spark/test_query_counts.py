@@ -8,12 +8,19 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-import omnigraph
-from omnigraph.engine.spark import patterns
-from omnigraph.engine.spark.rows import HeldEntity, Names, Rows, merge_equal, query_errors, weigh
-from omnigraph.engine.spark.table_frames import UNIQUE_PAIRS, UniquePairs
-from omnigraph.errors import QueryFailedError
-from omnigraph.runner import scan
+import omnigraph_lake as og
+from omnigraph_lake.engine.spark import patterns
+from omnigraph_lake.engine.spark.rows import (
+    HeldEntity,
+    Names,
+    Rows,
+    merge_equal,
+    query_errors,
+    weigh,
+)
+from omnigraph_lake.engine.spark.table_frames import UNIQUE_PAIRS, UniquePairs
+from omnigraph_lake.errors import QueryFailedError
+from omnigraph_lake.runner import scan
 from tests.gate.selection import for_gate
 from tests.query.people import small_graph
 from tests.spark.query_answers import World, world
@@ -88,7 +95,7 @@ def spread(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Wor
     del rows["edges"]["Knows"][1]
     first["edges"] = {name: entities[:2] for name, entities in rows["edges"].items()}
     there = world(spark, folder, first)
-    graph = omnigraph.open(root_at(folder / "graph"))
+    graph = og.open(root_at(folder / "graph"))
     graph.write({name: entities[2:] for name, entities in rows["edges"].items() if entities[2:]})
     return replace(there, graph=graph.spark(spark), rows=rows)
 
@@ -130,7 +137,7 @@ def test_counts_of_several_tasks_are_added(
 
 @pytest.fixture(scope="module")
 def edges(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    graph = omnigraph.init(
+    graph = og.init(
         root_at(tmp_path_factory.mktemp("edges") / "graph"),
         schema="""
         node Page {}
@@ -177,9 +184,7 @@ def test_unique_pairs_of_the_schema_need_no_rows(
 def test_a_version_is_measured_once_and_a_later_one_again(
     spark: SparkSession, tmp_path: Any
 ) -> None:
-    graph = omnigraph.init(
-        root_at(tmp_path / "graph"), schema="node Page {}  edge Links: Page -> Page"
-    )
+    graph = og.init(root_at(tmp_path / "graph"), schema="node Page {}  edge Links: Page -> Page")
     edge = graph.schema.catalog.edges["Links"]
     link = {"src": "a", "dst": "a"}
     graph.write({"Page": [{"id": "a"}], "Links": [link]})

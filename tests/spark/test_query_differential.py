@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from omnigraph.engine.spark.execute import query_frame
-from omnigraph.engine.spark.rows import query_errors
-from omnigraph.query.columns import arrow_type
-from omnigraph.query.planning import NO_STEPS
-from omnigraph.runner.scan import FrameRows
+from omnigraph_lake.engine.spark.execute import query_frame
+from omnigraph_lake.engine.spark.rows import query_errors
+from omnigraph_lake.query.columns import arrow_type
+from omnigraph_lake.query.planning import NO_STEPS
+from omnigraph_lake.runner.scan import FrameRows
 from tests.gate.seeds import case_seeds, examples
 from tests.query.differential import Asked, Executor, State, Variant, run
 

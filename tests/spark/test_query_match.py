@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from omnigraph.engine.spark import patterns
-from omnigraph.errors import QueryBudgetError
-from omnigraph.query.planning import ALL_STEPS, NO_STEPS
+from omnigraph_lake.engine.spark import patterns
+from omnigraph_lake.errors import QueryBudgetError
+from omnigraph_lake.query.planning import ALL_STEPS, NO_STEPS
 from tests.gate.selection import for_gate
 from tests.query.people import edge, person, small_graph
 from tests.spark.query_answers import World, world

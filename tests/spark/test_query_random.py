@@ -7,7 +7,7 @@ import random
 import pytest
 from pyspark.sql import SparkSession
 
-from omnigraph.query.planning import ALL_STEPS, NO_STEPS
+from omnigraph_lake.query.planning import ALL_STEPS, NO_STEPS
 from tests.gate.seeds import case_seeds, examples
 from tests.query.random_queries import compiled_or_none, random_graph, random_query
 from tests.spark.query_answers import world

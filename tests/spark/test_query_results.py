@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as spark_types
 
-import omnigraph
-from omnigraph.errors import InvalidInputError
+import omnigraph_lake as og
+from omnigraph_lake.errors import InvalidInputError
 from tests.gate.selection import for_gate
 from tests.query.people import small_graph
 from tests.spark.query_answers import World, world
@@ -156,7 +156,7 @@ def test_building_a_frame_of_plain_steps_runs_no_job(
 def test_a_blob_is_a_struct_that_names_it_at_the_snapshot(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    graph = omnigraph.init(
+    graph = og.init(
         root_at(tmp_path / "graph"), schema="node Doc { slug: String @key  body: Blob? }"
     )
     bodies = {"it's": b"first", "empty": b"", "null": None}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from omnigraph.errors import InvalidInputError
-from omnigraph.query.typed import TypedQuery
+from omnigraph_lake.errors import InvalidInputError
+from omnigraph_lake.query.typed import TypedQuery
 from tests.gate.selection import for_gate
 from tests.query.people import note, small_graph
 from tests.spark.query_answers import World, world

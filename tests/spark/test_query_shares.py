@@ -11,8 +11,8 @@ import coverage
 import pytest
 from pyspark.sql import SparkSession
 
-from omnigraph.engine import spark as queries
-from omnigraph.query.typed import TypedQuery
+from omnigraph_lake.engine import spark as queries
+from omnigraph_lake.query.typed import TypedQuery
 from tests.query.people import small_graph
 from tests.spark import test_query_counts as counts
 from tests.spark import test_query_match as matches

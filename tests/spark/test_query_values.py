@@ -14,11 +14,11 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from omnigraph.engine.spark.rows import query_errors, refusal_of
-from omnigraph.errors import QueryFailedError
-from omnigraph.query.binding import bind
-from omnigraph.query.typed import TypedQuery
-from omnigraph.query.types import as_f32
+from omnigraph_lake.engine.spark.rows import query_errors, refusal_of
+from omnigraph_lake.errors import QueryFailedError
+from omnigraph_lake.query.binding import bind
+from omnigraph_lake.query.typed import TypedQuery
+from omnigraph_lake.query.types import as_f32
 from tests.gate.selection import for_gate
 from tests.query import function_rules
 from tests.query.evaluator import EPOCH, evaluate

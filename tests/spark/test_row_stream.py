@@ -9,13 +9,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from typer.testing import CliRunner
 
-import omnigraph
-from omnigraph.cli.main import app
-from omnigraph.errors import QueryFailedError
-from omnigraph.graph import Graph
-from omnigraph.query.columns import arrow_schema
-from omnigraph.query.compile import compile_queries
-from omnigraph.runner.scan import FrameRows
+import omnigraph_lake as og
+from omnigraph_lake.cli.main import app
+from omnigraph_lake.errors import QueryFailedError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.query.columns import arrow_schema
+from omnigraph_lake.query.compile import compile_queries
+from omnigraph_lake.runner.scan import FrameRows
 
 pytestmark = pytest.mark.spark
 
@@ -43,7 +43,7 @@ query all() {
 
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     whole = {
         "name": "a",
         "points": 2**64 - 1,
@@ -61,7 +61,7 @@ def graph(graph_root: str) -> Graph:
 
 
 def omnigraph_types(graph: Graph) -> pa.Schema:
-    from omnigraph.schema.arrow import node_schema
+    from omnigraph_lake.schema.arrow import node_schema
 
     stored = node_schema(graph.schema.catalog.nodes["Item"])
     return pa.schema([each.remove_metadata() for each in stored if each.name != "id"])

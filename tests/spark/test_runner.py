@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from omnigraph.errors import DamagedGraphError, HeadMovedError, NotFoundError
-from omnigraph.runner import spark as spark_runner
-from omnigraph.runner.job_failures import decode_error, encode_error
-from omnigraph.runner.protocol import FramePart, Hop, Sent, Stage, Task, require_answers
-from omnigraph.runner.spark import SparkRunner, routes
-from omnigraph.storage.objects.location import parse_root
+from omnigraph_lake.errors import DamagedGraphError, HeadMovedError, NotFoundError
+from omnigraph_lake.runner import spark as spark_runner
+from omnigraph_lake.runner.job_failures import decode_error, encode_error
+from omnigraph_lake.runner.protocol import FramePart, Hop, Sent, Stage, Task, require_answers
+from omnigraph_lake.runner.spark import SparkRunner, routes
+from omnigraph_lake.storage.objects.location import parse_root
 from tests.runner import test_metrics
 
 if TYPE_CHECKING:

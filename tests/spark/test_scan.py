@@ -12,13 +12,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-import omnigraph
-from omnigraph import names
-from omnigraph.errors import InvalidInputError, NotFoundError
-from omnigraph.graph import Graph
-from omnigraph.runner.scan import data_frame, read_group, scan_plan, scan_task
-from omnigraph.runner.types import from_spark
-from omnigraph.storage.objects.location import parse_root
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.errors import InvalidInputError, NotFoundError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.runner.scan import data_frame, read_group, scan_plan, scan_task
+from omnigraph_lake.runner.types import from_spark
+from omnigraph_lake.storage.objects.location import parse_root
 from tests.s3.server import WRITER
 from tests.spark.test_types import EVERYTHING_SCHEMA, bits, everything
 from tests.spark.versions import arrow_table
@@ -41,7 +41,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
 
 def forty_people(root: str) -> Graph:
     """Forty people in four fragments, each of whom knows the next."""
-    graph = omnigraph.init(root, schema=SCHEMA)
+    graph = og.init(root, schema=SCHEMA)
     for start in range(0, 40, 10):
         graph.write({"Person": [_person(n) for n in range(start, start + 10)]})
     graph.write({"Knows": [{"src": f"p{n}", "dst": f"p{n + 1}"} for n in range(39)]})
@@ -82,7 +82,7 @@ def test_every_type_of_the_catalog_is_read_as_it_was_written(
     graph_root: str, spark: SparkSession
 ) -> None:
     written = everything()
-    graph = omnigraph.init(graph_root, schema=EVERYTHING_SCHEMA)
+    graph = og.init(graph_root, schema=EVERYTHING_SCHEMA)
     graph.write({"Everything": written})
 
     read = arrow_table(graph.spark(spark).nodes("Everything").orderBy("id"))

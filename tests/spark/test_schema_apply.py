@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-import omnigraph
-from omnigraph.errors import SchemaRefusedError
-from omnigraph.evolution.column_work import VERB
-from omnigraph.graph import Graph
-from omnigraph.runner.protocol import Stage
-from omnigraph.runner.threads import ThreadRunner
+import omnigraph_lake as og
+from omnigraph_lake.errors import SchemaRefusedError
+from omnigraph_lake.evolution.column_work import VERB
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.runner.protocol import Stage
+from omnigraph_lake.runner.threads import ThreadRunner
 from tests.behaviours.schema_histories import plain
 from tests.behaviours.test_schema_random import content, live
 from tests.drawing import seeds
@@ -45,7 +45,7 @@ def twins(graph_root: str) -> tuple[Graph, Graph]:
 
 
 def scattered(root: str) -> Graph:
-    graph = omnigraph.init(root, schema=SCHEMA)
+    graph = og.init(root, schema=SCHEMA)
     for start in (0, 10, 20):
         numbers = range(start, start + 10)
         graph.write(

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from omnigraph.errors import InvalidInputError
-from omnigraph.runner.session import SparkTarget, spark_for_a_while, spark_session
+from omnigraph_lake.errors import InvalidInputError
+from omnigraph_lake.runner.session import SparkTarget, spark_for_a_while, spark_session
 from tests.spark.conftest import TEST_TARGET
 
 pytestmark = pytest.mark.spark
@@ -53,8 +53,8 @@ def test_a_target_is_a_master_or_a_remote_but_not_both() -> None:
 
 MISSING = """
 import os, socket, sys
-from omnigraph.errors import SparkUnavailableError
-from omnigraph.runner.session import SparkTarget, spark_session
+from omnigraph_lake.errors import SparkUnavailableError
+from omnigraph_lake.runner.session import SparkTarget, spark_session
 
 without_java, broken_java = sys.argv[1:]
 
@@ -92,7 +92,7 @@ def test_what_is_missing_is_said_with_the_way_out(tmp_path: Path) -> None:
 
     no_pyspark, no_java, bad_java, no_server = tried.stdout.splitlines()
     assert "this needs Spark, and pyspark is not installed" in no_pyspark
-    assert "pip install 'omnigraph[spark]'" in no_pyspark
+    assert "pip install 'omnigraph-lake[spark]'" in no_pyspark
     assert "this needs Spark, and there is no Java" in no_java
     assert "install Java 17 or newer" in no_java
     assert "Spark did not start on 'local[*]'" in bad_java
@@ -109,11 +109,11 @@ def test_a_session_started_here_says_nothing_and_leaves_no_trace(
     people_schema: str, graph_root: str, tmp_path: Path
 ) -> None:
     script = f"""
-import os, lance, omnigraph
-from omnigraph.runner.session import spark_for_a_while, SparkTarget
+import os, lance, omnigraph_lake as og
+from omnigraph_lake.runner.session import spark_for_a_while, SparkTarget
 before = dict(os.environ)
 os.chdir({str(tmp_path)!r})
-graph = omnigraph.init({graph_root!r}, schema={people_schema!r})
+graph = og.init({graph_root!r}, schema={people_schema!r})
 target = SparkTarget(master="local[1]", settings={dict(TEST_TARGET.settings)!r})
 with spark_for_a_while(target=target) as spark:
     on_spark = graph.spark()

@@ -20,22 +20,22 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.streaming.datasource import ReadMaxFiles
 from pyspark.sql.types import StructType
 
-import omnigraph
-from omnigraph import names
-from omnigraph.api.options import LoadOptions
-from omnigraph.errors import (
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.api.options import LoadOptions
+from omnigraph_lake.errors import (
     ConflictError,
     InvalidInputError,
     LoadRefusedError,
     OperationRolledBackError,
     SchemaChangedError,
 )
-from omnigraph.failpoints import Action, Armed, FailpointReached, arm, disarm_all
-from omnigraph.graph import Graph
-from omnigraph.spark import OmnigraphDataSource, foreach_batch
-from omnigraph.spark.change_source import ChangeStreamReader
-from omnigraph.spark.datasource import plan_sink, planned_stream, planned_write
-from omnigraph.spark.sink import GraphStreamWriter, GraphWriter, StagedPieces, stage_partition
+from omnigraph_lake.failpoints import Action, Armed, FailpointReached, arm, disarm_all
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.spark import OmnigraphDataSource, foreach_batch
+from omnigraph_lake.spark.change_source import ChangeStreamReader
+from omnigraph_lake.spark.datasource import plan_sink, planned_stream, planned_write
+from omnigraph_lake.spark.sink import GraphStreamWriter, GraphWriter, StagedPieces, stage_partition
 from tests.gate.selection import for_gate
 from tests.stores import folder_of
 
@@ -53,7 +53,7 @@ SENT: Any = CPickleSerializer()
 
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     graph.write({"Person": [{"name": f"p{n}", "age": n, "city": "Ulm"} for n in range(4)]})
     return graph
 
@@ -481,7 +481,7 @@ def test_a_batch_with_new_columns_whose_commit_dies_is_published_once(
             pass
         finally:
             disarm_all()
-        has_columns = "town" in omnigraph.open(graph.root).scan("Person").schema.names
+        has_columns = "town" in og.open(graph.root).scan("Person").schema.names
         assert has_columns == ("a" in people(graph))
 
     for _ in range(2):
@@ -540,7 +540,7 @@ def copy_feed(source: Graph, target: Graph, *, batches: int) -> None:
 def test_a_feed_that_is_streamed_into_another_graph_ends_equal(
     graph: Graph, tmp_path: Path
 ) -> None:
-    copy = omnigraph.init(str(tmp_path / "copy"), schema=SCHEMA)
+    copy = og.init(str(tmp_path / "copy"), schema=SCHEMA)
     edges = [{"src": "p0", "dst": f"p{n}", "since": n} for n in range(1, 4)]
     graph.write({"Knows": edges})
     graph.write({"Person": [{"name": "p1", "age": 11}, {"name": "new"}]}, mode="merge")

@@ -14,8 +14,8 @@ import pytest
 from pyspark.errors import ParseException
 from pyspark.sql import DataFrame, SparkSession
 
-import omnigraph
-from omnigraph.graph import Graph
+import omnigraph_lake as og
+from omnigraph_lake.graph import Graph
 from tests.stores import root_at
 
 pytestmark = pytest.mark.spark
@@ -35,7 +35,7 @@ BLOB = 20_000
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
     """A graph that no test changes."""
-    graph = omnigraph.init(root_at(tmp_path_factory.mktemp("sql") / "graph"), schema=SCHEMA)
+    graph = og.init(root_at(tmp_path_factory.mktemp("sql") / "graph"), schema=SCHEMA)
     people = [_person(number) for number in range(PERSONS)]
     graph.write({"Person": people[:40], "City": [{"name": "Rome"}]})
     graph.write({"Person": people[40:], "Doc": [_doc(number) for number in range(20)]})

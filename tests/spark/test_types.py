@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from omnigraph.runner.session import without_noise
-from omnigraph.runner.types import (
+from omnigraph_lake.runner.session import without_noise
+from omnigraph_lake.runner.types import (
     carried_schema,
     carried_type,
     from_spark,
@@ -21,8 +21,8 @@ from omnigraph.runner.types import (
     spark_schema,
     to_spark,
 )
-from omnigraph.schema.arrow import arrow_type, node_schema
-from omnigraph.schema.catalog import ListType, PropertyType, Scalar, ScalarType, VectorType
+from omnigraph_lake.schema.arrow import arrow_type, node_schema
+from omnigraph_lake.schema.catalog import ListType, PropertyType, Scalar, ScalarType, VectorType
 from tests.gate.selection import for_gate
 from tests.schema.compiling import compiled
 from tests.spark.versions import arrow_table

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-import omnigraph
-from omnigraph.errors import InvalidInputError, ReadOnlyError
-from omnigraph.graph import Graph
-from omnigraph.runner.scan import view_names
+import omnigraph_lake as og
+from omnigraph_lake.errors import InvalidInputError, ReadOnlyError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.runner.scan import view_names
 
 pytestmark = pytest.mark.spark
 
@@ -22,7 +22,7 @@ edge Likes: Person -> Likes
 
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     graph.write(
         {
             "Person": [{"name": "ann", "age": 3}, {"name": "bob", "age": 4}],

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-import omnigraph
-from omnigraph.api.options import LoadOptions
-from omnigraph.runner.session import without_noise
+import omnigraph_lake as og
+from omnigraph_lake.api.options import LoadOptions
+from omnigraph_lake.runner.session import without_noise
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +32,7 @@ pytestmark = [
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "spark-platforms.md"
 MISSING = ("duckdb", "typer", "rich", "lark", "polars")
 MODULES_OF = {"pylance": "lance", "python-ulid": "ulid"}
-OF_SPARK = frozenset({"pyspark", "py4j", "pandas", "dateutil", "org", "omnigraph", "__main__"})
+OF_SPARK = frozenset({"pyspark", "py4j", "pandas", "dateutil", "org", "omnigraph_lake", "__main__"})
 SCHEMA = "node Person { name: String @key }\nedge Knows: Person -> Person"
 
 
@@ -75,7 +75,7 @@ def test_tasks_import_only_what_the_page_has_executors_install(
     nodes = [{"type": "Person", "data": {"name": f"p{number}"}} for number in range(20)]
     edges = [{"edge": "Knows", "from": "p0", "to": f"p{number}"} for number in range(20)]
     (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, [*nodes, *edges])))
-    graph = omnigraph.init(str(tmp_path / "graph"), schema=SCHEMA)
+    graph = og.init(str(tmp_path / "graph"), schema=SCHEMA)
 
     graph.load(str(tmp_path / "in.jsonl"), spark=slim, options=LoadOptions(engine="spark"))
 

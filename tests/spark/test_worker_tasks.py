@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from omnigraph.runner.session import without_noise
-from omnigraph.runner.worker_tasks import tidy
+from omnigraph_lake.runner.session import without_noise
+from omnigraph_lake.runner.worker_tasks import tidy
 
 pytestmark = pytest.mark.spark
 

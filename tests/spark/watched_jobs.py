@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
 
-from omnigraph.runner.protocol import Hop, Sent, Stage, Task, require_answers
-from omnigraph.runner.session import SparkTarget, spark_for_a_while
-from omnigraph.runner.spark import SparkRunner
-from omnigraph.storage.objects.location import parse_root
+from omnigraph_lake.runner.protocol import Hop, Sent, Stage, Task, require_answers
+from omnigraph_lake.runner.session import SparkTarget, spark_for_a_while
+from omnigraph_lake.runner.spark import SparkRunner
+from omnigraph_lake.storage.objects.location import parse_root
 from tests.spark.class_archive import java_options
 
 if TYPE_CHECKING:

@@ -16,12 +16,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
-import omnigraph
-from omnigraph import spark as og_spark
-from omnigraph.errors import SparkUnavailableError
-from omnigraph.graph import Graph
-from omnigraph.runner.spark_versions import arrow_column, try_long, try_remainder
-from omnigraph.spark.analytics import components, distances, page_rank
+import omnigraph_lake as og
+from omnigraph_lake import spark as og_spark
+from omnigraph_lake.errors import SparkUnavailableError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.runner.spark_versions import arrow_column, try_long, try_remainder
+from omnigraph_lake.spark.analytics import components, distances, page_rank
 from tests.spark.versions import HAS_DATA_SOURCES, HAS_READ_LIMITS
 
 pytestmark = [
@@ -46,7 +46,7 @@ beside_other_tests = pytest.mark.nightly(
 
 @pytest.fixture
 def empty(graph_root: str) -> Graph:
-    return omnigraph.init(graph_root, schema=SCHEMA)
+    return og.init(graph_root, schema=SCHEMA)
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.errors import StorageUnavailableError
-from omnigraph.storage.objects.s3_options import s3_options
+from omnigraph_lake.errors import StorageUnavailableError
+from omnigraph_lake.storage.objects.s3_options import s3_options
 
 pytestmark = pytest.mark.unit
 

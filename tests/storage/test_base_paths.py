@@ -9,9 +9,9 @@ import lance
 import pyarrow as pa
 import pytest
 
-from omnigraph.errors import DamagedGraphError
-from omnigraph.storage.lance.datasets import open_dataset
-from omnigraph.storage.objects.location import parse_root
+from omnigraph_lake.errors import DamagedGraphError
+from omnigraph_lake.storage.lance.datasets import open_dataset
+from omnigraph_lake.storage.objects.location import parse_root
 
 pytestmark = pytest.mark.unit
 

@@ -6,13 +6,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-import omnigraph
-from omnigraph.graph import Graph
-from omnigraph.storage.lance.row_lineage import RowLineage
-from omnigraph.storage.lance.tables import open_pinned
-from omnigraph.storage.objects.store import StoredObjects
-from omnigraph.storage.snapshot import TableEntry
-from omnigraph.storage.staging.bulk import (
+import omnigraph_lake as og
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.lance.row_lineage import RowLineage
+from omnigraph_lake.storage.lance.tables import open_pinned
+from omnigraph_lake.storage.objects.store import StoredObjects
+from omnigraph_lake.storage.snapshot import TableEntry
+from omnigraph_lake.storage.staging.bulk import (
     StagedFragment,
     exclude,
     gather_append,
@@ -24,15 +24,15 @@ from omnigraph.storage.staging.bulk import (
     write_replacements,
     write_rows,
 )
-from omnigraph.storage.staging.changes import StagedChange
-from omnigraph.storage.staging.table_versions import commit_staged
+from omnigraph_lake.storage.staging.changes import StagedChange
+from omnigraph_lake.storage.staging.table_versions import commit_staged
 
 pytestmark = pytest.mark.unit
 
 
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
-    graph = omnigraph.init(graph_root, schema="node T { name: String @key  v: I64? }")
+    graph = og.init(graph_root, schema="node T { name: String @key  v: I64? }")
     graph.write({"T": rows("a", "b")})
     return graph
 

@@ -14,22 +14,22 @@ from pathlib import Path
 
 import pytest
 
-import omnigraph
-from omnigraph import names
-from omnigraph.commit.history_compaction import compact_commits
-from omnigraph.errors import DamagedGraphError
-from omnigraph.graph import Graph
-from omnigraph.storage.lance.checksums import BLOCK
-from omnigraph.storage.lance.dataset_cache import cached_dataset
-from omnigraph.storage.manifest.retention import Line, raise_floors
-from omnigraph.storage.manifest.swap import read_manifest
-from omnigraph.storage.manifest_rows import TableVersion
-from omnigraph.storage.objects.location import parse_root
-from omnigraph.storage.objects.store import StoredObjects
-from omnigraph.storage.refs.stored_files import compare, manifest_states, stored_files
-from omnigraph.storage.staging.checksum_recording import record_version
-from omnigraph.validation import check
-from omnigraph.validation.check import (
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.commit.history_compaction import compact_commits
+from omnigraph_lake.errors import DamagedGraphError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.lance.checksums import BLOCK
+from omnigraph_lake.storage.lance.dataset_cache import cached_dataset
+from omnigraph_lake.storage.manifest.retention import Line, raise_floors
+from omnigraph_lake.storage.manifest.swap import read_manifest
+from omnigraph_lake.storage.manifest_rows import TableVersion
+from omnigraph_lake.storage.objects.location import parse_root
+from omnigraph_lake.storage.objects.store import StoredObjects
+from omnigraph_lake.storage.refs.stored_files import compare, manifest_states, stored_files
+from omnigraph_lake.storage.staging.checksum_recording import record_version
+from omnigraph_lake.validation import check
+from omnigraph_lake.validation.check import (
     Problem,
     file_findings,
     index_findings,
@@ -57,7 +57,7 @@ def rows(first: int, count: int, **values: object) -> list[dict[str, object]]:
 
 @pytest.fixture
 def graph(tmp_path: Path) -> Graph:
-    graph = omnigraph.init(str(tmp_path / "graph"), schema=SCHEMA)
+    graph = og.init(str(tmp_path / "graph"), schema=SCHEMA)
     graph.write({"P": rows(0, 300, b=b"blob" * 20_000), "E": [{"src": "k1", "dst": "k2", "w": 1}]})
     graph.delete({"P": ["k7"]})
     return graph
@@ -76,11 +76,11 @@ def flip(path: Path, *, at: float = 0.5) -> None:
 def in_new_process(graph: Graph, program: str) -> str:
     """What a program prints, or the error it ends with; `graph` is opened for it."""
     ended = run_code(
-        "import sys, omnigraph\n"
+        "import sys, omnigraph_lake as og\n"
         "try:\n"
-        "    graph = omnigraph.open(sys.argv[1], verify=sys.argv[2] if sys.argv[2:] else None)\n"
+        "    graph = og.open(sys.argv[1], verify=sys.argv[2] if sys.argv[2:] else None)\n"
         f"    print({program})\n"
-        "except omnigraph.errors.OmnigraphError as error:\n"
+        "except omnigraph_lake.errors.OmnigraphError as error:\n"
         "    print(type(error).__name__, error)\n",
         graph.root,
     )
@@ -184,7 +184,7 @@ def test_data_is_compared_on_first_read(graph: Graph, pattern: str) -> None:
     flip(path, at=0.1)
 
     with pytest.raises(DamagedGraphError, match=r"up to 300 rows are at risk") as raised:
-        omnigraph.open(graph.root, verify="first-read").scan("P", columns=["n"]).read_all()
+        og.open(graph.root, verify="first-read").scan("P", columns=["n"]).read_all()
     assert path.name in str(raised.value)
     report = graph.maintenance.check(deep=True)
     assert [finding.problem.value for finding in report.findings] == ["damaged_file"]
@@ -196,7 +196,7 @@ def test_what_was_read_with_less_verification_is_compared_on_first_read(graph: G
     cached_dataset(parse_root(graph.root), snapshot.tables["node:P"])
     flip(files(graph, "nodes/*/data/*.lance")[0], at=0.1)
 
-    verified = omnigraph.open(graph.root, verify="first-read")
+    verified = og.open(graph.root, verify="first-read")
     with pytest.raises(DamagedGraphError, match="rows are at risk"):
         verified.query(FIND, k="k99").to_pylist()
     with pytest.raises(DamagedGraphError, match="rows are at risk"):
@@ -204,7 +204,7 @@ def test_what_was_read_with_less_verification_is_compared_on_first_read(graph: G
 
 
 def test_a_file_is_compared_again_when_it_is_another(graph: Graph) -> None:
-    first = omnigraph.open(graph.root, verify="first-read")
+    first = og.open(graph.root, verify="first-read")
     (path,) = files(graph, "edges/*/data/*.lance")
     content = path.read_bytes()
     assert first.scan("E").read_all().num_rows == 1
@@ -256,7 +256,7 @@ def test_a_damaged_index_is_told_and_built_again_by_optimize(graph: Graph) -> No
 
     assert in_new_process(graph, "len(graph.maintenance.optimize())") == "2"
     assert in_new_process(graph, f"graph.query({FIND!r}, k='k5').to_pylist()") == "[{'p.n': 5}]"
-    require_complete(omnigraph.open(graph.root))
+    require_complete(og.open(graph.root))
 
 
 def test_a_damaged_manifest_is_told(graph: Graph) -> None:
@@ -314,7 +314,7 @@ def test_files_of_a_branch_that_is_deleted_during_a_deep_check_are_not_missed(
 def test_files_of_an_operation_that_was_decided_against_are_not_missed(graph: Graph) -> None:
     before = files(graph, "nodes/*/data/*")
     writer = start_code(
-        f"import omnigraph; graph = omnigraph.open({graph.root!r})\n"
+        f"import omnigraph_lake as og; graph = og.open({graph.root!r})\n"
         "graph.write({'P': [{'k': 'x', 'n': 1, 't': ''}]})",
         env={"OMNIGRAPH_FAILPOINTS": "publish.pre_manifest=stop"},
     )
@@ -381,7 +381,7 @@ def test_a_version_of_another_table_of_the_history_is_told(folded: Graph, locati
     history_versions(folded, location)[0].write_bytes(other.read_bytes())
 
     with pytest.raises(DamagedGraphError, match=f"the newest version of {location}"):
-        omnigraph.open(folded.root, read_only=True).commits()
+        og.open(folded.root, read_only=True).commits()
 
 
 @pytest.mark.parametrize("is_removed", [False, True])
@@ -398,7 +398,7 @@ def test_a_lost_version_of_the_history_is_told(
         newest.write_bytes(oldest.read_bytes())
 
     with pytest.raises(DamagedGraphError, match=f"the {lost} "):
-        omnigraph.open(folded.root, read_only=True).commits()
+        og.open(folded.root, read_only=True).commits()
 
 
 def test_a_lost_end_of_a_log_is_found_by_a_deep_check(
@@ -433,4 +433,4 @@ def test_a_damaged_column_of_the_history_is_told(folded: Graph) -> None:
     newest.write_bytes(newest.read_bytes().replace(b"\x06string", b"\x063tring"))
 
     with pytest.raises(DamagedGraphError):
-        omnigraph.open(folded.root, read_only=True).commits()
+        og.open(folded.root, read_only=True).commits()

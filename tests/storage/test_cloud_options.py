@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from omnigraph.errors import InvalidInputError, OmnigraphError, StorageUnavailableError
-from omnigraph.storage.objects.location import Scheme, parse_input, parse_root
-from omnigraph.storage.objects.s3_options import without_secrets
+from omnigraph_lake.errors import InvalidInputError, OmnigraphError, StorageUnavailableError
+from omnigraph_lake.storage.objects.location import Scheme, parse_input, parse_root
+from omnigraph_lake.storage.objects.s3_options import without_secrets
 
 pytestmark = pytest.mark.unit
 

@@ -9,9 +9,9 @@ from dataclasses import fields
 
 import pytest
 
-from omnigraph.derived import remember_derived
-from omnigraph.storage.objects import request_counts
-from omnigraph.storage.objects.lru_cache import LruCache
+from omnigraph_lake.derived import remember_derived
+from omnigraph_lake.storage.objects import request_counts
+from omnigraph_lake.storage.objects.lru_cache import LruCache
 
 pytestmark = [
     pytest.mark.unit,

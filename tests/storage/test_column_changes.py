@@ -14,45 +14,45 @@ import pyarrow.compute as pc
 import pytest
 from lance import LanceDataset, LanceOperation
 
-import omnigraph
-from omnigraph.errors import InvalidInputError
-from omnigraph.names import BLOB_KEY, PRIMARY_KEY_KEY, PROPERTY_ID_KEY
-from omnigraph.schema.arrow import table_schema
-from omnigraph.storage.lance.compaction import (
+import omnigraph_lake as og
+from omnigraph_lake.errors import InvalidInputError
+from omnigraph_lake.names import BLOB_KEY, PRIMARY_KEY_KEY, PROPERTY_ID_KEY
+from omnigraph_lake.schema.arrow import table_schema
+from omnigraph_lake.storage.lance.compaction import (
     CompactionWork,
     StagedRewrite,
     commit_rewrite,
     execute_task,
     plan_compaction,
 )
-from omnigraph.storage.lance.dataset_cache import cached_dataset, look_up
-from omnigraph.storage.lance.datasets import NewVersion
-from omnigraph.storage.lance.forks import fork_table
-from omnigraph.storage.lance.tables import create_table, open_pinned
-from omnigraph.storage.objects.location import Root, parse_root
-from omnigraph.storage.objects.store import StoredObjects
-from omnigraph.storage.snapshot import TableEntry
-from omnigraph.storage.staging.changes import (
+from omnigraph_lake.storage.lance.dataset_cache import cached_dataset, look_up
+from omnigraph_lake.storage.lance.datasets import NewVersion
+from omnigraph_lake.storage.lance.forks import fork_table
+from omnigraph_lake.storage.lance.tables import create_table, open_pinned
+from omnigraph_lake.storage.objects.location import Root, parse_root
+from omnigraph_lake.storage.objects.store import StoredObjects
+from omnigraph_lake.storage.snapshot import TableEntry
+from omnigraph_lake.storage.staging.changes import (
     StagedChange,
     stage_append,
     stage_delete,
 )
-from omnigraph.storage.staging.column_changes import (
+from omnigraph_lake.storage.staging.column_changes import (
     ColumnFiles,
     Compute,
     column_files,
     fragments_to_compute,
     staged_from,
 )
-from omnigraph.storage.staging.column_layout import (
+from omnigraph_lake.storage.staging.column_layout import (
     ColumnChange,
     ComputedColumn,
     KeptColumn,
     NullColumn,
     WantedColumn,
 )
-from omnigraph.storage.staging.edits import stage_upserts
-from omnigraph.storage.staging.table_versions import commit_staged, head_version, restore_pin
+from omnigraph_lake.storage.staging.edits import stage_upserts
+from omnigraph_lake.storage.staging.table_versions import commit_staged, head_version, restore_pin
 from tests.forking.programs import run_code
 from tests.storage.whole_changes import stage_columns
 
@@ -735,8 +735,8 @@ def test_blobs_that_would_have_to_be_written_again_are_refused(
 def test_a_fragment_is_computed_batch_by_batch(
     empty: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("omnigraph.storage.staging.column_changes._BATCH_ROWS_MAX", 7)
-    monkeypatch.setattr("omnigraph.storage.staging.column_changes._WAITING_BYTES", 100)
+    monkeypatch.setattr("omnigraph_lake.storage.staging.column_changes._BATCH_ROWS_MAX", 7)
+    monkeypatch.setattr("omnigraph_lake.storage.staging.column_changes._WAITING_BYTES", 100)
     names = [f"p{number:03}" for number in range(60)]
     empty.commit(stage_append(empty.root, empty.entry, people(*names)))
     empty.commit(stage_delete(empty.root, empty.entry, pa.table({"id": names[:30]})))
@@ -768,7 +768,7 @@ def test_fragments_may_be_computed_in_other_processes_and_in_any_order(
     task.write_bytes(pickle.dumps((table.root, table.entry, pending, change)))
     code = (
         "import pickle, sys, pyarrow as pa\n"
-        "from omnigraph.storage.staging.column_changes import column_files\n"
+        "from omnigraph_lake.storage.staging.column_changes import column_files\n"
         "root, entry, pending, change = pickle.load(open(sys.argv[1], 'rb'))\n"
         "wide = lambda b: pa.record_batch([b['age'].cast('int64')], names=['age'])\n"
         "done = [column_files(root, entry, each, change, wide) for each in reversed(pending)]\n"
@@ -831,7 +831,7 @@ node T {
 
 
 def test_columns_as_the_catalog_declares_them_are_those_that_are_stored(graph_root: str) -> None:
-    graph = omnigraph.init(graph_root, schema=EVERY_TYPE)
+    graph = og.init(graph_root, schema=EVERY_TYPE)
     graph.write({"node:T": [{"name": "a", "i32": 1, "words": ["w"], "at": [1, 2, 3]}]})
     table = Table(parse_root(graph.root), graph.snapshot().tables["node:T"])
     declared = table_schema(graph.schema.catalog.nodes["T"])

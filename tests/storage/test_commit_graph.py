@@ -9,12 +9,12 @@ from collections.abc import Mapping
 
 import pytest
 
-import omnigraph
-from omnigraph.storage.manifest.commit_graph import CommitGraph, base_of, commit_graph
-from omnigraph.storage.manifest.history import record_commits
-from omnigraph.storage.manifest.swap import read_manifest
-from omnigraph.storage.manifest_rows import GraphCommit
-from omnigraph.storage.objects.location import parse_root
+import omnigraph_lake as og
+from omnigraph_lake.storage.manifest.commit_graph import CommitGraph, base_of, commit_graph
+from omnigraph_lake.storage.manifest.history import record_commits
+from omnigraph_lake.storage.manifest.swap import read_manifest
+from omnigraph_lake.storage.manifest_rows import GraphCommit
+from omnigraph_lake.storage.objects.location import parse_root
 from tests.gate.seeds import case_seeds, examples
 
 pytestmark = pytest.mark.unit
@@ -223,7 +223,7 @@ def test_what_is_reachable_in_random_histories_is_complete_and_in_order() -> Non
 
 
 def test_commits_are_found_in_manifests_and_in_the_history(graph_root: str) -> None:
-    graph = omnigraph.init(graph_root, schema="node Note { text: String @key }")
+    graph = og.init(graph_root, schema="node Note { text: String @key }")
     graph.write({"Note": [{"text": "a"}]})
     root = parse_root(graph_root)
     state = read_manifest(root)
@@ -238,7 +238,7 @@ def test_commits_are_found_in_manifests_and_in_the_history(graph_root: str) -> N
 
 
 def test_a_base_in_a_further_branch_is_looked_for_only_if_it_can_matter(graph_root: str) -> None:
-    graph = omnigraph.init(graph_root, schema="node Note { text: String @key }")
+    graph = og.init(graph_root, schema="node Note { text: String @key }")
     one, two, three = (graph.branches.create(name) for name in ("one", "two", "three"))
     for each in (one, two, three):
         each.write({"Note": [{"text": each.branch}]})

@@ -11,18 +11,18 @@ import lance
 import pyarrow as pa
 import pytest
 
-import omnigraph
-from omnigraph import names
-from omnigraph.errors import DamagedGraphError
-from omnigraph.graph import Graph
-from omnigraph.storage.objects import containment
-from omnigraph.storage.objects.containment import (
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.errors import DamagedGraphError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.objects import containment
+from omnigraph_lake.storage.objects.containment import (
     require_bases_inside,
     require_inside,
     require_tree_inside,
 )
-from omnigraph.storage.objects.location import Root, Scheme, parse_root
-from omnigraph.storage.objects.store import StoredObjects
+from omnigraph_lake.storage.objects.location import Root, Scheme, parse_root
+from omnigraph_lake.storage.objects.store import StoredObjects
 
 pytestmark = [pytest.mark.unit, pytest.mark.local_disk("links are things of a disk")]
 
@@ -160,7 +160,7 @@ def test_base_paths_of_a_bucket_stay_below_the_prefix() -> None:
 
 
 def _graph(root: str) -> Graph:
-    graph = omnigraph.init(root, schema=SCHEMA)
+    graph = og.init(root, schema=SCHEMA)
     graph.write({"Person": [{"name": "p"}]})
     return graph
 
@@ -172,10 +172,10 @@ def test_a_graph_with_branches_is_the_same_through_a_link_and_without_it(tmp_pat
     graph.branches.create("dev").write({"Person": [{"name": "q"}]})
 
     for folder in ("alias", "real"):
-        opened = omnigraph.open(str(tmp_path / folder / "graph"))
+        opened = og.open(str(tmp_path / folder / "graph"))
         opened.checkout("dev").write({"Person": [{"name": folder}]})
         assert opened.maintenance.check(deep=True).ok
-    merged = omnigraph.open(str(tmp_path / "real" / "graph"))
+    merged = og.open(str(tmp_path / "real" / "graph"))
     merged.merge("dev")
     assert merged.scan("Person").read_all().num_rows == 4
 
@@ -194,7 +194,7 @@ def test_a_table_is_looked_at_once_however_often_it_is_opened(
     monkeypatch.setattr(containment, "require_tree_inside", counted)
     monkeypatch.setattr(containment, "_LINES", type(containment._LINES)(16))
     for _ in range(5):
-        graph = omnigraph.open(graph.root, read_only=True)
+        graph = og.open(graph.root, read_only=True)
         graph.query("query q() { match { $p: Person } return { $p.name } }").to_pylist()
         graph.scan("Person").read_all()
 
@@ -215,11 +215,11 @@ def test_a_graph_whose_table_is_a_link_to_another_graph_is_refused(tmp_path: Pat
     Path(graph.root).rename(copy)  # this process has looked at the table under its old path
 
     for act in (
-        lambda: omnigraph.open(str(copy), read_only=True).scan("Person").read_all(),
-        lambda: omnigraph.open(str(copy)).write({"Person": [{"name": "x"}]}),
+        lambda: og.open(str(copy), read_only=True).scan("Person").read_all(),
+        lambda: og.open(str(copy)).write({"Person": [{"name": "x"}]}),
     ):
         with pytest.raises(DamagedGraphError, match="leads out of it"):
             act()
-    cleaned = omnigraph.open(str(copy)).maintenance.cleanup(keep_versions=3, dry_run=False)
+    cleaned = og.open(str(copy)).maintenance.cleanup(keep_versions=3, dry_run=False)
     assert "leads out of it" in str(cleaned)
     assert sorted(Path(victim.root).rglob("*")) == before

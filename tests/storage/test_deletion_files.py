@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from omnigraph.storage.lance import deletion_files
-from omnigraph.storage.lance.deletion_files import read_deletions, read_roaring
-from omnigraph.storage.objects.location import Root, parse_root
+from omnigraph_lake.storage.lance import deletion_files
+from omnigraph_lake.storage.lance.deletion_files import read_deletions, read_roaring
+from omnigraph_lake.storage.objects.location import Root, parse_root
 from tests.gate.seeds import run_seed
 
 pytestmark = pytest.mark.unit

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from omnigraph.derived import remember_derived
-from omnigraph.schema.model import encode_model, model_hash
+from omnigraph_lake.derived import remember_derived
+from omnigraph_lake.schema.model import encode_model, model_hash
 from tests.schema.compiling import compiled
 
 pytestmark = pytest.mark.unit

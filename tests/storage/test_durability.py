@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-import omnigraph
-from omnigraph.errors import InvalidInputError, OutcomeUnknownError
-from omnigraph.storage.objects import durability
-from omnigraph.storage.objects.location import DURABILITY_VARIABLE, Durability, parse_root
+import omnigraph_lake as og
+from omnigraph_lake.errors import InvalidInputError, OutcomeUnknownError
+from omnigraph_lake.storage.objects import durability
+from omnigraph_lake.storage.objects.location import DURABILITY_VARIABLE, Durability, parse_root
 
 pytestmark = [pytest.mark.unit, pytest.mark.local_disk("an object store syncs by itself")]
 
@@ -34,7 +34,7 @@ def folders(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_durable_write_syncs_before_and_after_its_swap(
     graph_root: str, folders: list[str]
 ) -> None:
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     folders.clear()
 
     graph.write({"P": [{"k": "a"}]})
@@ -45,8 +45,8 @@ def test_a_durable_write_syncs_before_and_after_its_swap(
 def test_a_write_that_leaves_it_to_the_system_syncs_nothing(
     graph_root: str, folders: list[str]
 ) -> None:
-    omnigraph.init(graph_root, schema=SCHEMA)
-    graph = omnigraph.open(graph_root, durability="os")
+    og.init(graph_root, schema=SCHEMA)
+    graph = og.open(graph_root, durability="os")
     folders.clear()
 
     graph.write({"P": [{"k": "a"}]})
@@ -57,7 +57,7 @@ def test_a_write_that_leaves_it_to_the_system_syncs_nothing(
 def test_a_link_to_nothing_does_not_keep_a_write_from_being_synced(
     graph_root: str, folders: list[str]
 ) -> None:
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     Path(graph_root, "link").symlink_to("nothing")
     folders.clear()
 
@@ -69,7 +69,7 @@ def test_a_link_to_nothing_does_not_keep_a_write_from_being_synced(
 def test_branches_and_tags_are_synced_before_they_are_acknowledged(
     graph_root: str, folders: list[str]
 ) -> None:
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     for act in (
         lambda: graph.branches.create("dev"),
         lambda: graph.tags.create("first"),
@@ -84,15 +84,15 @@ def test_branches_and_tags_are_synced_before_they_are_acknowledged(
 def test_the_setting_of_a_graph_counts_unless_a_caller_says_otherwise(
     graph_root: str, folders: list[str]
 ) -> None:
-    omnigraph.init(graph_root, schema=SCHEMA, durability="os")
+    og.init(graph_root, schema=SCHEMA, durability="os")
 
-    given: tuple[tuple[omnigraph.Durability | None, int], ...] = (
+    given: tuple[tuple[og.Durability | None, int], ...] = (
         (None, 0),
         ("commit", 2),
         ("os", 0),
     )
     for durability_given, syncs in given:
-        graph = omnigraph.open(graph_root, durability=durability_given)
+        graph = og.open(graph_root, durability=durability_given)
         folders.clear()
         graph.write({"P": [{"k": f"{durability_given}"}]})
         assert len(folders) == syncs
@@ -101,9 +101,9 @@ def test_the_setting_of_a_graph_counts_unless_a_caller_says_otherwise(
 def test_the_variable_counts_before_the_setting_of_the_graph(
     graph_root: str, folders: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    omnigraph.init(graph_root, schema=SCHEMA)
+    og.init(graph_root, schema=SCHEMA)
     monkeypatch.setenv(DURABILITY_VARIABLE, "os")
-    graph = omnigraph.open(graph_root)
+    graph = og.open(graph_root)
     folders.clear()
 
     graph.write({"P": [{"k": "a"}]})
@@ -114,13 +114,13 @@ def test_the_variable_counts_before_the_setting_of_the_graph(
 
 def test_a_word_that_is_no_durability_is_refused(graph_root: str) -> None:
     with pytest.raises(InvalidInputError, match="expected 'commit' or 'os'"):
-        omnigraph.init(graph_root, schema=SCHEMA, durability="always")  # type: ignore[arg-type]
+        og.init(graph_root, schema=SCHEMA, durability="always")  # type: ignore[arg-type]
 
 
 def test_a_commit_whose_sync_fails_is_not_acknowledged(
     graph_root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
 
     def fail(folder: str) -> None:
         raise OSError(5, "Input/output error", folder)
@@ -134,7 +134,7 @@ def test_a_commit_whose_sync_fails_is_not_acknowledged(
 def test_threads_that_wait_at_the_same_time_share_a_sync(
     graph_root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    omnigraph.init(graph_root, schema=SCHEMA)
+    og.init(graph_root, schema=SCHEMA)
     root = parse_root(graph_root)
     made: list[float] = []
 
@@ -155,7 +155,7 @@ def test_threads_that_wait_at_the_same_time_share_a_sync(
 def test_a_sync_that_began_before_a_write_is_not_taken_for_it(
     graph_root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    omnigraph.init(graph_root, schema=SCHEMA)
+    og.init(graph_root, schema=SCHEMA)
     root = parse_root(graph_root)
     began, go_on = threading.Event(), threading.Event()
     count = 0
@@ -182,7 +182,7 @@ def test_a_sync_that_began_before_a_write_is_not_taken_for_it(
 
 
 def test_a_real_sync_works_here(graph_root: str) -> None:
-    omnigraph.init(graph_root, schema=SCHEMA)
+    og.init(graph_root, schema=SCHEMA)
     before = durability.syncs_made()
 
     durability.sync(parse_root(graph_root))

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import omnigraph
-from omnigraph.graph import Graph
-from omnigraph.storage.lance.tables import open_pinned
-from omnigraph.storage.snapshot import TableEntry
-from omnigraph.storage.staging import edits
-from omnigraph.storage.staging.changes import Change, StagedChange
-from omnigraph.storage.staging.edits import (
+import omnigraph_lake as og
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.lance.tables import open_pinned
+from omnigraph_lake.storage.snapshot import TableEntry
+from omnigraph_lake.storage.staging import edits
+from omnigraph_lake.storage.staging.changes import Change, StagedChange
+from omnigraph_lake.storage.staging.edits import (
     Located,
     by_fragment,
     can_locate_changed,
@@ -25,8 +25,8 @@ from omnigraph.storage.staging.edits import (
     locate_changed,
     stage_edits,
 )
-from omnigraph.storage.staging.row_changes import plan_row_changes
-from omnigraph.storage.staging.table_versions import commit_staged
+from omnigraph_lake.storage.staging.row_changes import plan_row_changes
+from omnigraph_lake.storage.staging.table_versions import commit_staged
 from tests.drawing import drawn
 
 pytestmark = pytest.mark.unit
@@ -43,7 +43,7 @@ SCHEMA = pa.schema(
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
     """A table of three fragments: a b c, d e, f; e is deleted."""
-    graph = omnigraph.init(graph_root, schema="node T { name: String @key  v: I64? }")
+    graph = og.init(graph_root, schema="node T { name: String @key  v: I64? }")
     for letters in ("abc", "de", "f"):
         graph.write({"T": [{"name": name, "v": 0} for name in letters]})
     graph.delete({"T": ["e"]})
@@ -183,7 +183,7 @@ def test_many_rows_are_written_in_parts(graph: Graph, monkeypatch: pytest.Monkey
 
 
 def test_edits_of_an_empty_table(graph_root: str) -> None:
-    graph = omnigraph.init(graph_root, schema="node T { name: String @key  v: I64? }")
+    graph = og.init(graph_root, schema="node T { name: String @key  v: I64? }")
 
     assert counts(staged(graph, deleted=["a"])) == (0, 0, 0)
     change = staged(graph, batch("a", "b"), deleted=["c"])
@@ -202,7 +202,7 @@ def test_random_edits_on_top_of_each_other(graph_root: str) -> None:
     @drawn(3)
     @given(st.lists(st.tuples(LETTERS, LETTERS), min_size=1, max_size=4))
     def agree(rounds: list[tuple[set[str], set[str]]]) -> None:
-        graph = omnigraph.init(next(roots), schema="node T { name: String @key  v: I64? }")
+        graph = og.init(next(roots), schema="node T { name: String @key  v: I64? }")
         for letters in ("abc", "de"):
             graph.write({"T": [{"name": name, "v": 0} for name in letters]})
         entry = entry_of(graph)
@@ -239,7 +239,7 @@ def test_rows_that_another_side_changed_are_located_without_a_scan(graph_root: s
     def agree(
         theirs: tuple[set[str], set[str]], ours: tuple[set[str], set[str]], compacts: bool
     ) -> None:
-        graph = omnigraph.init(next(roots), schema="node T { name: String @key  v: I64? }")
+        graph = og.init(next(roots), schema="node T { name: String @key  v: I64? }")
         for letters in ("abcxy", "dez"):
             graph.write({"T": [{"name": name, "v": 0} for name in letters]})
         graph.delete({"T": ["x", "z"]})

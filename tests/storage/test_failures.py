@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.storage.objects.failures import Failure, failure_of, is_damage, unavailable
-from omnigraph.storage.objects.location import parse_root
+from omnigraph_lake.storage.objects.failures import Failure, failure_of, is_damage, unavailable
+from omnigraph_lake.storage.objects.location import parse_root
 
 pytestmark = pytest.mark.unit
 

@@ -7,16 +7,16 @@ from threading import Event, Thread
 import pyarrow as pa
 import pytest
 
-import omnigraph
-from omnigraph.storage.lance.forks import drop_fork, fork_table, forks_of
-from omnigraph.storage.staging.changes import stage_append
-from omnigraph.storage.staging.table_versions import commit_staged
+import omnigraph_lake as og
+from omnigraph_lake.storage.lance.forks import drop_fork, fork_table, forks_of
+from omnigraph_lake.storage.staging.changes import stage_append
+from omnigraph_lake.storage.staging.table_versions import commit_staged
 
 pytestmark = pytest.mark.unit
 
 
 def test_forks_that_are_deleted_meanwhile_do_not_break_a_listing(graph_root: str) -> None:
-    graph = omnigraph.init(graph_root, schema="node P { k: String @key }")
+    graph = og.init(graph_root, schema="node P { k: String @key }")
     graph.write({"P": [{"k": "a"}]})
     root, entry = graph._objects.root, graph.snapshot().tables["node:P"]
     is_over = Event()
@@ -43,7 +43,7 @@ def test_forks_that_are_deleted_meanwhile_do_not_break_a_listing(graph_root: str
 def test_a_fork_of_another_version_is_not_taken_for_one_of_the_pin(
     graph_root: str, has_moved: bool
 ) -> None:
-    graph = omnigraph.init(graph_root, schema="node P { k: String @key }")
+    graph = og.init(graph_root, schema="node P { k: String @key }")
     graph.write({"P": [{"k": "a"}]})
     root, before = graph._objects.root, graph.snapshot().tables["node:P"]
     fork = fork_table(root, before, fork="dev", branch="dev")

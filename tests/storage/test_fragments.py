@@ -7,17 +7,17 @@ import random
 import pyarrow as pa
 import pytest
 
-import omnigraph
-from omnigraph.errors import InvalidInputError
-from omnigraph.storage.lance.tables import (
+import omnigraph_lake as og
+from omnigraph_lake.errors import InvalidInputError
+from omnigraph_lake.storage.lance.tables import (
     FragmentSize,
     grouped,
     plan_scan,
     row_parts,
     scan_fragments,
 )
-from omnigraph.storage.objects.location import Root, parse_root
-from omnigraph.storage.snapshot import TableEntry
+from omnigraph_lake.storage.objects.location import Root, parse_root
+from omnigraph_lake.storage.snapshot import TableEntry
 
 pytestmark = pytest.mark.unit
 
@@ -31,7 +31,7 @@ def sizes(*rows: int) -> list[FragmentSize]:
 @pytest.fixture
 def docs(graph_root: str) -> tuple[Root, TableEntry]:
     """A table of three fragments, one of which has lost a row."""
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     for start in (0, 10, 20):
         rows = [{"title": f"d{n}", "size": n, "body": b"x" * n} for n in range(start, start + 10)]
         graph.write({"Doc": rows})

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.storage.objects.handover import open_handover
+from omnigraph_lake.storage.objects.handover import open_handover
 from tests.forking.programs import start_code
 
 pytestmark = pytest.mark.unit
 
 HOLDER = """
 import sys, time
-from omnigraph.storage.objects.handover import open_handover
+from omnigraph_lake.storage.objects.handover import open_handover
 with open_handover(sys.argv[1], suffix=".manifest") as handover:
     print(handover.take(), flush=True)
     open(sys.argv[1] + "/taken", "w").close()

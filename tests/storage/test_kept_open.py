@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-import omnigraph
-from omnigraph.errors import DamagedGraphError, OmnigraphError
-from omnigraph.graph import Graph
-from omnigraph.storage.lance import dataset_cache as module
-from omnigraph.storage.lance.dataset_cache import cached_dataset, look_up
-from omnigraph.storage.lance.tables import open_pinned
-from omnigraph.storage.objects.location import Root, parse_root
-from omnigraph.storage.snapshot import TableEntry
+import omnigraph_lake as og
+from omnigraph_lake.errors import DamagedGraphError, OmnigraphError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.lance import dataset_cache as module
+from omnigraph_lake.storage.lance.dataset_cache import cached_dataset, look_up
+from omnigraph_lake.storage.lance.tables import open_pinned
+from omnigraph_lake.storage.objects.location import Root, parse_root
+from omnigraph_lake.storage.snapshot import TableEntry
 from tests.stores import folder_of
 
 pytestmark = pytest.mark.unit
@@ -29,7 +29,7 @@ def graph(graph_root: str) -> Graph:
 
 
 def made(where: str, key: str) -> Graph:
-    graph = omnigraph.init(where, schema=SCHEMA)
+    graph = og.init(where, schema=SCHEMA)
     graph.write({"node:P": [{"k": key, "n": 1}]})
     return graph
 

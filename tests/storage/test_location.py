@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.errors import InvalidInputError
-from omnigraph.storage.objects.location import Scheme, parse_root
+from omnigraph_lake.errors import InvalidInputError
+from omnigraph_lake.storage.objects.location import Scheme, parse_root
 
 pytestmark = pytest.mark.unit
 

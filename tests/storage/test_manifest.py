@@ -4,11 +4,11 @@ import threading
 
 import pytest
 
-from omnigraph import names
-from omnigraph.errors import NotFoundError
-from omnigraph.storage.lance.datasets import open_dataset
-from omnigraph.storage.manifest.state import BranchRef, ManifestState
-from omnigraph.storage.manifest.swap import (
+from omnigraph_lake import names
+from omnigraph_lake.errors import NotFoundError
+from omnigraph_lake.storage.lance.datasets import open_dataset
+from omnigraph_lake.storage.manifest.state import BranchRef, ManifestState
+from omnigraph_lake.storage.manifest.swap import (
     SwapAnswer,
     create_manifest,
     drop_manifest_branch,
@@ -18,8 +18,8 @@ from omnigraph.storage.manifest.swap import (
     read_manifest,
     swap_manifest,
 )
-from omnigraph.storage.manifest_rows import GraphHead, ManifestFacts, ManifestRow
-from omnigraph.storage.objects.location import Root, parse_root
+from omnigraph_lake.storage.manifest_rows import GraphHead, ManifestFacts, ManifestRow
+from omnigraph_lake.storage.objects.location import Root, parse_root
 
 pytestmark = pytest.mark.unit
 
@@ -143,7 +143,7 @@ def test_a_version_that_falls_out_of_the_kept_ones_while_being_read_is_read_agai
                 )
         return handle
 
-    monkeypatch.setattr("omnigraph.storage.manifest.swap.open_dataset", open_then_move_on)
+    monkeypatch.setattr("omnigraph_lake.storage.manifest.swap.open_dataset", open_then_move_on)
 
     state = read_manifest(root)
 

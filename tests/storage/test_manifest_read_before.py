@@ -10,15 +10,20 @@ from typing import Any
 
 import pytest
 
-import omnigraph
-from omnigraph import names
-from omnigraph.errors import DamagedGraphError
-from omnigraph.graph import Graph
-from omnigraph.storage.lance.datasets import open_dataset
-from omnigraph.storage.manifest import state, swap
-from omnigraph.storage.manifest.swap import create_manifest, is_whole, read_manifest, swap_manifest
-from omnigraph.storage.manifest_rows import GraphHead
-from omnigraph.storage.objects.location import parse_root
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.errors import DamagedGraphError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.lance.datasets import open_dataset
+from omnigraph_lake.storage.manifest import state, swap
+from omnigraph_lake.storage.manifest.swap import (
+    create_manifest,
+    is_whole,
+    read_manifest,
+    swap_manifest,
+)
+from omnigraph_lake.storage.manifest_rows import GraphHead
+from omnigraph_lake.storage.objects.location import parse_root
 from tests.forking.programs import run_code
 from tests.stores import folder_of
 
@@ -71,77 +76,77 @@ def test_a_manifest_that_did_not_change_is_opened_twice_and_no_more(
 
 
 def test_what_another_process_published_is_seen_at_once(graph_root: str) -> None:
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     assert [keys(graph) for _ in range(3)] == [[]] * 3
     text = f"""
-import omnigraph
-graph = omnigraph.open({graph_root!r}, read_only=False)
+import omnigraph_lake as og
+graph = og.open({graph_root!r}, read_only=False)
 for each in ("a", "b"):
     graph.write({{"node:P": [{{"k": each}}]}})
 """
 
     assert run_code(text).returncode == 0
 
-    assert keys(omnigraph.open(graph_root)) == ["a", "b"]
+    assert keys(og.open(graph_root)) == ["a", "b"]
     assert keys(graph) == ["a", "b"]
 
 
 def test_a_graph_made_again_at_the_same_place_is_another(graph_root: str) -> None:
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     graph.write({"node:P": [{"k": "old"}]})
     version = read_manifest(parse_root(graph_root)).version
-    assert [keys(omnigraph.open(graph_root)) for _ in range(3)] == [["old"]] * 3
+    assert [keys(og.open(graph_root)) for _ in range(3)] == [["old"]] * 3
 
     shutil.rmtree(folder_of(graph_root))
-    again = omnigraph.init(graph_root, schema=SCHEMA)
+    again = og.init(graph_root, schema=SCHEMA)
     again.write({"node:P": [{"k": "new"}]})
 
     assert read_manifest(parse_root(graph_root)).version == version
-    assert keys(omnigraph.open(graph_root)) == ["new"]
-    found = omnigraph.open(graph_root).query("query q() { match { $p: P } return { $p.k } }")
+    assert keys(og.open(graph_root)) == ["new"]
+    found = og.open(graph_root).query("query q() { match { $p: P } return { $p.k } }")
     assert found.to_pylist() == [{"p.k": "new"}]
 
 
 def test_an_empty_graph_made_again_with_another_schema_is_another(graph_root: str) -> None:
-    omnigraph.init(graph_root, schema=SCHEMA)
+    og.init(graph_root, schema=SCHEMA)
     for _ in range(3):
-        assert list(omnigraph.open(graph_root).schema.catalog.nodes) == ["P"]
+        assert list(og.open(graph_root).schema.catalog.nodes) == ["P"]
 
     shutil.rmtree(folder_of(graph_root))
-    omnigraph.init(graph_root, schema=OTHER_SCHEMA)
+    og.init(graph_root, schema=OTHER_SCHEMA)
 
-    assert list(omnigraph.open(graph_root).schema.catalog.nodes) == ["Q"]
+    assert list(og.open(graph_root).schema.catalog.nodes) == ["Q"]
 
 
 def test_a_graph_that_was_moved_away_is_gone(graph_root: str) -> None:
-    omnigraph.init(graph_root, schema=SCHEMA)
+    og.init(graph_root, schema=SCHEMA)
     for _ in range(3):
         read_manifest(parse_root(graph_root))
 
     shutil.move(folder_of(graph_root), folder_of(f"{graph_root}-away"))
 
-    with pytest.raises(omnigraph.errors.NotFoundError):
+    with pytest.raises(og.errors.NotFoundError):
         read_manifest(parse_root(graph_root))
 
 
 def test_a_branch_made_again_is_another(graph_root: str) -> None:
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     first = graph.branches.create("side")
     first.write({"node:P": [{"k": "old"}]})
     for _ in range(3):
-        assert keys(omnigraph.open(graph_root).checkout("side")) == ["old"]
+        assert keys(og.open(graph_root).checkout("side")) == ["old"]
 
     graph.branches.delete("side")
     second = graph.branches.create("side")
-    assert keys(omnigraph.open(graph_root).checkout("side")) == []
+    assert keys(og.open(graph_root).checkout("side")) == []
     second.write({"node:P": [{"k": "new"}]})
 
-    assert keys(omnigraph.open(graph_root).checkout("side")) == ["new"]
+    assert keys(og.open(graph_root).checkout("side")) == ["new"]
     assert keys(graph) == []
 
 
 def test_branches_are_remembered_apart(graph_root: str) -> None:
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     sides = [graph.branches.create(name) for name in ("one", "two")]
     for each in sides:
         each.write({"node:P": [{"k": each.branch}]})

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph import names
-from omnigraph.errors import DamagedGraphError
-from omnigraph.storage.manifest_rows import (
+from omnigraph_lake import names
+from omnigraph_lake.errors import DamagedGraphError
+from omnigraph_lake.storage.manifest_rows import (
     GraphCommit,
     GraphHead,
     ManifestFacts,
@@ -25,7 +25,7 @@ from omnigraph.storage.manifest_rows import (
     facts_of,
     rows_by_changes,
 )
-from omnigraph.storage.objects.location import Durability
+from omnigraph_lake.storage.objects.location import Durability
 from tests.drawing import drawn
 
 pytestmark = pytest.mark.unit

@@ -12,10 +12,10 @@ import pytest
 from lance import LanceDataset, LanceOperation, Transaction
 from lance.fragment import write_fragments
 
-from omnigraph import names
-from omnigraph.storage.lance.next_version import commit_next, head_of
-from omnigraph.storage.objects.location import Root, parse_root
-from omnigraph.storage.snapshot import TableEntry
+from omnigraph_lake import names
+from omnigraph_lake.storage.lance.next_version import commit_next, head_of
+from omnigraph_lake.storage.objects.location import Root, parse_root
+from omnigraph_lake.storage.snapshot import TableEntry
 
 pytestmark = pytest.mark.unit
 

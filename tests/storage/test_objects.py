@@ -4,9 +4,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from omnigraph.errors import DamagedGraphError, StorageUnavailableError, UnsafeStoreError
-from omnigraph.storage.objects.location import Root, parse_root
-from omnigraph.storage.objects.store import Objects, Put, StoredObjects, claim
+from omnigraph_lake.errors import DamagedGraphError, StorageUnavailableError, UnsafeStoreError
+from omnigraph_lake.storage.objects.location import Root, parse_root
+from omnigraph_lake.storage.objects.store import Objects, Put, StoredObjects, claim
 
 pytestmark = pytest.mark.unit
 

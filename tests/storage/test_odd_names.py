@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-import omnigraph
-from omnigraph import names
-from omnigraph.graph import Graph
-from omnigraph.storage.objects.location import parse_root
-from omnigraph.storage.objects.store import stored_objects
-from omnigraph.storage.refs.branches import broken_branch_entries
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.objects.location import parse_root
+from omnigraph_lake.storage.objects.store import stored_objects
+from omnigraph_lake.storage.refs.branches import broken_branch_entries
 from tests.stores import folder_of
 
 pytestmark = [
@@ -59,7 +59,7 @@ UNSEEN = (
 @pytest.fixture(scope="module")
 def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("odd") / "graph"
-    graph = omnigraph.init(str(root), schema=SCHEMA)
+    graph = og.init(str(root), schema=SCHEMA)
     graph.write({"P": [{"k": "a"}]})
     graph.tags.create("early")
     graph.branches.create("dev").write({"P": [{"k": "b"}]})
@@ -74,7 +74,7 @@ def copied(origin: Path, to: Path, paths: tuple[str, ...]) -> Graph:
         place = folder_of(str(to), path)
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text("put here by somebody else")
-    return omnigraph.open(str(to))
+    return og.open(str(to))
 
 
 def test_every_verb_goes_on_beside_them_and_they_are_told(origin: Path, tmp_path: Path) -> None:
@@ -96,10 +96,10 @@ def test_every_verb_goes_on_beside_them_and_they_are_told(origin: Path, tmp_path
     report = graph.maintenance.check(deep=True)
     assert report.ok, report.findings
     assert set(report.stray_files) == set(STRAYS)
-    omnigraph.backup(graph.root, str(tmp_path / "backup"))
-    assert omnigraph.verify(str(tmp_path / "backup")).ok
+    og.backup(graph.root, str(tmp_path / "backup"))
+    assert og.verify(str(tmp_path / "backup")).ok
     min((tmp_path / "graph").glob("__manifest/_versions/*")).write_bytes(b"")
-    omnigraph.rebuild_manifest(graph.root, dry_run=False)
+    og.rebuild_manifest(graph.root, dry_run=False)
     assert all(folder_of(graph.root, path).exists() for path in STRAYS)
 
 
@@ -116,10 +116,10 @@ def test_a_gap_that_nobody_could_count_through_is_one_finding(origin: Path, tmp_
 def test_a_backup_is_not_taken_for_a_new_one_by_an_odd_record(origin: Path, tmp_path: Path) -> None:
     source, target = str(tmp_path / "graph"), str(tmp_path / "backup")
     copied(origin, tmp_path / "graph", ())
-    omnigraph.backup(source, target)
+    og.backup(source, target)
     (tmp_path / "backup" / "_backups" / "9.json").write_text("{}")
 
-    assert not omnigraph.backup(source, target).is_changed
+    assert not og.backup(source, target).is_changed
 
 
 @pytest.mark.parametrize(

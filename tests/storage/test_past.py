@@ -6,19 +6,23 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-import omnigraph
-from omnigraph import names
-from omnigraph.errors import InvalidInputError, NotFoundError
-from omnigraph.graph import Graph
-from omnigraph.storage.manifest.swap import (
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.errors import InvalidInputError, NotFoundError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.manifest.swap import (
     SwapAnswer,
     read_manifest,
     read_manifest_version,
     swap_manifest,
 )
-from omnigraph.storage.manifest.time_travel import moment_of, snapshot_at_commit, snapshot_at_time
-from omnigraph.storage.objects.location import parse_root
-from omnigraph.storage.snapshot import Snapshot
+from omnigraph_lake.storage.manifest.time_travel import (
+    moment_of,
+    snapshot_at_commit,
+    snapshot_at_time,
+)
+from omnigraph_lake.storage.objects.location import parse_root
+from omnigraph_lake.storage.snapshot import Snapshot
 
 pytestmark = pytest.mark.unit
 
@@ -26,7 +30,7 @@ pytestmark = pytest.mark.unit
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
     """A graph with two commits after its first: one row, then two."""
-    graph = omnigraph.init(graph_root, schema="node Note { text: String @key }")
+    graph = og.init(graph_root, schema="node Note { text: String @key }")
     graph.write({"Note": [{"text": "a"}]})
     graph.write({"Note": [{"text": "b"}]})
     return graph

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-import omnigraph
-from omnigraph import names
-from omnigraph.errors import OmnigraphError
-from omnigraph.graph import Graph
-from omnigraph.storage.manifest import accepted_schemas, swap
-from omnigraph.storage.manifest.state import KNOWN
-from omnigraph.storage.manifest.swap import read_manifest
-from omnigraph.storage.objects import durability, power_cuts
-from omnigraph.storage.objects.location import parse_root
-from omnigraph.storage.objects.power_cuts import version_file
+import omnigraph_lake as og
+from omnigraph_lake import names
+from omnigraph_lake.errors import OmnigraphError
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.manifest import accepted_schemas, swap
+from omnigraph_lake.storage.manifest.state import KNOWN
+from omnigraph_lake.storage.manifest.swap import read_manifest
+from omnigraph_lake.storage.objects import durability, power_cuts
+from omnigraph_lake.storage.objects.location import parse_root
+from omnigraph_lake.storage.objects.power_cuts import version_file
 
 pytestmark = [pytest.mark.unit, pytest.mark.local_disk("an object store has no torn files")]
 
@@ -24,7 +24,7 @@ SCHEMA = "node P { k: String @key }"
 
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     for key in "abc":
         graph.write({"P": [{"k": key}]})
     return graph
@@ -60,12 +60,12 @@ def test_a_torn_manifest_is_stepped_over_by_readers_and_set_aside_by_writers(
     torn.write_bytes(content)
     restart(monkeypatch)
 
-    assert keys(omnigraph.open(graph.root, read_only=True)) == ["a", "b"]
+    assert keys(og.open(graph.root, read_only=True)) == ["a", "b"]
     assert torn.read_bytes() == content
-    writer = omnigraph.open(graph.root)
+    writer = og.open(graph.root)
     writer.write({"P": [{"k": "d"}]})
 
-    assert keys(omnigraph.open(graph.root)) == ["a", "b", "d"]
+    assert keys(og.open(graph.root)) == ["a", "b", "d"]
     assert writer.maintenance.check().ok
     (recovery,) = writer.maintenance.recoveries()
     assert recovery.kind == "power_cut"
@@ -81,8 +81,8 @@ def test_a_manifest_without_its_rows_is_stepped_over(
     Path(graph.root, names.MANIFEST, "data", file.path).write_bytes(b"")
     restart(monkeypatch)
 
-    assert keys(omnigraph.open(graph.root, read_only=True)) == ["a", "b"]
-    assert keys(omnigraph.open(graph.root)) == ["a", "b"]
+    assert keys(og.open(graph.root, read_only=True)) == ["a", "b"]
+    assert keys(og.open(graph.root)) == ["a", "b"]
 
 
 def test_a_torn_version_of_a_table_above_its_pin_does_not_stop_the_next_write(
@@ -94,7 +94,7 @@ def test_a_torn_version_of_a_table_above_its_pin_does_not_stop_the_next_write(
     torn.touch()
     restart(monkeypatch)
 
-    writer = omnigraph.open(graph.root)
+    writer = og.open(graph.root)
     writer.write({"P": [{"k": "d"}]})
 
     assert keys(writer) == ["a", "b", "c", "d"]
@@ -111,7 +111,7 @@ def test_a_torn_log_and_a_torn_sidecar_do_not_stop_anybody(
     sidecar.touch()
     restart(monkeypatch)
 
-    writer = omnigraph.open(graph.root)
+    writer = og.open(graph.root)
     writer.branches.create("half").write({"P": [{"k": "x"}]})
 
     assert {branch.name for branch in writer.branches.list()} == {"main", "dev", "half"}
@@ -121,14 +121,14 @@ def test_a_torn_log_and_a_torn_sidecar_do_not_stop_anybody(
 def test_a_manifest_that_was_not_synced_is_believed_only_if_what_it_names_is_there(
     graph_root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graph = omnigraph.init(graph_root, schema=SCHEMA, durability="os")
+    graph = og.init(graph_root, schema=SCHEMA, durability="os")
     graph.write({"P": [{"k": "a"}]})
     graph.write({"P": [{"k": "b"}]})
     newest_table_version(graph_root).unlink()
     restart(monkeypatch)
 
-    assert keys(omnigraph.open(graph_root, read_only=True)) == ["a"]
-    writer = omnigraph.open(graph_root)
+    assert keys(og.open(graph_root, read_only=True)) == ["a"]
+    writer = og.open(graph_root)
     writer.write({"P": [{"k": "c"}]})
 
     assert keys(writer) == ["a", "c"]
@@ -139,7 +139,7 @@ def test_a_manifest_that_was_not_synced_is_believed_only_if_what_it_names_is_the
 def test_a_manifest_that_was_not_synced_is_believed_only_if_its_schema_is_there(
     graph_root: str, content: bytes | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graph = omnigraph.init(graph_root, schema=SCHEMA, durability="os")
+    graph = og.init(graph_root, schema=SCHEMA, durability="os")
     graph.write({"P": [{"k": "a"}]})
     at_root = {path: path.read_bytes() for path in Path(graph_root).iterdir() if path.is_file()}
     graph.schema.apply("node P { k: String @key  n: I64? }")
@@ -153,8 +153,8 @@ def test_a_manifest_that_was_not_synced_is_believed_only_if_its_schema_is_there(
         path.write_bytes(before)
     restart(monkeypatch)
 
-    assert keys(omnigraph.open(graph_root, read_only=True)) == ["a"]
-    writer = omnigraph.open(graph_root)
+    assert keys(og.open(graph_root, read_only=True)) == ["a"]
+    writer = og.open(graph_root)
     writer.schema.apply("node P { k: String @key  n: I64? }")
     writer.write({"P": [{"k": "b", "n": 1}]})
 
@@ -165,7 +165,7 @@ def test_a_manifest_that_was_not_synced_is_believed_only_if_its_schema_is_there(
 def test_the_copy_at_the_root_is_replaced_only_when_what_it_copies_is_synced(
     graph_root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graph = omnigraph.init(graph_root, schema=SCHEMA, durability="os")
+    graph = og.init(graph_root, schema=SCHEMA, durability="os")
     state = Path(graph_root, names.SCHEMA_STATE)
     first = state.read_bytes()
     was_first: list[bool] = []
@@ -190,7 +190,7 @@ def test_damage_is_not_stepped_over(graph: Graph, monkeypatch: pytest.MonkeyPatc
 
     for read_only in (True, False):
         with pytest.raises(OmnigraphError):
-            omnigraph.open(graph.root, read_only=read_only)
+            og.open(graph.root, read_only=read_only)
     assert damaged.exists()
 
 
@@ -205,9 +205,9 @@ def test_a_graph_is_looked_at_once_per_start_of_the_machine(
 
     monkeypatch.setattr(power_cuts, "_torn_files", look)
 
-    omnigraph.open(graph.root)
+    og.open(graph.root)
     monkeypatch.setattr(power_cuts, "boot_id", lambda: "another boot")
-    omnigraph.open(graph.root)
-    omnigraph.open(graph.root)
+    og.open(graph.root)
+    og.open(graph.root)
 
     assert looked == [graph.root]

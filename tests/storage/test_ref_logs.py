@@ -8,12 +8,12 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from omnigraph import names
-from omnigraph.errors import DamagedGraphError
-from omnigraph.storage.manifest.state import BranchRef
-from omnigraph.storage.objects.location import parse_root
-from omnigraph.storage.objects.store import Objects, Put, StoredObjects
-from omnigraph.storage.refs.branches import (
+from omnigraph_lake import names
+from omnigraph_lake.errors import DamagedGraphError
+from omnigraph_lake.storage.manifest.state import BranchRef
+from omnigraph_lake.storage.objects.location import parse_root
+from omnigraph_lake.storage.objects.store import Objects, Put, StoredObjects
+from omnigraph_lake.storage.refs.branches import (
     BranchLog,
     BranchState,
     append_entry,
@@ -22,8 +22,8 @@ from omnigraph.storage.refs.branches import (
     living_branches,
     read_branch_log,
 )
-from omnigraph.storage.refs.logs import RefState
-from omnigraph.storage.refs.tags import (
+from omnigraph_lake.storage.refs.logs import RefState
+from omnigraph_lake.storage.refs.tags import (
     Tag,
     all_tags,
     append_tag_entry,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.errors import InvalidInputError
-from omnigraph.storage.refs.references import (
+from omnigraph_lake.errors import InvalidInputError
+from omnigraph_lake.storage.refs.references import (
     checked_branch,
     checked_tag,
     could_be_name,

@@ -11,8 +11,8 @@ import lance
 import pyarrow as pa
 import pytest
 
-from omnigraph.storage.objects.location import parse_root
-from omnigraph.storage.objects.request_counts import (
+from omnigraph_lake.storage.objects.location import parse_root
+from omnigraph_lake.storage.objects.request_counts import (
     RequestCounts,
     RequestKind,
     count,
@@ -20,7 +20,7 @@ from omnigraph.storage.objects.request_counts import (
     counted_requests,
     start_counting,
 )
-from omnigraph.storage.objects.store import Objects, Put, StoredObjects
+from omnigraph_lake.storage.objects.store import Objects, Put, StoredObjects
 
 pytestmark = pytest.mark.unit
 
@@ -100,7 +100,7 @@ def test_counting_need_not_start_before_a_table_is_opened(tmp_path: Path) -> Non
     script = """
 import sys
 import lance, pyarrow as pa
-from omnigraph.storage.objects.request_counts import counted_requests, start_counting
+from omnigraph_lake.storage.objects.request_counts import counted_requests, start_counting
 lance.write_dataset(pa.table({"a": [1]}), sys.argv[1])
 early = lance.dataset(sys.argv[1])
 assert counted_requests().total == 0, counted_requests()

@@ -17,19 +17,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lance import LanceDataset, LanceOperation, Transaction
 
-from omnigraph.names import BLOB_KEY, OPERATION_PROPERTY, PRIMARY_KEY_KEY, PROPERTY_ID_KEY
-from omnigraph.storage.lance.tables import create_table
-from omnigraph.storage.objects.location import Root, parse_root
-from omnigraph.storage.objects.store import StoredObjects
-from omnigraph.storage.snapshot import TableEntry
-from omnigraph.storage.staging.changes import (
+from omnigraph_lake.names import BLOB_KEY, OPERATION_PROPERTY, PRIMARY_KEY_KEY, PROPERTY_ID_KEY
+from omnigraph_lake.storage.lance.tables import create_table
+from omnigraph_lake.storage.objects.location import Root, parse_root
+from omnigraph_lake.storage.objects.store import StoredObjects
+from omnigraph_lake.storage.snapshot import TableEntry
+from omnigraph_lake.storage.staging.changes import (
     stage_append,
     stage_delete,
     stage_overwrite,
 )
-from omnigraph.storage.staging.edits import stage_upserts
-from omnigraph.storage.staging.row_changes import RowChanges, plan_row_changes, read_gone, read_new
-from omnigraph.storage.staging.table_versions import commit_staged, restore_pin
+from omnigraph_lake.storage.staging.edits import stage_upserts
+from omnigraph_lake.storage.staging.row_changes import (
+    RowChanges,
+    plan_row_changes,
+    read_gone,
+    read_new,
+)
+from omnigraph_lake.storage.staging.table_versions import commit_staged, restore_pin
 from tests.drawing import drawn
 
 pytestmark = pytest.mark.behaviour

@@ -8,9 +8,9 @@ from typing import Any
 import lance
 import pytest
 
-import omnigraph
-from omnigraph.graph import Graph
-from omnigraph.storage.lance import row_lineage
+import omnigraph_lake as og
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.lance import row_lineage
 from tests.maintenance.maintenance_graphs import coverage, pinned
 
 pytestmark = pytest.mark.unit
@@ -23,7 +23,7 @@ ROW_ID, CREATED_AT, WRITTEN_AT = "_rowid", "_row_created_at_version", "_row_last
 @pytest.fixture
 def graph(graph_root: str, monkeypatch: pytest.MonkeyPatch) -> Graph:
     monkeypatch.setattr(row_lineage, "INLINE_BYTES_MAX", 40)
-    graph = omnigraph.init(graph_root, schema="node Item { name: String @key  n: I64  m: I64? }")
+    graph = og.init(graph_root, schema="node Item { name: String @key  n: I64  m: I64? }")
     put(graph, range(ITEMS), n=0)
     return graph
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from omnigraph.errors import InvalidInputError, OmnigraphError, StorageUnavailableError
-from omnigraph.storage.objects.location import parse_root
-from omnigraph.storage.objects.s3_options import s3_options, seconds, without_secrets
-from omnigraph.storage.objects.store import StoredObjects
+from omnigraph_lake.errors import InvalidInputError, OmnigraphError, StorageUnavailableError
+from omnigraph_lake.storage.objects.location import parse_root
+from omnigraph_lake.storage.objects.s3_options import s3_options, seconds, without_secrets
+from omnigraph_lake.storage.objects.store import StoredObjects
 
 pytestmark = pytest.mark.unit
 

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.errors import DamagedGraphError
-from omnigraph.storage.manifest_rows import (
+from omnigraph_lake.errors import DamagedGraphError
+from omnigraph_lake.storage.manifest_rows import (
     GraphHead,
     ManifestRow,
     Table,
     TableVersion,
     Tombstone,
 )
-from omnigraph.storage.snapshot import fold_tables, lineage, take_snapshot
+from omnigraph_lake.storage.snapshot import fold_tables, lineage, take_snapshot
 from tests.drawing import drawn
 from tests.gate.seeds import case_seeds, examples
 

@@ -11,9 +11,9 @@ from typing import Any
 import lance
 import pytest
 
-import omnigraph
-from omnigraph.graph import Graph
-from omnigraph.storage.staging import tail_merge
+import omnigraph_lake as og
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.storage.staging import tail_merge
 from tests.gate.selection import is_nightly
 
 SCHEMA = """
@@ -114,7 +114,7 @@ def _step(graph: Graph, rng: random.Random, number: int) -> None:
 def test_graphs_that_merge_their_tails_are_equal_to_those_that_do_not(
     tmp_path: Path, seed: int
 ) -> None:
-    graphs = [omnigraph.init(str(tmp_path / name), schema=SCHEMA) for name in ("merged", "plain")]
+    graphs = [og.init(str(tmp_path / name), schema=SCHEMA) for name in ("merged", "plain")]
     middle: list[str] = []
     for graph, kept in zip(graphs, (2, 10**9), strict=True):
         rng = random.Random(seed)
@@ -136,7 +136,7 @@ def test_graphs_that_merge_their_tails_are_equal_to_those_that_do_not(
 
 @pytest.mark.unit
 def test_rows_keep_their_ids_and_the_versions_that_created_them(tmp_path: Path) -> None:
-    graph = omnigraph.init(str(tmp_path / "graph"), schema=SCHEMA)
+    graph = og.init(str(tmp_path / "graph"), schema=SCHEMA)
     table = str(Path(graph.root, graph.snapshot().tables["node:Note"].location))
     columns = ["id", "_rowid", "_row_created_at_version"]
     for number in range(9):
@@ -154,7 +154,7 @@ def test_fragments_that_an_index_knows_and_full_ones_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tail_merge, "ROWS_MAX", 20)
-    graph = omnigraph.init(str(tmp_path / "graph"), schema=SCHEMA)
+    graph = og.init(str(tmp_path / "graph"), schema=SCHEMA)
     graph.write({"Person": [{"name": f"i{number}"} for number in range(5)]})
     graph.maintenance.optimize()
     (indexed,) = _fragments(graph, "Person")
@@ -171,7 +171,7 @@ def test_fragments_that_an_index_knows_and_full_ones_stay(
 
 @pytest.mark.unit
 def test_a_write_that_changes_rows_of_the_tail_merges_nothing(tmp_path: Path) -> None:
-    graph = omnigraph.init(str(tmp_path / "graph"), schema=SCHEMA)
+    graph = og.init(str(tmp_path / "graph"), schema=SCHEMA)
     for number in range(9):
         graph.write({"Person": [{"name": f"p{number}"}]})
 

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 from lance.file import LanceFileWriter
 
-import omnigraph
-from omnigraph.graph import Graph
-from omnigraph.names import LANCE_COLUMNS
-from omnigraph.storage.lance import row_lineage, value_lookups
-from omnigraph.storage.lance.dataset_cache import look_up
-from omnigraph.storage.lance.value_lookups import OneOf, look_up_values
-from omnigraph.storage.objects.location import parse_root
+import omnigraph_lake as og
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.names import LANCE_COLUMNS
+from omnigraph_lake.storage.lance import row_lineage, value_lookups
+from omnigraph_lake.storage.lance.dataset_cache import look_up
+from omnigraph_lake.storage.lance.value_lookups import OneOf, look_up_values
+from omnigraph_lake.storage.objects.location import parse_root
 from tests.drawing import seeds
 from tests.stores import folder_of
 
@@ -120,7 +120,7 @@ def from_the_first_row(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_same_rows_are_found_after_random_writes(
     graph_root: str, tmp_path: Path, seed: str
 ) -> None:
-    history = History(omnigraph.init(graph_root, schema=SCHEMA), random.Random(seed))
+    history = History(og.init(graph_root, schema=SCHEMA), random.Random(seed))
     searches = 0
     for _ in range(6):
         history.write()
@@ -132,14 +132,14 @@ def test_the_same_rows_are_found_after_random_writes(
     side.delete({"Knows": [str(history.rows(EDGE)[0]["id"])]})
     assert history.compare(side)
     shutil.copytree(folder_of(graph_root), tmp_path / "moved")
-    assert history.compare(omnigraph.open(str(tmp_path / "moved"), branch="side"))
+    assert history.compare(og.open(str(tmp_path / "moved"), branch="side"))
 
 
 @pytest.mark.usefixtures("from_the_first_row")
 def test_values_that_fill_pages_nulls_other_alphabets_and_many_threads(graph_root: str) -> None:
     """A page has 4,096 entries: one is all nulls, another one value."""
     schema = SCHEMA.replace("@cluster { n: I64 }", "@cluster { n: I64  note: String? @index }")
-    graph = omnigraph.init(graph_root, schema=schema)
+    graph = og.init(graph_root, schema=schema)
     graph.write({"P": [{"k": key, "n": 0} for key in KEYS]})
     notes = [*[None] * 5_000, *["same"] * 9_000, *(f"{chr(97 + n)}\u00fc" for n in range(900))]
     chance = random.Random(5)

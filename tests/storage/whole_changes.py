@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from omnigraph.storage.objects.location import Root
-from omnigraph.storage.snapshot import TableEntry
-from omnigraph.storage.staging.changes import StagedChange
-from omnigraph.storage.staging.column_changes import (
+from omnigraph_lake.storage.objects.location import Root
+from omnigraph_lake.storage.snapshot import TableEntry
+from omnigraph_lake.storage.staging.changes import StagedChange
+from omnigraph_lake.storage.staging.column_changes import (
     Compute,
     column_files,
     fragments_to_compute,
     staged_from,
 )
-from omnigraph.storage.staging.column_layout import ColumnChange
+from omnigraph_lake.storage.staging.column_layout import ColumnChange
 
 
 def stage_columns(

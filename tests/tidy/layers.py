@@ -22,7 +22,7 @@ PICTURE = HOME / "docs/images/layers.svg"
 PAGE = HOME / "ARCHITECTURE.md"
 BEGIN, END = "<!-- tree of packages: begin -->\n", "<!-- tree of packages: end -->\n"
 DOOR = "__main__"
-"""`python -m omnigraph`: calls the command line and nothing else."""
+"""`python -m omnigraph_lake`: calls the command line and nothing else."""
 WIDTH, BOX_WIDTH, BOX_HEIGHT, ROW_HEIGHT, GAP = 1080, 170, 44, 84, 24
 
 
@@ -64,9 +64,9 @@ def tree() -> str:
     """Packages, one on each line, with the first sentence of their docstrings."""
     packages = {name: path for name, path in modules().items() if path.name == "__init__.py"}
     sizes = package_sizes()
-    lines = ["omnigraph/"]
+    lines = ["omnigraph_lake/"]
     for name in sorted(packages):
-        if name == "omnigraph":
+        if name == "omnigraph_lake":
             continue
         parts = name.split(".")[1:]
         folder = "  " * len(parts) + parts[-1] + "/"
@@ -144,7 +144,7 @@ def _implied_by_none() -> Mapping[str, frozenset[str]]:
 def _boxes(places: Mapping[str, tuple[int, int]]) -> Iterator[str]:
     sizes = {room: sum(room_of(name) == room for name in modules()) for room in places}
     for room, (x, y) in places.items():
-        package = f"omnigraph.{room}" in modules() and sizes[room] > 1
+        package = f"omnigraph_lake.{room}" in modules() and sizes[room] > 1
         label = f"{room}/" if package else f"{room}.py"
         below = f"{sizes[room]} modules" if package else ""
         yield (

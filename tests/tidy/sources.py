@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 HOME = Path(__file__).parent.parent.parent
-SOURCE = Path(HOME, "src", "omnigraph")
+SOURCE = Path(HOME, "src", "omnigraph_lake")
 SOURCES = sorted(Path(HOME, "src").rglob("*.py"))
 
 

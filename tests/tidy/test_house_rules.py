@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph import errors, names
-from omnigraph.maintenance.migrations import STEPS
+from omnigraph_lake import errors, names
+from omnigraph_lake.maintenance.migrations import STEPS
 from tests.tidy.sources import HOME, SOURCES, nodes_of, place, tree_of
 
 pytestmark = [pytest.mark.unit, pytest.mark.usefixtures("_parsed_sources")]
@@ -101,13 +101,13 @@ def test_on_disk_names_are_spelled_in_one_module_only() -> None:
                 continue
             for literal in _literals(path):
                 if _spells_an_on_disk_name(literal):
-                    yield f"{place(path)} spells {literal!r}: use omnigraph.names"
+                    yield f"{place(path)} spells {literal!r}: use omnigraph_lake.names"
 
     require_none(offenders())
 
 
 def test_datasets_are_created_in_one_place_that_switches_stable_row_ids_on() -> None:
-    home = Path(HOME, "src/omnigraph/storage/lance/datasets.py")
+    home = Path(HOME, "src/omnigraph_lake/storage/lance/datasets.py")
     callers = [path for path in SOURCES if "write_dataset(" in path.read_text()]
     creations = [
         node

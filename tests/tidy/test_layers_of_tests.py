@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-import omnigraph
+import omnigraph_lake as og
 from tests.tidy.sources import HOME, nodes_of, place
 
 pytestmark = pytest.mark.unit
@@ -22,21 +22,21 @@ BEHAVIOURS = sorted(Path(HOME, "tests/behaviours").glob("*.py"))
 
 EVERYTHING = frozenset({"*"})
 PUBLIC: Mapping[str, frozenset[str]] = {
-    "omnigraph": frozenset(omnigraph.__all__),
-    "omnigraph.errors": EVERYTHING,
-    "omnigraph.graph": frozenset({"Graph", "GraphView"}),
-    "omnigraph.api.options": frozenset({"LoadOptions"}),
+    "omnigraph_lake": frozenset(og.__all__),
+    "omnigraph_lake.errors": EVERYTHING,
+    "omnigraph_lake.graph": frozenset({"Graph", "GraphView"}),
+    "omnigraph_lake.api.options": frozenset({"LoadOptions"}),
     # Types of results and of what they hold, by the module that they are in today.
-    "omnigraph.diff.change_feed": frozenset({"BaselineTable", "CommitChanges"}),
-    "omnigraph.merge.merge": frozenset({"MergeResult"}),
-    "omnigraph.merge.plan": frozenset({"MergeOutcome"}),
-    "omnigraph.mutate.mutate": frozenset({"MutationResult"}),
-    "omnigraph.commit.publish": frozenset({"OperationStatus"}),
-    "omnigraph.merge.conflicts": frozenset({"ConflictKind"}),
-    "omnigraph.schema.catalog": EVERYTHING,
-    "omnigraph.evolution.plan.plan": frozenset({"StepKind"}),
-    "omnigraph.storage.manifest_rows": frozenset({"GraphCommit"}),
-    "omnigraph.storage.refs.tags": frozenset({"Tag"}),
+    "omnigraph_lake.diff.change_feed": frozenset({"BaselineTable", "CommitChanges"}),
+    "omnigraph_lake.merge.merge": frozenset({"MergeResult"}),
+    "omnigraph_lake.merge.plan": frozenset({"MergeOutcome"}),
+    "omnigraph_lake.mutate.mutate": frozenset({"MutationResult"}),
+    "omnigraph_lake.commit.publish": frozenset({"OperationStatus"}),
+    "omnigraph_lake.merge.conflicts": frozenset({"ConflictKind"}),
+    "omnigraph_lake.schema.catalog": EVERYTHING,
+    "omnigraph_lake.evolution.plan.plan": frozenset({"StepKind"}),
+    "omnigraph_lake.storage.manifest_rows": frozenset({"GraphCommit"}),
+    "omnigraph_lake.storage.refs.tags": frozenset({"Tag"}),
 }
 """Names that a user may write, by module."""
 
@@ -74,7 +74,7 @@ def offences(node: ast.AST) -> Iterator[str]:
             if is_private(attribute) and not is_self(value):
                 yield f"{ast.unparse(value)}.{attribute} is private"
         case ast.Constant(value=str(text)):
-            if re.fullmatch(r"omnigraph(\.\w+)+", text) and text not in PUBLIC:
+            if re.fullmatch(r"omnigraph_lake(\.\w+)+", text) and text not in PUBLIC:
                 yield f"{text!r} names a module that is not public"
         case _:
             pass
@@ -82,9 +82,11 @@ def offences(node: ast.AST) -> Iterator[str]:
 
 def may_import(module: str, name: str | None = None) -> bool:
     package = module.partition(".")[0]
-    if package == "omnigraph":
+    if package == "omnigraph_lake":
         public = PUBLIC.get(module, frozenset())
-        return public == EVERYTHING or (module == "omnigraph" if name is None else name in public)
+        return public == EVERYTHING or (
+            module == "omnigraph_lake" if name is None else name in public
+        )
     if package == "tests":
         full = f"{module}.{name}"
         return any(f"{full}.".startswith(f"{allowed}.") for allowed in OTHER_TESTS)
@@ -109,13 +111,13 @@ def test_tests_of_promises_use_the_public_api_only() -> None:
 @pytest.mark.parametrize(
     ("text", "is_allowed"),
     [
-        ("import omnigraph", True),
-        ("from omnigraph import failpoints", False),
-        ("from omnigraph.errors import NotFoundError", True),
-        ("from omnigraph.graph import Graph", True),
-        ("from omnigraph.graph import Contracts", False),
-        ("import omnigraph.commit.history_compaction", False),
-        ("from omnigraph.storage.lance.tables import open_pinned", False),
+        ("import omnigraph_lake as og", True),
+        ("from omnigraph_lake import failpoints", False),
+        ("from omnigraph_lake.errors import NotFoundError", True),
+        ("from omnigraph_lake.graph import Graph", True),
+        ("from omnigraph_lake.graph import Contracts", False),
+        ("import omnigraph_lake.commit.history_compaction", False),
+        ("from omnigraph_lake.storage.lance.tables import open_pinned", False),
         ("from tests.behind import row_ids", True),
         ("from tests.behaviours.histories import put", True),
         ("from tests.maintenance.maintenance_graphs import doc", False),
@@ -124,7 +126,7 @@ def test_tests_of_promises_use_the_public_api_only() -> None:
         ("graph._objects.list('nodes')", False),
         ("self._objects", True),
         ("type(graph).__name__", True),
-        ("patch('omnigraph.commit.history_compaction.FOLD_EVERY', 8)", False),
+        ("patch('omnigraph_lake.commit.history_compaction.FOLD_EVERY', 8)", False),
     ],
 )
 def test_what_looks_behind_the_api_is_recognised(text: str, is_allowed: bool) -> None:
@@ -141,4 +143,4 @@ def test_the_list_of_public_names_has_no_dead_entries() -> None:
         if isinstance(node, ast.ImportFrom) and node.module
     }
 
-    assert {module for module in PUBLIC if module not in imported | {"omnigraph"}} == set()
+    assert {module for module in PUBLIC if module not in imported | {"omnigraph_lake"}} == set()

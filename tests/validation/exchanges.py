@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.validation import hashed_keys, pinned_access, resolve_keys
-from omnigraph.validation.pinned_access import Access
+from omnigraph_lake.validation import hashed_keys, pinned_access, resolve_keys
+from omnigraph_lake.validation.pinned_access import Access
 
 
 def small_exchange(monkeypatch: pytest.MonkeyPatch) -> None:

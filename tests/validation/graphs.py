@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.load.write import ValidatedWrite, validate
-from omnigraph.names import LANCE_COLUMNS, edge_table_key, node_table_key
-from omnigraph.schema.arrow import edge_schema, node_schema
-from omnigraph.schema.catalog import Catalog
-from omnigraph.storage.lance.value_lookups import OneOf
-from omnigraph.validation.constraints import WriteMode
+from omnigraph_lake.load.write import ValidatedWrite, validate
+from omnigraph_lake.names import LANCE_COLUMNS, edge_table_key, node_table_key
+from omnigraph_lake.schema.arrow import edge_schema, node_schema
+from omnigraph_lake.schema.catalog import Catalog
+from omnigraph_lake.storage.lance.value_lookups import OneOf
+from omnigraph_lake.validation.constraints import WriteMode
 from tests.schema.compiling import compiled
 
 PEOPLE = compiled(

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from omnigraph.validation.constraints import WriteMode
+from omnigraph_lake.validation.constraints import WriteMode
 
 Row = dict[str, Any]
 Table = dict[str, Row]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from omnigraph.schema.catalog import Scalar
-from omnigraph.validation.input.casts import Cast, cast_scalars
+from omnigraph_lake.schema.catalog import Scalar
+from omnigraph_lake.validation.input.casts import Cast, cast_scalars
 from tests.drawing import drawn
 
 pytestmark = pytest.mark.random

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from omnigraph.validation.constraints import (
+from omnigraph_lake.validation.constraints import (
     EdgeCount,
     EndpointExists,
     FiniteKey,

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.validation import lookups, pinned_access
-from omnigraph.validation.constraints import WriteMode
+from omnigraph_lake.validation import lookups, pinned_access
+from omnigraph_lake.validation.constraints import WriteMode
 from tests.validation.graphs import Rows, checked, edge, findings, person
 
 pytestmark = pytest.mark.unit

@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 import pytest
 from ulid import ULID
 
-from omnigraph.api.system_clock import new_id
-from omnigraph.schema.arrow import edge_schema, node_schema
-from omnigraph.validation.input.intake import TakenIn, id_source, take_in
+from omnigraph_lake.api.system_clock import new_id
+from omnigraph_lake.schema.arrow import edge_schema, node_schema
+from omnigraph_lake.validation.input.intake import TakenIn, id_source, take_in
 from tests.schema.compiling import compiled
 from tests.validation.graphs import counting_ids
 

@@ -17,16 +17,21 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import omnigraph
-from omnigraph.graph import Graph
-from omnigraph.runner.protocol import Runner
-from omnigraph.runner.threads import ThreadRunner
-from omnigraph.storage.manifest.swap import read_manifest
-from omnigraph.storage.objects.location import parse_root
-from omnigraph.storage.objects.store import StoredObjects
-from omnigraph.validation import hashed_keys, integrity
-from omnigraph.validation.check import Problem, check_graph
-from omnigraph.validation.constraints import EdgeCount, EndpointExists, UniqueTuple, table_rules
+import omnigraph_lake as og
+from omnigraph_lake.graph import Graph
+from omnigraph_lake.runner.protocol import Runner
+from omnigraph_lake.runner.threads import ThreadRunner
+from omnigraph_lake.storage.manifest.swap import read_manifest
+from omnigraph_lake.storage.objects.location import parse_root
+from omnigraph_lake.storage.objects.store import StoredObjects
+from omnigraph_lake.validation import hashed_keys, integrity
+from omnigraph_lake.validation.check import Problem, check_graph
+from omnigraph_lake.validation.constraints import (
+    EdgeCount,
+    EndpointExists,
+    UniqueTuple,
+    table_rules,
+)
 from tests.gate.seeds import case_seeds
 from tests.runner.random_runner import RandomRunner
 from tests.spark.behind_the_back import publish_unchecked
@@ -123,7 +128,7 @@ EXPECTED = [
 
 @pytest.fixture
 def graph(graph_root: str) -> Graph:
-    return omnigraph.init(graph_root, schema=SCHEMA)
+    return og.init(graph_root, schema=SCHEMA)
 
 
 @pytest.fixture(params=RUNNERS)
@@ -283,7 +288,7 @@ def _miscounted(
 @pytest.mark.parametrize("seed", case_seeds("broken-graphs", 3))
 def test_random_graphs_are_judged_as_by_comparing_all_rows(graph_root: str, seed: str) -> None:
     rng = random.Random(seed)
-    graph = omnigraph.init(graph_root, schema=RANDOM_SCHEMA)
+    graph = og.init(graph_root, schema=RANDOM_SCHEMA)
     rows = random_rows(rng)
     half = {key: len(table) // 2 for key, table in rows.items()}
     publish_unchecked(graph, {key: table[: half[key]] for key, table in rows.items()})
@@ -331,8 +336,8 @@ def test_a_damaged_file_is_a_finding_of_its_table(
 def test_a_check_needs_neither_spark_nor_duckdb(graph: Graph) -> None:
     graph.write({"Person": [person("ann")]})
     program = (
-        "import sys, omnigraph\n"
-        f"assert omnigraph.open({graph.root!r}, read_only=True).maintenance.check().ok\n"
+        "import sys, omnigraph_lake as og\n"
+        f"assert og.open({graph.root!r}, read_only=True).maintenance.check().ok\n"
         "print([name for name in ('pyspark', 'py4j', 'duckdb') if name in sys.modules])"
     )
 
@@ -344,19 +349,19 @@ def test_a_check_needs_neither_spark_nor_duckdb(graph: Graph) -> None:
 MEASURED = """
 import re, sys
 from pathlib import Path
-import omnigraph
-from omnigraph.runner.threads import ThreadRunner
-from omnigraph.storage.manifest.swap import read_manifest
-from omnigraph.storage.objects.location import parse_root
-from omnigraph.storage.objects.store import StoredObjects
-from omnigraph.validation import hashed_keys, integrity
-from omnigraph.validation.check import check_graph
+import omnigraph_lake as og
+from omnigraph_lake.runner.threads import ThreadRunner
+from omnigraph_lake.storage.manifest.swap import read_manifest
+from omnigraph_lake.storage.objects.location import parse_root
+from omnigraph_lake.storage.objects.store import StoredObjects
+from omnigraph_lake.validation import hashed_keys, integrity
+from omnigraph_lake.validation.check import check_graph
 
 hashed_keys.KEYS_PER_BUCKET = 100_000
 integrity._KEYS_HELD_LEAST = 1 << 16
 integrity._ROWS_PER_PIECE = 1 << 16
 root = parse_root(sys.argv[1])
-catalog = omnigraph.open(sys.argv[1], read_only=True).schema.catalog
+catalog = og.open(sys.argv[1], read_only=True).schema.catalog
 runner = ThreadRunner(parallel=1, held_bytes=1 << 20)
 assert check_graph(StoredObjects(root), catalog, read_manifest(root), runner).ok
 # Not that of `getrusage`, which a process inherits from the one that started it.
@@ -370,7 +375,7 @@ PEOPLE = "node Person { name: String }  edge Knows: Person -> Person @card(0..30
 def test_memory_is_bounded_by_a_bucket_however_many_rows_there_are(tmp_path: Path) -> None:
     peaks = []
     for people in (20_000, 200_000):
-        graph = omnigraph.init(str(tmp_path / str(people)), schema=PEOPLE)
+        graph = og.init(str(tmp_path / str(people)), schema=PEOPLE)
         names = pa.array([f"p{number}" for number in range(people)])
         ends = [pa.concat_arrays([names[step:], names[:step]]) for step in range(1, 11)]
         graph.write({"Person": pa.table({"id": names, "name": names})})

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from omnigraph.runner.key_hash import KeyHashes
-from omnigraph.runner.protocol import Stage
-from omnigraph.runner.threads import ThreadRunner
-from omnigraph.validation.key_sets import KeySet, collect_keys
+from omnigraph_lake.runner.key_hash import KeyHashes
+from omnigraph_lake.runner.protocol import Stage
+from omnigraph_lake.runner.threads import ThreadRunner
+from omnigraph_lake.validation.key_sets import KeySet, collect_keys
 
 pytestmark = pytest.mark.unit
 

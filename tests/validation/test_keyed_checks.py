@@ -6,9 +6,9 @@ import math
 import pyarrow as pa
 import pytest
 
-from omnigraph.validation import lookups, pinned_access
-from omnigraph.validation.constraints import WriteMode, table_rules
-from omnigraph.validation.write_effects import ProposedWrite, rules_concerning
+from omnigraph_lake.validation import lookups, pinned_access
+from omnigraph_lake.validation.constraints import WriteMode, table_rules
+from omnigraph_lake.validation.write_effects import ProposedWrite, rules_concerning
 from tests.validation.graphs import PEOPLE, checked, findings, person
 
 pytestmark = pytest.mark.unit
@@ -150,7 +150,7 @@ def test_the_answer_rests_on_the_written_tables() -> None:
 def test_few_ids_are_looked_up_by_a_filter_and_many_by_a_scan(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from omnigraph.load.write import validate
+    from omnigraph_lake.load.write import validate
     from tests.validation.graphs import PEOPLE, counting_ids, published
 
     monkeypatch.setattr(lookups, "PROBE_VALUES_MAX", 2)

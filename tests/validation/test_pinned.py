@@ -8,14 +8,14 @@ import lance
 import pyarrow as pa
 import pytest
 
-import omnigraph
-from omnigraph.errors import DamagedGraphError
-from omnigraph.load.write import ValidatedWrite, validate
-from omnigraph.storage.lance.value_lookups import OneOf
-from omnigraph.storage.objects.location import parse_root
-from omnigraph.validation import lookups, pinned_access
-from omnigraph.validation.constraints import WriteMode
-from omnigraph.validation.lookups import SnapshotTables
+import omnigraph_lake as og
+from omnigraph_lake.errors import DamagedGraphError
+from omnigraph_lake.load.write import ValidatedWrite, validate
+from omnigraph_lake.storage.lance.value_lookups import OneOf
+from omnigraph_lake.storage.objects.location import parse_root
+from omnigraph_lake.validation import lookups, pinned_access
+from omnigraph_lake.validation.constraints import WriteMode
+from omnigraph_lake.validation.lookups import SnapshotTables
 from tests.validation.graphs import counting_ids, edge, findings
 
 pytestmark = pytest.mark.unit
@@ -35,7 +35,7 @@ def _both_ways_of_looking(request: pytest.FixtureRequest, monkeypatch: pytest.Mo
 @pytest.fixture
 def pinned(graph_root: str) -> SnapshotTables:
     """A graph with three people and an acquaintance, put there behind the graph's back."""
-    graph = omnigraph.init(graph_root, schema=SCHEMA)
+    graph = og.init(graph_root, schema=SCHEMA)
     people = [
         {"email": "ann", "nickName": "it's", "rank": 2**64 - 1},
         {"email": "böb", "nickName": None, "rank": 7},
@@ -60,7 +60,7 @@ def with_rows(tables: SnapshotTables, write: ValidatedWrite) -> SnapshotTables:
 
 
 def checked(
-    graph: omnigraph.Graph,
+    graph: og.Graph,
     tables: SnapshotTables,
     inputs: dict[str, object],
     *,
@@ -90,7 +90,7 @@ def test_published_ids_values_and_nodes_are_found_in_lance(
         "Knows": [edge(None, "cid", "ann"), edge(None, "cid", "nobody"), edge(None, "ann", "cid")],
     }
 
-    write = checked(omnigraph.open(graph_root), pinned, inputs)
+    write = checked(og.open(graph_root), pinned, inputs)
 
     assert findings(write) == [
         ("id_exists", "id", 0),
@@ -103,7 +103,7 @@ def test_published_ids_values_and_nodes_are_found_in_lance(
 
 def test_ids_with_quotes_and_odd_letters_are_found(pinned: SnapshotTables, graph_root: str) -> None:
     odd = ["it''s", "'", "a`b", "back\\slash", '"x"', "日本", "-- x", "%_", "a\u2028b", "{0}"]
-    graph = omnigraph.open(graph_root)
+    graph = og.open(graph_root)
     rows = [{"email": name, "nickName": name} for name in odd]
     tables = with_rows(pinned, checked(graph, pinned, {"Person": rows}))
 
@@ -115,7 +115,7 @@ def test_ids_with_quotes_and_odd_letters_are_found(pinned: SnapshotTables, graph
 
 
 def test_rows_behind_the_pin_are_not_seen(pinned: SnapshotTables, graph_root: str) -> None:
-    graph = omnigraph.open(graph_root)
+    graph = og.open(graph_root)
     later = checked(graph, pinned, {"Person": [{"email": "dan", "nickName": "d"}]})
     with_rows(pinned, later)
 
@@ -125,14 +125,14 @@ def test_rows_behind_the_pin_are_not_seen(pinned: SnapshotTables, graph_root: st
 
 
 def test_deletes_cascade_through_lance(pinned: SnapshotTables, graph_root: str) -> None:
-    write = checked(omnigraph.open(graph_root), pinned, {}, deleted={"Person": ["cid"]})
+    write = checked(og.open(graph_root), pinned, {}, deleted={"Person": ["cid"]})
 
     assert write.deletions["edge:Knows"].to_pylist() == ["k1"]
 
 
 def test_overwritten_nodes_leave_edges_dangling(pinned: SnapshotTables, graph_root: str) -> None:
     write = checked(
-        omnigraph.open(graph_root), pinned, {"Person": [{"email": "cid"}]}, mode=WriteMode.OVERWRITE
+        og.open(graph_root), pinned, {"Person": [{"email": "cid"}]}, mode=WriteMode.OVERWRITE
     )
 
     assert [(each.table_key, each.id) for each in write.report.kept] == [("edge:Knows", "k1")]

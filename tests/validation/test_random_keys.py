@@ -19,11 +19,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.runner.key_hash import hash_keys
-from omnigraph.validation.constraints import EdgeCount, WriteMode
-from omnigraph.validation.hashed_keys import RoleKeys, group_keys, match_rows
-from omnigraph.validation.keyed_bucket import Finding, KeyPlan, Role, RoleKind, Stage, check_bucket
-from omnigraph.validation.violations import Reason
+from omnigraph_lake.runner.key_hash import hash_keys
+from omnigraph_lake.validation.constraints import EdgeCount, WriteMode
+from omnigraph_lake.validation.hashed_keys import RoleKeys, group_keys, match_rows
+from omnigraph_lake.validation.keyed_bucket import (
+    Finding,
+    KeyPlan,
+    Role,
+    RoleKind,
+    Stage,
+    check_bucket,
+)
+from omnigraph_lake.validation.violations import Reason
 from tests.drawing import drawn, seeds
 
 pytestmark = pytest.mark.random

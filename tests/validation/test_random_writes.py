@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.load.write import ValidatedWrite, validate
-from omnigraph.validation import lookups, pinned_access
-from omnigraph.validation.constraints import WriteMode
+from omnigraph_lake.load.write import ValidatedWrite, validate
+from omnigraph_lake.validation import lookups, pinned_access
+from omnigraph_lake.validation.constraints import WriteMode
 from tests.drawing import drawn
 from tests.schema.compiling import compiled
 from tests.validation.graphs import MemoryTables, counting_ids, published

@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.runner.protocol import Runner
-from omnigraph.runner.shuffle import LocalScratch, Scratch
-from omnigraph.runner.threads import ThreadRunner
-from omnigraph.schema.arrow import edge_schema, node_schema
-from omnigraph.validation import keyed_findings
-from omnigraph.validation.constraints import WriteMode, table_rules
-from omnigraph.validation.hashed_keys import split_and_position
-from omnigraph.validation.keyed_checks import broken_rows
-from omnigraph.validation.keyed_passes import PassState
-from omnigraph.validation.keyed_write import HeldPiece, KeyedWrite
-from omnigraph.validation.pinned_access import Access
-from omnigraph.validation.resolve_keys import resolve_keys
-from omnigraph.validation.violations import KEPT_MAX
+from omnigraph_lake.runner.protocol import Runner
+from omnigraph_lake.runner.shuffle import LocalScratch, Scratch
+from omnigraph_lake.runner.threads import ThreadRunner
+from omnigraph_lake.schema.arrow import edge_schema, node_schema
+from omnigraph_lake.validation import keyed_findings
+from omnigraph_lake.validation.constraints import WriteMode, table_rules
+from omnigraph_lake.validation.hashed_keys import split_and_position
+from omnigraph_lake.validation.keyed_checks import broken_rows
+from omnigraph_lake.validation.keyed_passes import PassState
+from omnigraph_lake.validation.keyed_write import HeldPiece, KeyedWrite
+from omnigraph_lake.validation.pinned_access import Access
+from omnigraph_lake.validation.resolve_keys import resolve_keys
+from omnigraph_lake.validation.violations import KEPT_MAX
 from tests.drawing import drawn
 from tests.load.oracle import NODES, SCHEMA, TABLES, Case, Record, expect
 from tests.load.random_loads import EMPTY, loads

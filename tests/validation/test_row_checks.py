@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from omnigraph.validation.constraints import (
+from omnigraph_lake.validation.constraints import (
     FiniteKey,
     FullVector,
     InEnum,
@@ -18,8 +18,8 @@ from omnigraph.validation.constraints import (
     RowRule,
     TypeRules,
 )
-from omnigraph.validation.row_checks import check_rows
-from omnigraph.validation.violations import BadRows
+from omnigraph_lake.validation.row_checks import check_rows
+from omnigraph_lake.validation.violations import BadRows
 
 pytestmark = pytest.mark.unit
 

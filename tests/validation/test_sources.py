@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from omnigraph.errors import InvalidInputError
-from omnigraph.validation.input.columns import read_source
+from omnigraph_lake.errors import InvalidInputError
+from omnigraph_lake.validation.input.columns import read_source
 
 pytestmark = pytest.mark.unit
 

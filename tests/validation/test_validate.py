@@ -3,8 +3,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from omnigraph.errors import InvalidInputError
-from omnigraph.validation.constraints import WriteMode
+from omnigraph_lake.errors import InvalidInputError
+from omnigraph_lake.validation.constraints import WriteMode
 from tests.schema.compiling import compiled
 from tests.validation.graphs import PEOPLE, checked, edge, findings, person
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from omnigraph.validation.violations import (
+from omnigraph_lake.validation.violations import (
     KEPT_MAX,
     BadRows,
     Reason,

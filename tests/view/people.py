@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Final
 
-import omnigraph
+import omnigraph_lake as og
 
 SCHEMA: Final = """
 node Person { name: String @key  age: I32?  note: String?  picture: Blob?  seen: DateTime? }
@@ -29,9 +29,9 @@ FRIENDS: Final = "query friends() { match { $p: Person  $p $k:knows $q } return 
 PEOPLE: Final = "query people() { match { $p: Person } return { $p } }"
 
 
-def build_graph(root: str) -> omnigraph.Graph:
+def build_graph(root: str) -> og.Graph:
     """Ann knows Bob, who knows Cy and so on to Eve; Ann and Bob work; names are hostile, too."""
-    graph = omnigraph.init(root, schema=SCHEMA)
+    graph = og.init(root, schema=SCHEMA)
     names = ["Ann", "Bob", "Cy", "Dana", "Eve"]
     graph.write(
         {

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-import omnigraph
-from omnigraph.view.drawing import View
+import omnigraph_lake as og
+from omnigraph_lake.view.drawing import View
 from tests.view.chromium import EXECUTABLE, Tab, open_tab
 from tests.view.people import FRIENDS, HOSTILE, build_graph
 from tests.view.test_scenes import scene_of
@@ -31,7 +31,7 @@ def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
 
 
 @pytest.fixture(scope="module")
-def graph(tmp_path_factory: pytest.TempPathFactory) -> omnigraph.Graph:
+def graph(tmp_path_factory: pytest.TempPathFactory) -> og.Graph:
     return build_graph(str(tmp_path_factory.mktemp("browser") / "g"))
 
 
@@ -71,9 +71,7 @@ def seconds_until_painted(page: Path, profile: Path) -> float:
         return int(tab.value("document.documentElement.dataset.painted")) / 1000
 
 
-def test_hostile_names_and_values_do_nothing(
-    tab: Tab, graph: omnigraph.Graph, tmp_path: Path
-) -> None:
+def test_hostile_names_and_values_do_nothing(tab: Tab, graph: og.Graph, tmp_path: Path) -> None:
     page = graph.view().save(tmp_path / "hostile.html")
     seen = len(tab.requests)
 
@@ -91,7 +89,7 @@ def test_hostile_names_and_values_do_nothing(
 
 
 def test_a_difference_a_history_and_a_result_are_silent(
-    tab: Tab, graph: omnigraph.Graph, tmp_path: Path
+    tab: Tab, graph: og.Graph, tmp_path: Path
 ) -> None:
     views = {
         "diff": graph.diff(graph.commits()[-1].commit_id, "main").view(),
@@ -109,7 +107,7 @@ def test_a_difference_a_history_and_a_result_are_silent(
 
 
 def test_a_node_is_found_and_expanded_by_keys_alone(
-    tab: Tab, graph: omnigraph.Graph, tmp_path: Path
+    tab: Tab, graph: og.Graph, tmp_path: Path
 ) -> None:
     tab.open(graph.view(around="Person/Ann").save(tmp_path / "ann.html"))
     assert text_of(tab, ".counts").startswith("Showing 3 of 16 nodes")
@@ -131,7 +129,7 @@ def test_a_node_is_found_and_expanded_by_keys_alone(
     assert tab.value("document.querySelector('.details').hidden")
 
 
-def test_a_history_is_read_by_keys_alone(tab: Tab, graph: omnigraph.Graph, tmp_path: Path) -> None:
+def test_a_history_is_read_by_keys_alone(tab: Tab, graph: og.Graph, tmp_path: Path) -> None:
     tab.open(graph.view_commits().save(tmp_path / "log.html"))
     commits = graph.commits()
 
@@ -147,7 +145,7 @@ def test_a_history_is_read_by_keys_alone(tab: Tab, graph: omnigraph.Graph, tmp_p
     assert tab.value("document.querySelector('.details').hidden")
 
 
-def test_types_are_switched_off_and_on(tab: Tab, graph: omnigraph.Graph, tmp_path: Path) -> None:
+def test_types_are_switched_off_and_on(tab: Tab, graph: og.Graph, tmp_path: Path) -> None:
     tab.open(graph.view(around="Person/Ann").save(tmp_path / "types.html"))
     labels = "[...document.querySelectorAll('.legend label')]"
     companies = f"{labels}.find((label) => label.innerText.includes('Company'))"
@@ -160,7 +158,7 @@ def test_types_are_switched_off_and_on(tab: Tab, graph: omnigraph.Graph, tmp_pat
 
 
 def test_light_and_dark_follow_the_reader_until_they_choose(
-    tab: Tab, graph: omnigraph.Graph, tmp_path: Path
+    tab: Tab, graph: og.Graph, tmp_path: Path
 ) -> None:
     theme = "document.documentElement.dataset.theme"
     tab.prefer("dark")
@@ -173,7 +171,7 @@ def test_light_and_dark_follow_the_reader_until_they_choose(
 
 
 def test_every_control_has_a_name_and_can_be_reached(
-    tab: Tab, graph: omnigraph.Graph, tmp_path: Path
+    tab: Tab, graph: og.Graph, tmp_path: Path
 ) -> None:
     tab.open(graph.view(around="Person/Ann").save(tmp_path / "controls.html"))
 
@@ -188,7 +186,7 @@ def test_every_control_has_a_name_and_can_be_reached(
 
 
 def test_a_notebook_frame_is_drawn_without_access_to_the_notebook(
-    tab: Tab, graph: omnigraph.Graph, tmp_path: Path
+    tab: Tab, graph: og.Graph, tmp_path: Path
 ) -> None:
     notebook = tmp_path / "notebook.html"
     frame = graph.view(around="Person/Ann")._repr_html_()
@@ -200,7 +198,7 @@ def test_a_notebook_frame_is_drawn_without_access_to_the_notebook(
     assert tab.value("window.broken === undefined")
 
 
-def test_the_status_page_is_silent(tab: Tab, graph: omnigraph.Graph, tmp_path: Path) -> None:
+def test_the_status_page_is_silent(tab: Tab, graph: og.Graph, tmp_path: Path) -> None:
     page = graph.maintenance.report().save(tmp_path / "status.html")
     seen = len(tab.requests)
 

@@ -14,17 +14,16 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-import omnigraph
-from omnigraph.view.drawing import View
-from omnigraph.view.page import json_block
-from omnigraph.view.scene import Scene, SceneEdge, SceneKind, SceneNode
-from tests.cli.commands import answer
-from tests.cli.commands import omnigraph as command
+import omnigraph_lake as og
+from omnigraph_lake.view.drawing import View
+from omnigraph_lake.view.page import json_block
+from omnigraph_lake.view.scene import Scene, SceneEdge, SceneKind, SceneNode
+from tests.cli.commands import answer, run
 from tests.view.people import FRIENDS, HOSTILE, PEOPLE, build_graph
 
 pytestmark = [pytest.mark.unit, pytest.mark.local_disk("about pages, which know no store")]
 
-ASSETS = Path(omnigraph.__file__).parent / "view/assets"
+ASSETS = Path(og.__file__).parent / "view/assets"
 FRONTEND = Path(__file__).parent.parent.parent / "frontend"
 
 
@@ -64,12 +63,12 @@ def data_of(page: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def graph(tmp_path_factory: pytest.TempPathFactory) -> omnigraph.Graph:
+def graph(tmp_path_factory: pytest.TempPathFactory) -> og.Graph:
     return build_graph(str(tmp_path_factory.mktemp("view") / "g"))
 
 
 @pytest.fixture(scope="module")
-def page(graph: omnigraph.Graph) -> str:
+def page(graph: og.Graph) -> str:
     return graph.view().html()
 
 
@@ -123,11 +122,11 @@ def test_json_in_a_page_reads_back_as_it_was(text: str) -> None:
     assert not set("<>&\u2028\u2029") & set(block)
 
 
-def test_the_same_graph_gives_the_same_page(graph: omnigraph.Graph, page: str) -> None:
+def test_the_same_graph_gives_the_same_page(graph: og.Graph, page: str) -> None:
     assert graph.view().html() == page
 
 
-def test_blobs_are_not_in_a_page_and_times_are_texts(graph: omnigraph.Graph) -> None:
+def test_blobs_are_not_in_a_page_and_times_are_texts(graph: og.Graph) -> None:
     (node,) = [
         node for node in graph.view(around=("Person", "Ann"), hops=0).scene.nodes if node.shown
     ]
@@ -135,7 +134,7 @@ def test_blobs_are_not_in_a_page_and_times_are_texts(graph: omnigraph.Graph) -> 
     assert node.properties == {"name": "Ann", "age": "37", "note": HOSTILE[0]}
 
 
-def test_a_picture_is_xml_whatever_names_hold(graph: omnigraph.Graph) -> None:
+def test_a_picture_is_xml_whatever_names_hold(graph: og.Graph) -> None:
     picture = graph.view().svg()
 
     root = ET.fromstring(picture)  # noqa: S314 - our own text
@@ -166,9 +165,7 @@ def test_a_picture_escapes_control_characters() -> None:
     assert r"\x02<&\x7f" in texts
 
 
-def test_a_notebook_shows_a_page_in_a_frame_without_rights(
-    graph: omnigraph.Graph, page: str
-) -> None:
+def test_a_notebook_shows_a_page_in_a_frame_without_rights(graph: og.Graph, page: str) -> None:
     frame = graph.view()._repr_html_()
 
     ((attributes, _),) = Elements(frame).all("iframe")
@@ -188,7 +185,7 @@ def test_the_bundle_is_what_its_versions_and_licences_say() -> None:
 
 
 def test_a_command_writes_a_page_and_says_how_much_it_shows(
-    graph: omnigraph.Graph, tmp_path: Path
+    graph: og.Graph, tmp_path: Path
 ) -> None:
     target = tmp_path / "out.html"
 
@@ -210,7 +207,7 @@ def test_a_command_writes_a_page_and_says_how_much_it_shows(
     ],
 )
 def test_a_command_draws_results_differences_and_histories(
-    graph: omnigraph.Graph, tmp_path: Path, options: tuple[str, ...], kind: str, count: int
+    graph: og.Graph, tmp_path: Path, options: tuple[str, ...], kind: str, count: int
 ) -> None:
     if "empty" not in {branch.name for branch in graph.branches.list()}:
         graph.branches.create("empty", source=graph.commits()[-1].commit_id)
@@ -221,13 +218,13 @@ def test_a_command_draws_results_differences_and_histories(
     assert (tmp_path / "out.svg").read_text().startswith("<svg")
 
 
-def test_a_command_shows_one_thing_at_a_time(graph: omnigraph.Graph, tmp_path: Path) -> None:
+def test_a_command_shows_one_thing_at_a_time(graph: og.Graph, tmp_path: Path) -> None:
     target = tmp_path / "out.html"
 
-    two = command("view", graph.root, "--commits", "--around", "Person/Ann", "-o", str(target))
-    unused = command("view", graph.root, "--commits", "--at", "main", "-o", str(target))
-    picture = command("view", graph.root, "-o", str(tmp_path / "out.png"))
-    unknown = command("view", graph.root, "--around", "Person/Zoe", "-o", str(target))
+    two = run("view", graph.root, "--commits", "--around", "Person/Ann", "-o", str(target))
+    unused = run("view", graph.root, "--commits", "--at", "main", "-o", str(target))
+    picture = run("view", graph.root, "-o", str(tmp_path / "out.png"))
+    unknown = run("view", graph.root, "--around", "Person/Zoe", "-o", str(target))
 
     assert two.returncode == 2
     assert "one thing at a time" in two.stderr
@@ -238,12 +235,10 @@ def test_a_command_shows_one_thing_at_a_time(graph: omnigraph.Graph, tmp_path: P
     assert not target.exists()
 
 
-def test_the_status_is_a_page_of_plots_without_a_script(
-    graph: omnigraph.Graph, tmp_path: Path
-) -> None:
+def test_the_status_is_a_page_of_plots_without_a_script(graph: og.Graph, tmp_path: Path) -> None:
     target = tmp_path / "status.html"
 
-    finished = command("status", graph.root, "--html", str(target))
+    finished = run("status", graph.root, "--html", str(target))
 
     assert finished.returncode == 0, finished.stderr
     elements = Elements(target.read_text())

@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import omnigraph
-from omnigraph.errors import InvalidInputError, NotFoundError
-from omnigraph.storage.manifest.commit_graph import CommitGraph
-from omnigraph.storage.manifest_rows import GraphCommit
-from omnigraph.view import layout
-from omnigraph.view.elements import commit_scene
-from omnigraph.view.scene import (
+import omnigraph_lake as og
+from omnigraph_lake.errors import InvalidInputError, NotFoundError
+from omnigraph_lake.storage.manifest.commit_graph import CommitGraph
+from omnigraph_lake.storage.manifest_rows import GraphCommit
+from omnigraph_lake.view import layout
+from omnigraph_lake.view.elements import commit_scene
+from omnigraph_lake.view.scene import (
     Mark,
     Scene,
     SceneEdge,
@@ -29,11 +29,11 @@ pytestmark = [pytest.mark.unit, pytest.mark.local_disk("about scenes; tests/s3 h
 
 
 @pytest.fixture(scope="module")
-def graph(tmp_path_factory: pytest.TempPathFactory) -> omnigraph.Graph:
+def graph(tmp_path_factory: pytest.TempPathFactory) -> og.Graph:
     return build_graph(str(tmp_path_factory.mktemp("scenes") / "g"))
 
 
-def shown_of(view: omnigraph.View) -> set[str]:
+def shown_of(view: og.View) -> set[str]:
     return {node.key[1] for node in view.scene.nodes if node.shown}
 
 
@@ -46,7 +46,7 @@ def shown_of(view: omnigraph.View) -> set[str]:
     ],
 )
 def test_a_neighbourhood_shows_its_hops_and_has_one_more(
-    graph: omnigraph.Graph, hops: int, shown: set[str], hidden: set[str]
+    graph: og.Graph, hops: int, shown: set[str], hidden: set[str]
 ) -> None:
     view = graph.view(around=("Person", "Ann"), hops=hops)
 
@@ -56,13 +56,13 @@ def test_a_neighbourhood_shows_its_hops_and_has_one_more(
     assert view.scene.notes == []
 
 
-def test_both_spellings_of_a_node_mean_the_same(graph: omnigraph.Graph) -> None:
+def test_both_spellings_of_a_node_mean_the_same(graph: og.Graph) -> None:
     by_key, by_id = graph.view(around=("Person", "Ann")), graph.view(around="Person/Ann")
 
     assert by_key.scene == by_id.scene
 
 
-def test_what_is_cut_is_said(graph: omnigraph.Graph) -> None:
+def test_what_is_cut_is_said(graph: og.Graph) -> None:
     view = graph.view(around="Person/Eve", hops=1, limit=4)
 
     assert len(shown_of(view)) == 4
@@ -73,7 +73,7 @@ def test_what_is_cut_is_said(graph: omnigraph.Graph) -> None:
     assert not eve.complete
 
 
-def test_a_result_is_connected_and_counts_the_graph(graph: omnigraph.Graph) -> None:
+def test_a_result_is_connected_and_counts_the_graph(graph: og.Graph) -> None:
     friends, people = graph.query(FRIENDS).view(), graph.query(PEOPLE).view(limit=2)
 
     _, edges = friends.scene.visible()
@@ -83,34 +83,32 @@ def test_a_result_is_connected_and_counts_the_graph(graph: omnigraph.Graph) -> N
     assert "The result has 15 nodes" in people.scene.notes[0]
 
 
-def test_edges_between_the_nodes_of_a_result_are_drawn(graph: omnigraph.Graph) -> None:
+def test_edges_between_the_nodes_of_a_result_are_drawn(graph: og.Graph) -> None:
     _, edges = graph.query(PEOPLE).view().scene.visible()
 
     assert len(edges) == graph.count("Knows")
 
 
-def test_a_result_without_nodes_cannot_be_drawn(graph: omnigraph.Graph) -> None:
+def test_a_result_without_nodes_cannot_be_drawn(graph: og.Graph) -> None:
     result = graph.query("query ages() { match { $p: Person } return { $p.age } }")
 
     with pytest.raises(InvalidInputError, match="no nodes, edges or paths"):
         result.view()
 
 
-def test_a_neighbourhood_ends_where_the_graph_does(graph: omnigraph.Graph) -> None:
+def test_a_neighbourhood_ends_where_the_graph_does(graph: og.Graph) -> None:
     assert len(shown_of(graph.view(around="Person/Ann", hops=10**9))) == 16
 
 
 @pytest.mark.parametrize(
     "arguments", [{"around": "Persn/Ann"}, {"around": "Person/Zoe"}, {"types": ["Persn"]}]
 )
-def test_what_does_not_exist_is_an_error(
-    graph: omnigraph.Graph, arguments: dict[str, object]
-) -> None:
+def test_what_does_not_exist_is_an_error(graph: og.Graph, arguments: dict[str, object]) -> None:
     with pytest.raises(NotFoundError):
         graph.view(**arguments)  # type: ignore[arg-type]
 
 
-def test_a_difference_marks_what_happened(graph: omnigraph.Graph) -> None:
+def test_a_difference_marks_what_happened(graph: og.Graph) -> None:
     dev = graph.branches.create("dev")
     dev.write({"Person": [{"name": "Ann", "age": 38}]}, mode="merge")
     dev.write({"Person": [{"name": "Fay"}], "Knows": [{"src": "Fay", "dst": "Bob"}]})
@@ -138,7 +136,7 @@ def test_a_difference_marks_what_happened(graph: omnigraph.Graph) -> None:
     assert "of 3 changed nodes" in limited.notes[0]
 
 
-def test_a_limit_never_makes_a_changed_node_look_unchanged(graph: omnigraph.Graph) -> None:
+def test_a_limit_never_makes_a_changed_node_look_unchanged(graph: og.Graph) -> None:
     cut = graph.branches.create("cut")
     cut.write({"Person": [{"name": name} for name in ("Aa", "Zz")]})
     cut.write({"Knows": [{"src": "Zz", "dst": "Bob"}]})
@@ -155,7 +153,7 @@ def test_a_limit_never_makes_a_changed_node_look_unchanged(graph: omnigraph.Grap
 
 
 def test_a_history_has_every_branch_and_no_commit_before_its_child(
-    graph: omnigraph.Graph,
+    graph: og.Graph,
 ) -> None:
     side = graph.branches.create("side")
     side.write({"Person": [{"name": "Gil"}]}, actor="gil")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from omnigraph.errors import SchemaInvalidError
-from omnigraph.evolution.plan.planning import evolve
-from omnigraph.language.diagnostics import Diagnostic, render_all
+from omnigraph_lake.errors import SchemaInvalidError
+from omnigraph_lake.evolution.plan.planning import evolve
+from omnigraph_lake.language.diagnostics import Diagnostic, render_all
 from tests.evolution.plan.plan_cases import GOLDEN
 from tests.schema.compiling import compiled
 

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from omnigraph.evolution.plan.planning import Evolution, evolve
+from omnigraph_lake.evolution.plan.planning import Evolution, evolve
 from tests.schema.compiling import compiled
 
 GOLDEN = Path(__file__).parent / "golden"

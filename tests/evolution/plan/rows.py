@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from omnigraph.evolution.plan.columns import CopyFill, Fill, FutureColumn, LiteralFill
-from omnigraph.evolution.plan.data_checks import (
+from omnigraph_lake.evolution.plan.columns import CopyFill, Fill, FutureColumn, LiteralFill
+from omnigraph_lake.evolution.plan.data_checks import (
     DataCheck,
     EdgesPerSource,
     NoEndsOf,
@@ -29,7 +29,7 @@ from omnigraph.evolution.plan.data_checks import (
     ValuesInSet,
     ValuesMatch,
 )
-from omnigraph.evolution.plan.plan import (
+from omnigraph_lake.evolution.plan.plan import (
     AddProperty,
     DropProperty,
     MakeRequired,
@@ -39,7 +39,7 @@ from omnigraph.evolution.plan.plan import (
     StringToJson,
     WidenProperty,
 )
-from omnigraph.schema.catalog import (
+from omnigraph_lake.schema.catalog import (
     DecimalType,
     EdgeType,
     EnumType,
@@ -51,7 +51,7 @@ from omnigraph.schema.catalog import (
     ScalarType,
     VectorType,
 )
-from omnigraph.validation.constraints import (
+from omnigraph_lake.validation.constraints import (
     CanonicalJson,
     EdgeCount,
     InEnum,

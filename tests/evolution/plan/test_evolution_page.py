@@ -10,14 +10,14 @@ from typing import Any, get_args
 
 import pytest
 
-from omnigraph.evolution.plan import differences, planning
-from omnigraph.evolution.plan.data_checks import CheckKind, DataCheck
-from omnigraph.evolution.plan.hints import WARNINGS, EvolutionRule
-from omnigraph.evolution.plan.plan import CostClass, PropertyStep, StepKind, TypeStep
-from omnigraph.evolution.plan.plan_text import PLAN_FORMAT, plan_text
-from omnigraph.evolution.plan.planning import evolve
-from omnigraph.schema.compile import lint_schema
-from omnigraph.schema.format import format_schema
+from omnigraph_lake.evolution.plan import differences, planning
+from omnigraph_lake.evolution.plan.data_checks import CheckKind, DataCheck
+from omnigraph_lake.evolution.plan.hints import WARNINGS, EvolutionRule
+from omnigraph_lake.evolution.plan.plan import CostClass, PropertyStep, StepKind, TypeStep
+from omnigraph_lake.evolution.plan.plan_text import PLAN_FORMAT, plan_text
+from omnigraph_lake.evolution.plan.planning import evolve
+from omnigraph_lake.schema.compile import lint_schema
+from omnigraph_lake.schema.format import format_schema
 from tests.evolution.plan.plan_cases import CASES
 from tests.schema.compiling import compiled
 

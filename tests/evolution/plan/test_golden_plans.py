@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from omnigraph.evolution.plan.data_checks import CheckKind
-from omnigraph.evolution.plan.hints import WARNINGS, EvolutionRule
-from omnigraph.evolution.plan.plan import StepKind
-from omnigraph.evolution.plan.plan_text import plan_document, plan_json, plan_text
-from omnigraph.language.diagnostics import Severity
+from omnigraph_lake.evolution.plan.data_checks import CheckKind
+from omnigraph_lake.evolution.plan.hints import WARNINGS, EvolutionRule
+from omnigraph_lake.evolution.plan.plan import StepKind
+from omnigraph_lake.evolution.plan.plan_text import plan_document, plan_json, plan_text
+from omnigraph_lake.language.diagnostics import Severity
 from tests.evolution.plan import finding_cases, plan_cases
 from tests.evolution.plan.finding_cases import FindingCase
 from tests.evolution.plan.plan_cases import CASES, GOLDEN, REFUSALS, UPDATING, PlanCase

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.errors import SchemaInvalidError
-from omnigraph.evolution.plan.plan import RenameProperty, StepKind
-from omnigraph.evolution.plan.planning import evolve
-from omnigraph.ids import node_id
-from omnigraph.schema.catalog import FIRST_UNIQUE_NUMBER, Catalog
-from omnigraph.schema.model import model_hash
+from omnigraph_lake.errors import SchemaInvalidError
+from omnigraph_lake.evolution.plan.plan import RenameProperty, StepKind
+from omnigraph_lake.evolution.plan.planning import evolve
+from omnigraph_lake.ids import node_id
+from omnigraph_lake.schema.catalog import FIRST_UNIQUE_NUMBER, Catalog
+from omnigraph_lake.schema.model import model_hash
 from tests.schema.compiling import compiled
 
 pytestmark = pytest.mark.unit

@@ -8,11 +8,11 @@ from decimal import Decimal
 
 import pytest
 
-from omnigraph.errors import NothingWrittenError, SchemaInvalidError
-from omnigraph.evolution.plan import planning
-from omnigraph.evolution.plan.columns import CopyFill, LiteralFill, StoredColumn
-from omnigraph.evolution.plan.data_checks import CheckKind, NoNulls, ValuesInRange
-from omnigraph.evolution.plan.plan import (
+from omnigraph_lake.errors import NothingWrittenError, SchemaInvalidError
+from omnigraph_lake.evolution.plan import planning
+from omnigraph_lake.evolution.plan.columns import CopyFill, LiteralFill, StoredColumn
+from omnigraph_lake.evolution.plan.data_checks import CheckKind, NoNulls, ValuesInRange
+from omnigraph_lake.evolution.plan.plan import (
     AddProperty,
     CostClass,
     DropMode,
@@ -20,11 +20,11 @@ from omnigraph.evolution.plan.plan import (
     Plan,
     StepKind,
 )
-from omnigraph.evolution.plan.plan_text import plan_json, plan_text
-from omnigraph.evolution.plan.planning import evolve
-from omnigraph.schema.catalog import Catalog
-from omnigraph.schema.compile import compile_schema
-from omnigraph.schema.model import model_hash
+from omnigraph_lake.evolution.plan.plan_text import plan_json, plan_text
+from omnigraph_lake.evolution.plan.planning import evolve
+from omnigraph_lake.schema.catalog import Catalog
+from omnigraph_lake.schema.compile import compile_schema
+from omnigraph_lake.schema.model import model_hash
 from tests.schema.compiling import DOMAIN, compiled, rules
 
 pytestmark = pytest.mark.unit

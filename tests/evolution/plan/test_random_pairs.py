@@ -6,11 +6,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from omnigraph.errors import SchemaInvalidError
-from omnigraph.evolution.plan.plan_text import plan_json, plan_text
-from omnigraph.evolution.plan.planning import Evolution, apply_to, evolve
-from omnigraph.schema.catalog import FIRST_UNIQUE_NUMBER, Catalog
-from omnigraph.schema.model import decode_model, encode_model, model_hash, shape_hash
+from omnigraph_lake.errors import SchemaInvalidError
+from omnigraph_lake.evolution.plan.plan_text import plan_json, plan_text
+from omnigraph_lake.evolution.plan.planning import Evolution, apply_to, evolve
+from omnigraph_lake.schema.catalog import FIRST_UNIQUE_NUMBER, Catalog
+from omnigraph_lake.schema.model import decode_model, encode_model, model_hash, shape_hash
 from tests.drawing import drawn
 from tests.evolution.plan.pairs import pair, shuffled
 from tests.schema.compiling import compiled

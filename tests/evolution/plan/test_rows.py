@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 from hypothesis import given
 
-from omnigraph.errors import SchemaInvalidError
-from omnigraph.evolution.plan.planning import Evolution, evolve
+from omnigraph_lake.errors import SchemaInvalidError
+from omnigraph_lake.evolution.plan.planning import Evolution, evolve
 from tests.drawing import drawn
 from tests.evolution.plan.pairs import pair
 from tests.evolution.plan.rows import holds, migrated, obeys, rows_of

@@ -6,12 +6,12 @@ import functools
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from omnigraph.evolution.plan import plan as ep
-from omnigraph.evolution.plan.columns import Fill, ValueMapping
-from omnigraph.evolution.plan.planning import Evolution, evolve
-from omnigraph.merge.catalogs import SchemaSide
-from omnigraph.schema import catalog as ct
-from omnigraph.schema.catalog import FIRST_UNIQUE_NUMBER
+from omnigraph_lake.evolution.plan import plan as ep
+from omnigraph_lake.evolution.plan.columns import Fill, ValueMapping
+from omnigraph_lake.evolution.plan.planning import Evolution, evolve
+from omnigraph_lake.merge.catalogs import SchemaSide
+from omnigraph_lake.schema import catalog as ct
+from omnigraph_lake.schema.catalog import FIRST_UNIQUE_NUMBER
 from tests.schema.compiling import compiled
 
 BASE = """\

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.evolution.plan.plan import StepKind
-from omnigraph.merge.catalog_conflicts import SchemaConflictKind
-from omnigraph.merge.catalogs import MergedSchema, SchemaSide, merge_catalogs
-from omnigraph.merge.conflicts import Side
-from omnigraph.schema.catalog import FIRST_UNIQUE_NUMBER
-from omnigraph.schema.model import model_hash, shape_hash
-from omnigraph.schema.printing import print_schema
+from omnigraph_lake.evolution.plan.plan import StepKind
+from omnigraph_lake.merge.catalog_conflicts import SchemaConflictKind
+from omnigraph_lake.merge.catalogs import MergedSchema, SchemaSide, merge_catalogs
+from omnigraph_lake.merge.conflicts import Side
+from omnigraph_lake.schema.catalog import FIRST_UNIQUE_NUMBER
+from omnigraph_lake.schema.model import model_hash, shape_hash
+from omnigraph_lake.schema.printing import print_schema
 from tests.gate.seeds import run_seed
 from tests.merge.catalogs.schema_edits import EDITS, Edit, base, counted, evolution, side
 from tests.schema.compiling import compiled

@@ -1,0 +1,550 @@
+"""Import raw data: plan, create or open the graph, load as one commit, write schema and mapping.
+
+A plan has the sources and a mapping for them: one that was inferred together with a schema, or one
+that was given.
+
+Invariants:
+- A plan that was inferred and one that is read from the files of the former load the same rows.
+- A file that exists is overwritten only if an import wrote it and its digest tells that it was not
+  edited since.
+- Schema and mapping are written before the load, so that they can be edited if it is refused. A
+  graph on a local disk that was created for a load that is refused is removed again.
+- A dry run writes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from os import PathLike
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+
+from omnigraph_lake.api.options import ImportOptions, LoadOptions
+from omnigraph_lake.arguments import one_of
+from omnigraph_lake.creation.initialise import existing_graph
+from omnigraph_lake.errors import InvalidInputError, LoadRefusedError, NotFoundError
+from omnigraph_lake.ids import key_properties
+from omnigraph_lake.importer.import_report import (
+    ImportedSource,
+    ImportReport,
+    causes_of,
+    short_path,
+)
+from omnigraph_lake.importer.import_sources import ImportSource, find_import_sources
+from omnigraph_lake.importer.inference import InferenceOptions, Source, infer
+from omnigraph_lake.importer.mapping_file import (
+    SUFFIX,
+    MappingFile,
+    check_mapping,
+    read_mapping,
+    write_mapping,
+)
+from omnigraph_lake.importer.neo4j import infer_neo4j
+from omnigraph_lake.importer.profile import profile_source
+from omnigraph_lake.language.diagnostics import did_you_mean, shown
+from omnigraph_lake.load.formats.mapping import SourceMapping, UnknownColumns
+from omnigraph_lake.load.formats.raw_batches import RawRecords
+from omnigraph_lake.load.load import MappedInput
+from omnigraph_lake.load.report import LoadReport, QuarantinePlace, quarantine_place
+from omnigraph_lake.names import ID_COLUMN, MAIN
+from omnigraph_lake.runner.progress import Progress, require_progress
+from omnigraph_lake.runner.protocol import Stage
+from omnigraph_lake.storage.objects.location import Root, Scheme
+from omnigraph_lake.storage.objects.paths import checked_path
+
+if TYPE_CHECKING:
+    from omnigraph_lake.notes import CommitNote
+    from omnigraph_lake.schema.catalog import Catalog, NodeType
+
+_LABELS: Final = frozenset({"name", "title", "label"})
+_SIGNATURE: Final = "Written by omnigraph import; digest "
+
+
+class ImportTarget(Protocol):
+    """The graph that an import loads into."""
+
+    @property
+    def schema(self) -> Any: ...
+
+    @property
+    def commits(self) -> Callable[..., Sequence[object]]: ...
+
+    @property
+    def load(self) -> Callable[..., LoadReport]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportRequest:
+    """A request to import; `create` makes the graph from a schema, `reopen` opens it."""
+
+    root: Root
+    sources: object
+    mapping: str | PathLike[str] | None
+    schema: str | PathLike[str] | None
+    on_error: Literal["fail", "quarantine"]
+    spark: object
+    dry_run: bool
+    actor: str | None
+    note: CommitNote
+    options: ImportOptions
+    create: Callable[[str], ImportTarget]
+    reopen: Callable[[], ImportTarget]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OutputFiles:
+    schema: Path
+    mapping: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """What will be loaded: every source with its mapping, for a schema.
+
+    `schema` is None if the mapping was given and names no schema. `records` has the records of the
+    sources that were profiled.
+    """
+
+    sources: tuple[ImportSource, ...]
+    mapping_file: MappingFile
+    mapping: str
+    mapping_name: str
+    schema: str | None
+    records: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def mappings(self) -> Mapping[str, SourceMapping]:
+        return {mapping.name: mapping for mapping in self.mapping_file.mappings}
+
+    def check(self, catalog: Catalog) -> None:
+        """Compare the mapping with the schema of the graph.
+
+        Raises:
+            InvalidInputError: it names a type or a property that the schema does not have.
+        """
+        check_mapping(self.mapping_file, catalog, text=self.mapping, name=self.mapping_name)
+
+    def load_input(self) -> MappedInput:
+        """The input of the load."""
+        mappings = self.mappings
+        frames = {source.name: source.frame for source in self.sources if source.is_frame}
+        files = tuple(
+            replace(file, mapping=mappings[source.name])
+            for source in self.sources
+            for file in source.files
+        )
+        if frames and files:
+            raise InvalidInputError(
+                "frames and lists of records were given together, expected one kind",
+                next_step="Import them one after the other, or make frames of the lists.",
+            )
+        return MappedInput(
+            files=files, frames=frames, mappings={name: mappings[name] for name in frames}
+        )
+
+    def describe_sources(self) -> tuple[ImportedSource, ...]:
+        mappings = self.mappings
+        return tuple(
+            ImportedSource(
+                name=source.name,
+                location=source.describe(),
+                records=self.records.get(source.name),
+                types=(*mappings[source.name].node_types(), *mappings[source.name].edge_types()),
+            )
+            for source in self.sources
+        )
+
+
+def run_import(request: ImportRequest) -> ImportReport:
+    """Carry out one import."""
+    options, root = request.options, request.root
+    outputs = _output_files(root, options)
+    exists = _exists(root)
+    with TemporaryDirectory(prefix="omnigraph-import-") as name:
+        folder = Path(name)
+        spool = folder / "spool"
+        spool.mkdir()
+        sources = find_import_sources(
+            request.sources,
+            folder=spool,
+            format_name=options.format,
+            storage_options=options.storage_options,
+            graph=root,
+        )
+        plan = _plan(request, sources, folder, outputs, exists=exists)
+        if request.dry_run and not exists:
+            return ImportReport(
+                graph=root.uri,
+                created=False,
+                dry_run=True,
+                schema=plan.schema or "",
+                mapping=plan.mapping,
+                sources=plan.describe_sources(),
+            )
+        written = _write_files(request, plan, outputs, exists=exists)
+        target = request.reopen() if exists else request.create(plan.schema or "")
+        try:
+            plan.check(target.schema.catalog)
+            load = _load(request, target, plan)
+        except (InvalidInputError, LoadRefusedError):
+            if not exists:
+                _withdraw(root, target)
+            raise
+        return ImportReport(
+            graph=root.uri,
+            created=not exists,
+            dry_run=request.dry_run,
+            schema=target.schema.text,
+            mapping=plan.mapping,
+            schema_file=str(outputs.schema) if written else None,
+            mapping_file=str(outputs.mapping) if written else None,
+            sources=plan.describe_sources(),
+            causes=causes_of(load, _quarantine(request, load)),
+            load=load,
+            next_steps=() if exists else _next_steps(root, target.schema.catalog),
+        )
+
+
+def _next_steps(root: Root, catalog: Catalog) -> tuple[str, ...]:
+    """Commands that show what was imported: rows of an edge type, or of a node type."""
+    graph = shlex.quote(short_path(root.uri))
+    if catalog.edges:
+        edge = next(iter(catalog.edges.values()))
+        source, target = edge.source.names[0], edge.target.names[0]
+        ends = [("a", catalog.nodes[source]), ("b", catalog.nodes[target])]
+        match = f"$a: {source} $a {edge.name[0].lower()}{edge.name[1:]} $b"
+    else:
+        node = next(iter(catalog.nodes.values()))
+        ends = [("a", node)]
+        match = f"$a: {node.name}"
+    shown_properties = ", ".join(f"${name}.{_label(node)}" for name, node in ends)
+    query = f"query q() {{ match {{ {match} }} return {{ {shown_properties} }} limit 10 }}"
+    return (
+        f"omnigraph view {graph}",
+        f"omnigraph query {graph} -e {shlex.quote(query)}",
+        f"omnigraph shell {graph}",
+    )
+
+
+def _label(node: NodeType) -> str:
+    """A property that says what a node is."""
+    names = [name for name in node.properties if name.rpartition("_")[2] in _LABELS]
+    key = [prop.name for prop in key_properties(node)] if node.key else []
+    return next(iter([*names, *key, *node.properties]), ID_COLUMN)
+
+
+def _withdraw(root: Root, target: ImportTarget) -> None:
+    """Remove a graph that was created for this import and has nothing but its first commit."""
+    if root.scheme is Scheme.LOCAL and len(target.commits(limit=2)) == 1:
+        shutil.rmtree(root.uri, ignore_errors=True)
+
+
+def _load(request: ImportRequest, target: ImportTarget, plan: _Plan) -> LoadReport:
+    options = request.options
+    try:
+        return target.load(
+            plan.load_input(),
+            mode="merge",
+            on_error=request.on_error,
+            spark=request.spark,
+            dry_run=request.dry_run,
+            actor=request.actor,
+            message=request.note.message,
+            metadata=request.note.metadata,
+            options=LoadOptions(
+                max_rejected=options.max_rejected,
+                engine=options.engine,
+                branch=options.branch,
+                source=None if options.branch in {None, MAIN} else MAIN,
+                quarantine=options.quarantine,
+                progress=options.progress,
+            ),
+        )
+    except LoadRefusedError as error:
+        raise _with_causes(error, short_path(plan.mapping_name)) from error
+
+
+def _with_causes(error: LoadRefusedError, mapping: str) -> LoadRefusedError:
+    """The refusal with rejected records by cause."""
+    report = error.report
+    assert isinstance(report, LoadReport)
+    return LoadRefusedError(
+        error.what,
+        report=report,
+        details="\n".join(map(str, causes_of(report, None))),
+        next_step=f"Fix the data, or edit the mapping and import again with `--map {mapping}`, or "
+        "raise the limit with `--max-rejected`.",
+    )
+
+
+def _quarantine(request: ImportRequest, load: LoadReport) -> QuarantinePlace | None:
+    if load.quarantine is None:
+        return None
+    return quarantine_place(request.root, load.operation_id, request.options.quarantine)
+
+
+def _plan(
+    request: ImportRequest,
+    sources: tuple[ImportSource, ...],
+    folder: Path,
+    outputs: _OutputFiles,
+    *,
+    exists: bool,
+) -> _Plan:
+    options = request.options
+    unknown = (
+        None
+        if options.unknown_columns is None
+        else one_of(UnknownColumns, options.unknown_columns, argument="unknown_columns")
+    )
+    if options.missing_endpoints not in {"reject", "create"}:
+        raise InvalidInputError(
+            f"missing_endpoints is {shown(options.missing_endpoints)}, expected reject or create"
+        )
+    create_endpoints = options.missing_endpoints == "create"
+    mapping = request.mapping
+    if mapping is None and exists:
+        mapping = _mapping_beside(request.root, outputs)
+    if mapping is not None:
+        text, name, base = _mapping_text(mapping)
+        schema = None if exists else _schema_for(request, text, name, base)
+        return _read_plan(
+            sources,
+            text,
+            name=name,
+            unknown=unknown,
+            create_endpoints=create_endpoints,
+            schema=schema,
+        )
+    if request.schema is not None:
+        raise InvalidInputError(
+            "a schema was given without a mapping",
+            next_step="Give the mapping too (`--map`), or leave the schema out to infer both.",
+        )
+    with require_progress(options.progress) as progress:
+        return _infer_plan(
+            sources,
+            InferenceOptions(
+                unknown=unknown or UnknownColumns.ERROR,
+                create_endpoints=create_endpoints,
+            ),
+            folder=folder,
+            outputs=outputs,
+            progress=progress,
+            records_max=options.sample,
+        )
+
+
+def _infer_plan(
+    sources: Sequence[ImportSource],
+    options: InferenceOptions,
+    *,
+    folder: Path,
+    outputs: _OutputFiles,
+    progress: Progress,
+    records_max: int | None,
+) -> _Plan:
+    """Read the sources and infer a schema and a mapping."""
+    profiled: list[Source] = []
+    for number, source in enumerate(sources):
+        hashes = folder / f"source-{number}"
+        hashes.mkdir()
+        limits = [limit for limit in (records_max, source.records_max) if limit is not None]
+        progress.begin(Stage(verb="import", name=f"read {source.name}"), pieces=0)
+        profile = profile_source(
+            source.name,
+            _observe(source.records(), progress),
+            hashes,
+            records_max=min(limits, default=None),
+        )
+        if not profile.columns and not profile.children:
+            continue
+        profiled.append(Source(name=source.name, profile=profile, declared=source.declared))
+    if not profiled:
+        raise InvalidInputError(
+            "the input has no records and no columns: there is nothing to infer a schema from",
+            next_step="Name files that have records.",
+        )
+    draft = infer_neo4j(profiled, options) or infer(profiled, options)
+    mapping_file = MappingFile(mappings=draft.mappings, schema=outputs.schema.name)
+    names = {source.name for source in profiled}
+    return _Plan(
+        sources=tuple(source for source in sources if source.name in names),
+        mapping_file=mapping_file,
+        mapping=write_mapping(draft.mappings, schema=outputs.schema.name),
+        mapping_name=str(outputs.mapping),
+        schema=draft.schema_text(),
+        records={source.name: source.profile.records for source in profiled},
+    )
+
+
+def _observe(records: Iterable[RawRecords], progress: Progress) -> Iterator[RawRecords]:
+    for raw in records:
+        progress.advance(rows=len(raw.batch))
+        yield raw
+
+
+def _read_plan(
+    sources: Sequence[ImportSource],
+    text: str,
+    *,
+    name: str,
+    unknown: UnknownColumns | None,
+    create_endpoints: bool,
+    schema: str | None,
+) -> _Plan:
+    """Use a mapping that was written before; sources are matched with it by name.
+
+    Raises:
+        InvalidInputError: the mapping has faults, or no rules for a source.
+    """
+    mapping_file = read_mapping(text, name=name)
+    mappings = mapping_file.mappings
+    if unknown is UnknownColumns.KEEP:
+        _require_kept(mappings, name)
+    elif unknown is not None:
+        mappings = tuple(replace(mapping, unknown=unknown, kept_in=None) for mapping in mappings)
+    if create_endpoints:
+        mappings = tuple(mapping.with_created_endpoints() for mapping in mappings)
+    mapping_file = replace(mapping_file, mappings=mappings)
+    known = {mapping.name for mapping in mapping_file.mappings}
+    if len(known) == 1 and len(sources) == 1:
+        (only,) = known
+        sources = [replace(sources[0], name=only)]
+    for source in sources:
+        if source.name not in known:
+            hint = did_you_mean(source.name, known)
+            raise InvalidInputError(
+                f"{name} has no [[source]] with name = {source.name!r} for {source.describe()}"
+                + (f"; {hint}" if hint else ""),
+                next_step=f"Name the file after a source ({', '.join(sorted(known))}), add a "
+                "[[source]] to the mapping, or omit the file.",
+            )
+    return _Plan(
+        sources=tuple(sources),
+        mapping_file=mapping_file,
+        mapping=text,
+        mapping_name=name,
+        schema=schema,
+    )
+
+
+def _require_kept(mappings: Iterable[SourceMapping], name: str) -> None:
+    for mapping in mappings:
+        if mapping.kept_in is None and mapping.nodes:
+            raise InvalidInputError(
+                f"unknown columns cannot be kept: {name} has no property for those of "
+                f"{mapping.name}",
+                next_step='Add `unknown_columns = "keep"` and `kept_in = "PROPERTY"` to its '
+                "[[source]], where PROPERTY is a String of its first node type.",
+            )
+
+
+def _exists(root: Root) -> bool:
+    try:
+        existing_graph(root)
+    except NotFoundError:
+        return False
+    return True
+
+
+def _output_files(root: Root, options: ImportOptions) -> _OutputFiles:
+    """Beside a graph on a disk, or in this folder for one on a store."""
+    name = root.uri.rstrip("/").rpartition("/")[2] or "graph"
+    folder = Path(root.uri.rstrip("/")).parent if root.scheme is Scheme.LOCAL else Path()
+    return _OutputFiles(
+        schema=Path(options.schema_out or folder / f"{name}.pg"),
+        mapping=Path(options.map_out or folder / f"{name}{SUFFIX}"),
+    )
+
+
+def _mapping_beside(root: Root, outputs: _OutputFiles) -> Path:
+    if outputs.mapping.exists():
+        return outputs.mapping
+    raise InvalidInputError(
+        f"{root} exists, and its mapping {outputs.mapping} does not",
+        next_step="Name a mapping with `--map`. `omnigraph import NEW FILE... --dry-run` infers "
+        "one for a graph that does not exist.",
+    )
+
+
+def _mapping_text(mapping: str | PathLike[str]) -> tuple[str, str, Path]:
+    """The text of a mapping, its name in messages, and the folder of the files that it names."""
+    if isinstance(mapping, str) and "\n" in mapping:
+        return mapping, "mapping", Path()
+    path = checked_path(mapping, argument="mapping")
+    return _read(path, f"a mapping file ({SUFFIX})"), str(path), path.parent
+
+
+def _schema_for(request: ImportRequest, text: str, name: str, base: Path) -> str:
+    """The schema of a graph that is created for a given mapping."""
+    schema = request.schema
+    if isinstance(schema, str) and not schema.endswith(".pg"):
+        return schema
+    if schema is None:
+        named = read_mapping(text, name=name).schema
+        if named is None:
+            raise InvalidInputError(
+                f"{request.root} does not exist, and {name} names no schema",
+                next_step='Add `schema = "FILE.pg"` to the mapping, or give one with `--schema`.',
+            )
+        schema = base / named
+    return _read(checked_path(schema, argument="schema"), "a schema file (.pg)")
+
+
+def _read(path: Path, expected: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInputError(
+            f"cannot read {path}: {error}", next_step=f"Give the path of {expected}."
+        ) from error
+
+
+def _write_files(
+    request: ImportRequest, plan: _Plan, outputs: _OutputFiles, *, exists: bool
+) -> bool:
+    """Write what was inferred; whether it was."""
+    if exists or request.dry_run or request.mapping is not None or plan.schema is None:
+        return False
+    contents = (
+        (outputs.schema, _sign(plan.schema, "//")),
+        (outputs.mapping, _sign(plan.mapping, "#")),
+    )
+    for path, _ in contents:
+        if path.exists() and _is_edited(_read(path, "a text file")):
+            raise InvalidInputError(
+                f"{path} exists, and it was edited or not written by an import",
+                next_step=f"Use it with `--map {outputs.mapping}`, remove it, or write elsewhere "
+                "with `--schema-out` and `--map-out`.",
+            )
+    for path, content in contents:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content, encoding="utf-8")
+        except OSError as error:
+            raise InvalidInputError(
+                f"cannot write {path}: {error}",
+                next_step="Name other files with `--schema-out` and `--map-out`.",
+            ) from error
+    return True
+
+
+def _sign(text: str, mark: str) -> str:
+    """A text below a comment with its digest."""
+    return f"{mark} {_SIGNATURE}{_digest(text)}\n{text}"
+
+
+def _is_edited(content: str) -> bool:
+    """Whether a file is anything else than what an import wrote."""
+    first, _, text = content.partition("\n")
+    return first.partition(_SIGNATURE)[2] != _digest(text)
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

@@ -1,0 +1,405 @@
+"""Find the sources of an import: files, standard input, tables of databases, frames, networkx.
+
+A source has a name, from which the name of its type is made: that of a file without its ending, of
+a table, of a member of a JSON document, or of a frame. Files whose names differ in a number only,
+and parts in a folder, are one source.
+
+Invariants:
+- What is not a file is spooled into one, in a folder of the import, so that memory does not grow
+  with it. Frames are the exception: they are in memory already, or on Spark.
+- The format of a file follows from its name, or else from its first bytes; it is never guessed
+  differently for two parts of one source.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from omnigraph_lake.errors import InvalidInputError
+from omnigraph_lake.importer.postgres import SCHEMES, spool_tables
+from omnigraph_lake.language.diagnostics import did_you_mean, shown
+from omnigraph_lake.load.formats.document_files import EDGES, NODES, json_tables
+from omnigraph_lake.load.formats.parse import raw_frame, read_raw
+from omnigraph_lake.load.formats.raw_batches import RawRecords
+from omnigraph_lake.load.formats.records import FileFormat, SourceFile
+from omnigraph_lake.load.formats.splits import opened, plan_splits
+from omnigraph_lake.load.formats.table_files import DeclaredTable, list_tables
+from omnigraph_lake.load.input_files import InputFile, list_files
+from omnigraph_lake.load.load import is_spark_frame
+from omnigraph_lake.validation.input.columns import read_table, without_views
+
+if TYPE_CHECKING:
+    from omnigraph_lake.storage.objects.location import Root
+
+SAMPLED_ROWS: Final = 100_000
+"""Of a Spark DataFrame so many rows are profiled, in this process."""
+STDIN: Final = "-"
+_STDIN_NAME: Final = "records"
+_HEAD: Final = 64 << 10
+_PACKED: Final = ".gz"
+_ENDINGS: Final = {
+    ".csv": FileFormat.CSV,
+    ".tsv": FileFormat.CSV,
+    ".jsonl": FileFormat.JSONL,
+    ".ndjson": FileFormat.JSONL,
+    ".json": FileFormat.JSON,
+    ".parquet": FileFormat.PARQUET,
+    ".arrow": FileFormat.ARROW,
+    ".feather": FileFormat.ARROW,
+    ".ipc": FileFormat.ARROW,
+    ".sqlite": FileFormat.SQLITE,
+    ".sqlite3": FileFormat.SQLITE,
+    ".duckdb": FileFormat.DUCKDB,
+    ".graphml": FileFormat.GRAPHML,
+}
+_MAGIC: Final = (
+    (0, b"SQLite format 3\0", FileFormat.SQLITE),
+    (8, b"DUCK", FileFormat.DUCKDB),
+    (0, b"PAR1", FileFormat.PARQUET),
+    (0, b"ARROW1", FileFormat.ARROW),
+    (0, b"\xff\xff\xff\xff", FileFormat.ARROW),
+)
+_DATABASES: Final = frozenset({FileFormat.SQLITE, FileFormat.DUCKDB})
+_UNPACKED: Final = frozenset({FileFormat.PARQUET, FileFormat.ARROW, *_DATABASES})
+_DELIMITERS: Final = (",", ";", "\t", "|")
+_PART: Final = re.compile(r"^(part|chunk|split|shard|data)?[-_.]?\d+(\D.*)?$", re.IGNORECASE)
+_NUMBERED: Final = re.compile(r"^(.*?\D)[-_.]\d+$")
+_OTHER_SERVERS: Final = ("mysql://", "mariadb://", "mssql://", "oracle://", "mongodb://")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportSource:
+    """Files with the same kind of records, or a frame."""
+
+    name: str
+    files: tuple[SourceFile, ...] = ()
+    frame: object = None
+    declared: DeclaredTable | None = None
+
+    @property
+    def is_frame(self) -> bool:
+        return self.frame is not None
+
+    @property
+    def records_max(self) -> int | None:
+        """How many records can be profiled; None if all."""
+        return SAMPLED_ROWS if is_spark_frame(self.frame) else None
+
+    def records(self) -> Iterator[RawRecords]:
+        """All records, in order."""
+        if self.is_frame:
+            yield from raw_frame(_arrow_table(self.frame, self.name).to_batches(), self.name)
+            return
+        for split in plan_splits(self.files):
+            yield from read_raw(split)
+
+    def describe(self) -> str:
+        """Where the records are."""
+        if self.is_frame:
+            return "frame"
+        table = f" ({self.files[0].table})" if self.files[0].table else ""
+        more = f" and {len(self.files) - 1} more" if len(self.files) > 1 else ""
+        return f"{self.files[0].path}{table}{more}"
+
+
+def find_import_sources(
+    named: object,
+    *,
+    folder: Path,
+    format_name: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    graph: Root | None = None,
+) -> tuple[ImportSource, ...]:
+    """The sources behind paths, patterns, folders, `-`, frames by name, or a networkx graph.
+
+    Args:
+        named: What the caller names.
+        folder: Where standard input, networkx graphs and tables of servers are spooled.
+        format_name: The format of all files, instead of what their names say.
+        storage_options: Options of the object store of the files.
+        graph: The root of the graph that the files are for.
+
+    Raises:
+        NotFoundError: a name matches nothing.
+        InvalidInputError: a file has no known format, or a server was named.
+    """
+    if isinstance(named, Mapping):
+        return tuple(_frame_source(name, frame, folder) for name, frame in named.items())
+    if _is_networkx(named):
+        return tuple(_spool_networkx(named, folder, prefix=""))
+    names = [named] if isinstance(named, str | PathLike) else _require_names(named)
+    wanted = None if format_name is None else _format_named(format_name)
+    servers = [str(name) for name in names if "://" in str(name)]
+    for server in servers:
+        if server.startswith(_OTHER_SERVERS):
+            raise _server(server)
+    databases = [server for server in servers if server.startswith(SCHEMES)]
+    files = [
+        file
+        for name in names
+        if str(name) not in databases
+        for file in (
+            [_spool_stdin(folder)]
+            if str(name) == STDIN
+            else list_files([name], storage_options=storage_options, graph=graph)
+        )
+    ]
+    if not files and not databases:
+        raise InvalidInputError(
+            "no input was named", next_step="Name a file, a folder, a pattern, or - for stdin."
+        )
+    sources = [source for file in files for source in _sources_of(file, wanted)]
+    for database in databases:
+        sources += _database_sources(database, folder)
+    return _group(sources)
+
+
+def _database_sources(address: str, folder: Path) -> Iterator[ImportSource]:
+    for table in spool_tables(address, folder):
+        source = _file_source(table.declared.name, table.path, FileFormat.ARROW)
+        yield replace(source, declared=table.declared)
+
+
+def _require_names(named: object) -> list[str | PathLike[str]]:
+    if isinstance(named, list | tuple) and all(isinstance(item, str | PathLike) for item in named):
+        return list(named)
+    raise InvalidInputError(
+        f"the sources are {type(named).__name__}, expected paths, frames by name, or a networkx "
+        "graph",
+        next_step='Give a path, a list of paths, or frames as in {"people": frame}.',
+    )
+
+
+def _format_named(name: str) -> FileFormat:
+    known = {"tsv": FileFormat.CSV, "feather": FileFormat.ARROW}
+    known |= {file_format.value: file_format for file_format in FileFormat}
+    if name not in known:
+        hint = did_you_mean(name, known)
+        raise InvalidInputError(
+            f"format is {shown(name)}, expected one of {', '.join(sorted(known))}"
+            + (f"; {hint}" if hint else ""),
+        )
+    return known[name]
+
+
+def _server(name: str) -> InvalidInputError:
+    scheme = name.partition("://")[0]
+    return InvalidInputError(
+        f"{scheme}:// names a database server, expected files or a Postgres database",
+        next_step="Export its tables to CSV or Parquet first, or read them into data frames and "
+        "import these.",
+    )
+
+
+def _arrow_table(frame: object, name: str) -> Any:
+    if is_spark_frame(frame):
+        return _sample(frame)
+    return without_views(read_table(frame, type_name=name))
+
+
+def _sample(frame: Any) -> pa.Table:
+    """The first rows of a Spark DataFrame."""
+    from omnigraph_lake.runner.spark_versions import arrow_schema  # needs pyspark
+
+    rows = [row.asDict(recursive=True) for row in frame.limit(SAMPLED_ROWS).toLocalIterator()]
+    return pa.Table.from_pylist(rows, schema=arrow_schema(frame.schema))
+
+
+def _frame_source(name: object, frame: object, folder: Path) -> ImportSource:
+    if not isinstance(name, str) or not name:
+        raise InvalidInputError(f"a frame is named {shown(name)}, expected a text")
+    if _is_networkx(frame):
+        raise InvalidInputError(
+            f"{name} is a networkx graph, expected a frame",
+            next_step="Import the graph alone: import_data(root, graph).",
+        )
+    if isinstance(frame, list):
+        path = folder / f"{quote(name, safe='')}.jsonl"
+        _write_lines(path, frame)
+        return _file_source(name, path, FileFormat.JSONL)
+    return ImportSource(name=name, frame=frame)
+
+
+def _is_networkx(value: object) -> bool:
+    return any(f"{kind.__module__}.".startswith("networkx.") for kind in type(value).__mro__)
+
+
+def _spool_networkx(graph: Any, folder: Path, prefix: str) -> Iterator[ImportSource]:
+    nodes, edges = folder / f"{prefix}nodes.jsonl", folder / f"{prefix}edges.jsonl"
+    _write_lines(nodes, ({"id": node, **data} for node, data in graph.nodes(data=True)))
+    if graph.is_multigraph():
+        rows: Iterable[dict[str, Any]] = (
+            {"source": source, "target": target, "key": key, **data}
+            for source, target, key, data in graph.edges(keys=True, data=True)
+        )
+    else:
+        rows = (
+            {"source": source, "target": target, **data}
+            for source, target, data in graph.edges(data=True)
+        )
+    _write_lines(edges, rows)
+    yield _file_source(NODES, nodes, FileFormat.JSONL)
+    yield _file_source(EDGES, edges, FileFormat.JSONL)
+
+
+def _file_source(name: str, path: Path, file_format: FileFormat) -> ImportSource:
+    size = path.stat().st_size
+    file = SourceFile(path=str(path), format=file_format, size=size)
+    return ImportSource(name=name, files=(file,))
+
+
+def _write_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        for record in records:
+            file.write(json.dumps(record, default=str) + "\n")
+
+
+def _spool_stdin(folder: Path) -> InputFile:
+    path = folder / _STDIN_NAME
+    with path.open("wb") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
+    return InputFile(path=str(path), size=path.stat().st_size)
+
+
+def _sources_of(file: InputFile, wanted: FileFormat | None) -> list[ImportSource]:
+    """A file as a source, or a source for each of its tables."""
+    lowered = file.path.lower()
+    gzipped = lowered.endswith(_PACKED)
+    plain = SourceFile(
+        path=file.path,
+        format=FileFormat.JSONL,
+        size=file.size,
+        gzipped=gzipped,
+        bucket=file.bucket,
+        tag=file.tag,
+    )
+    head = _head(plain)
+    ending = Path(lowered.removesuffix(_PACKED)).suffix
+    file_format = wanted or _ENDINGS.get(ending) or _sniff(head)
+    if file_format is None or (gzipped and file_format in _UNPACKED):
+        raise InvalidInputError(
+            f"{file.path} has no known format; known endings are {', '.join(_ENDINGS)}, and .gz "
+            "after those of texts",
+            next_step="Name the format with `--format`, or leave the file out.",
+        )
+    if file_format is FileFormat.JSON and wanted is None and _is_lines(head):
+        file_format = FileFormat.JSONL
+    source_file = replace(plain, format=file_format)
+    if file_format is FileFormat.CSV:
+        delimiter = "\t" if ending == ".tsv" else _delimiter(head)
+        source_file = replace(source_file, delimiter=delimiter)
+    return _with_tables(_source_name(file.path), source_file)
+
+
+def _with_tables(name: str, file: SourceFile) -> list[ImportSource]:
+    if file.format in _DATABASES:
+        tables = list_tables(file)
+        if not tables:
+            raise InvalidInputError(f"{file.path} has no tables")
+        return [
+            ImportSource(name=table.name, files=(replace(file, table=table.name),), declared=table)
+            for table in tables
+        ]
+    if file.format is FileFormat.GRAPHML:
+        return [
+            ImportSource(name=table, files=(replace(file, table=table),))
+            for table in (NODES, EDGES)
+        ]
+    if file.format is FileFormat.JSON:
+        return [
+            ImportSource(name=table or name, files=(replace(file, table=table),))
+            for table in json_tables(file)
+        ]
+    return [ImportSource(name=name, files=(file,))]
+
+
+def _head(file: SourceFile) -> bytes:
+    with opened(file) as stream:
+        return _read(stream)
+
+
+def _read(stream: BinaryIO) -> bytes:
+    pieces = []
+    size = 0
+    while size < _HEAD and (piece := stream.read(_HEAD - size)):
+        pieces.append(piece)
+        size += len(piece)
+    return b"".join(pieces)
+
+
+def _sniff(head: bytes) -> FileFormat | None:
+    """The format that the first bytes of a file tell."""
+    for start, magic, file_format in _MAGIC:
+        if head[start:].startswith(magic):
+            return file_format
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if text.startswith(b"<") and b"<graphml" in text:
+        return FileFormat.GRAPHML
+    if text.startswith((b"{", b"[")):
+        return FileFormat.JSON
+    first = text.partition(b"\n")[0]
+    if b"\0" not in first and any(mark.encode() in first for mark in _DELIMITERS):
+        return FileFormat.CSV
+    return None
+
+
+def _is_lines(head: bytes) -> bool:
+    """Whether JSON has an object per line."""
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    first, newline, rest = text.partition(b"\n")
+    if not first.startswith(b"{"):
+        return False
+    try:
+        json.loads(first)
+    except ValueError:
+        return False
+    return bool(newline) and (not rest.strip() or rest.lstrip().startswith(b"{"))
+
+
+def _delimiter(head: bytes) -> str:
+    header = head.partition(b"\n")[0].decode("utf-8", errors="replace")
+    unquoted = re.sub(r'"[^"]*"', "", header)
+    counts = {mark: unquoted.count(mark) for mark in _DELIMITERS}
+    best = max(counts, key=lambda mark: counts[mark])
+    return best if counts[best] else ","
+
+
+def _source_name(path: str) -> str:
+    parts = [part for part in path.split("/") if part]
+    stem = parts[-1].partition(".")[0] or parts[-1].lstrip(".")
+    if _PART.match(stem):
+        folders = [part for part in parts[:-1] if "=" not in part]
+        if folders:
+            return folders[-1].partition(".")[0]
+    numbered = _NUMBERED.match(stem)
+    return numbered[1] if numbered else stem
+
+
+def _group(sources: Sequence[ImportSource]) -> tuple[ImportSource, ...]:
+    """Sources of one name are one; files of different formats are refused."""
+    by_name: dict[str, ImportSource] = {}
+    for source in sources:
+        known = by_name.get(source.name)
+        if known is None:
+            by_name[source.name] = source
+            continue
+        formats = {file.format.value for file in (*known.files, *source.files)}
+        if len(formats) > 1:
+            raise InvalidInputError(
+                f"{known.describe()} and {source.describe()} have the same name and the formats "
+                f"{', '.join(sorted(formats))}",
+                next_step="Rename one of them, or import them one after the other.",
+            )
+        by_name[source.name] = replace(known, files=(*known.files, *source.files))
+    return tuple(by_name.values())

@@ -1,0 +1,369 @@
+"""Records of any source before they have a type: batches whose columns are named by paths.
+
+A batch is tabular (CSV, Parquet, Arrow, tables of databases) or made of objects (JSON, GraphML). A
+column is texts, as a CSV file has them, or Arrow values of another type. Objects give texts: a
+string as it is, other scalars and lists as JSON.
+
+Invariants:
+- A batch knows the place of every record and shows a record as it came, also after its records
+  were selected or its lists were unnested.
+- A path that a record does not have is null.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Any, Final, Protocol, Self
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from omnigraph_lake.errors import InvalidInputError
+from omnigraph_lake.load.formats.records import Refusal, shown_row
+from omnigraph_lake.load.formats.row_validator import Places
+from omnigraph_lake.schema.catalog import decimal_type
+from omnigraph_lake.schema.values import SpeltFloat, spell_canonical, spell_decimal
+from omnigraph_lake.validation.input.casts import unwrapped
+
+Record = Mapping[str, Any]
+POSITION: Final = "#"
+"""The member of an unnested item that has its number in the list."""
+WHOLE: Final = "*"
+"""The path of the digest of a whole record; as a member of an unnested list, of the record and the
+number of the item."""
+_ENCODER: Final = msgspec.json.Encoder(enc_hook=float, decimal_format="number")
+"""Numbers of JSON that keep their digits are written as the floats they are."""
+EXACT_NUMBERS: Final = {b"omnigraph.exact_numbers": b"true"}
+"""Metadata of a field whose texts are numbers with all their digits."""
+INTEGER_DIGITS_MAX: Final = 18
+"""Integers of so many digits have 64 bits."""
+_TEXT_KINDS: Final = (pat.is_large_string, pat.is_string_view)
+
+
+class RawBatch(Protocol):
+    """Records without a type."""
+
+    @property
+    def places(self) -> Places: ...
+
+    def __len__(self) -> int: ...
+
+    def names(self) -> Sequence[str]:
+        """The columns of the records; of objects, those that any of them has."""
+        ...
+
+    def column(self, path: str) -> pa.Array:
+        """The values at a path: texts, or Arrow values of another type."""
+        ...
+
+    def take(self, rows: np.ndarray) -> Self:
+        """Some records, in this order."""
+        ...
+
+    def unnest(self, path: str, split: str | None) -> Self:
+        """One record per item of the list at a path; the path means the item then."""
+        ...
+
+    def others(self, known: frozenset[str]) -> list[dict[str, Any]]:
+        """By record, the top-level values whose names are not known; nulls are omitted."""
+        ...
+
+    def raw(self, row: int) -> bytes:
+        """A record as it came."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawRecords:
+    """What a reader returns at a time; `lines` counts all lines of the split up to here."""
+
+    batch: RawBatch
+    lines: int
+    refusals: tuple[Refusal, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TabularBatch:
+    """Rows of a table; `origin` has the rows as they came, and `rows` the numbers of these."""
+
+    table: pa.RecordBatch | pa.Table
+    places: Places
+    origin: pa.RecordBatch | None = None
+    rows: np.ndarray | None = field(default=None, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def names(self) -> Sequence[str]:
+        return list(self.table.schema.names)
+
+    def column(self, path: str) -> pa.Array:
+        names = self.table.schema.names
+        if path == WHOLE:
+            return digests(self.raw(row) for row in range(len(self)))
+        if path.endswith(f".{WHOLE}"):
+            numbers = self.column(f"{path.removesuffix(WHOLE)}{POSITION}").to_pylist()
+            return digests(b"%d %s" % (n, self.raw(row)) for row, n in enumerate(numbers))
+        if path in names:
+            return _plain(self.table.column(path))
+        parts = path.split(".")
+        for length in range(len(parts) - 1, 0, -1):
+            outer = ".".join(parts[:length])
+            if outer in names:
+                return _member(_plain(self.table.column(outer)), parts[length:])
+        return pa.nulls(len(self), pa.string())
+
+    def has_exact_numbers(self, path: str) -> bool:
+        """Whether the texts of a column are numbers that no other type holds with all digits."""
+        if path not in self.table.schema.names:
+            return False
+        source = self.table.schema.field(path)
+        return _is_too_wide(source.type) or EXACT_NUMBERS.items() <= (source.metadata or {}).items()
+
+    def take(self, rows: np.ndarray) -> TabularBatch:
+        origin_rows = rows if self.rows is None else self.rows[rows]
+        return TabularBatch(
+            table=self.table.take(pa.array(rows)),
+            places=self.places[rows],
+            origin=self._origin,
+            rows=origin_rows,
+        )
+
+    def unnest(self, path: str, split: str | None) -> TabularBatch:
+        column = self.column(path)
+        is_split = pat.is_string(column.type) and split is not None
+        if is_split:
+            column = pc.split_pattern(column, split)
+        if pat.is_null(column.type) or (pat.is_string(column.type) and not len(column.drop_null())):
+            return self.take(np.array([], np.int64))
+        if not is_list(column.type):
+            raise InvalidInputError(
+                f"the column {path!r} holds {column.type}, expected a list",
+                next_step="Add `split` to the rule, or remove `each` from it.",
+            )
+        items = column.flatten()
+        parents = pc.list_parent_indices(column).to_numpy()
+        if is_split:
+            items = pc.utf8_trim_whitespace(items)
+            has_text = pc.not_equal(items, "")
+            items = items.filter(has_text)
+            parents = parents[has_text.to_numpy(zero_copy_only=False)]
+        unnested = self.take(parents)
+        table = pa.Table.from_batches([unnested.table])
+        table = table.select([name for name in table.column_names if name != path])
+        starts = np.flatnonzero(np.diff(parents, prepend=-1))
+        positions = np.arange(len(parents)) - np.repeat(
+            starts, np.diff(starts, append=len(parents))
+        )
+        table = table.append_column(path, items)
+        numbered = table.append_column(f"{path}.{POSITION}", pa.array(positions))
+        return replace(unnested, table=numbered)
+
+    def others(self, known: frozenset[str]) -> list[dict[str, Any]]:
+        names = [name for name in self.table.schema.names if name not in known]
+        columns = [_plain(self.table.column(name)).to_pylist() for name in names]
+        return [
+            {name: cell for name, cell in zip(names, cells, strict=True) if cell is not None}
+            for cells in (zip(*columns, strict=True) if names else [()] * len(self))
+        ]
+
+    def raw(self, row: int) -> bytes:
+        number = row if self.rows is None else int(self.rows[row])
+        origin = self._origin
+        return shown_row(origin.schema.names, [column[number] for column in origin.columns])
+
+    @property
+    def _origin(self) -> pa.RecordBatch:
+        return self.table if self.origin is None else self.origin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectBatch:
+    """Objects of JSON; `show` returns the original of a record by its number in `rows`.
+
+    After a list was unnested, `wholes` has the records as they were before, and `numbers` those of
+    the items.
+    """
+
+    records: Sequence[Record]
+    places: Places
+    show: Callable[[int], bytes]
+    rows: np.ndarray | None = field(default=None, repr=False)
+    wholes: Sequence[Record] | None = field(default=None, repr=False)
+    numbers: Sequence[int] | None = field(default=None, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def names(self) -> Sequence[str]:
+        return list(dict.fromkeys(name for record in self.records for name in record))
+
+    def column(self, path: str) -> pa.Array:
+        wholes = self.records if self.wholes is None else self.wholes
+        if path == WHOLE:
+            return digests(map(_ENCODER.encode, wholes))
+        if path.endswith(f".{WHOLE}") and self.numbers is not None:
+            encoded = zip(self.numbers, map(_ENCODER.encode, wholes), strict=True)
+            return digests(b"%d %s" % numbered for numbered in encoded)
+        cells = [cell_text(value_at(record, path)) for record in self.records]
+        return pa.array(cells, pa.string())
+
+    def take(self, rows: np.ndarray) -> ObjectBatch:
+        return ObjectBatch(
+            records=[self.records[row] for row in rows.tolist()],
+            places=self.places[rows],
+            show=self.show,
+            rows=rows if self.rows is None else self.rows[rows],
+            wholes=None if self.wholes is None else [self.wholes[row] for row in rows.tolist()],
+            numbers=None if self.numbers is None else [self.numbers[row] for row in rows.tolist()],
+        )
+
+    def unnest(self, path: str, split: str | None) -> ObjectBatch:
+        parents: list[int] = []
+        numbers: list[int] = []
+        records: list[Record] = []
+        for number, record in enumerate(self.records):
+            for position, item in enumerate(_items(value_at(record, path), split)):
+                parents.append(number)
+                numbers.append(position)
+                numbered = {**item, POSITION: position} if isinstance(item, dict) else item
+                records.append(_with_item(record, path.split("."), path, numbered))
+        taken = self.take(np.array(parents, np.int64))
+        return replace(taken, records=records, wholes=taken.records, numbers=numbers)
+
+    def others(self, known: frozenset[str]) -> list[dict[str, Any]]:
+        return [
+            {
+                name: value
+                for name, value in record.items()
+                if value is not None and name not in known
+            }
+            for record in self.records
+        ]
+
+    def raw(self, row: int) -> bytes:
+        return self.show(row if self.rows is None else int(self.rows[row]))
+
+
+def objects_as_batch(records: Sequence[Record], places: Iterable[int]) -> ObjectBatch:
+    """Objects that are shown as the JSON they would be."""
+    return ObjectBatch(
+        records=records,
+        places=np.fromiter(places, np.uint32),
+        show=lambda row: _ENCODER.encode(records[row]),
+    )
+
+
+def require_distinct(names: Iterable[str], where: str) -> None:
+    """Refuse a table in which two columns have one name."""
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise InvalidInputError(
+                f"{where} has the column {name!r} more than once",
+                next_step="Rename or remove one of them.",
+            )
+
+
+def digests(contents: Iterable[bytes]) -> pa.StringArray:
+    texts = [hashlib.blake2b(content, digest_size=13).hexdigest() for content in contents]
+    return pa.array(texts, pa.string())
+
+
+def value_at(record: Record, path: str) -> Any:
+    """The value at a path of an object, or None."""
+    if path in record:
+        return record[path]
+    value: Any = record
+    for name in path.split("."):
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(name)
+    return value
+
+
+def cell_text(value: Any) -> str | None:
+    """A value as the text that a cell of a CSV file would have."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, SpeltFloat):
+        return value.text
+    if isinstance(value, Decimal):
+        return spell_decimal(value)
+    return _ENCODER.encode(value).decode()
+
+
+def _items(value: Any, split: str | None) -> Sequence[Any]:
+    if value is None:
+        return ()
+    if isinstance(value, str) and split is not None:
+        return [part for item in value.split(split) if (part := item.strip())]
+    return value if isinstance(value, list) else (value,)
+
+
+def _with_item(record: Record, parts: Sequence[str], path: str, item: Any) -> Record:
+    """The record with an item in the place of its list."""
+    if path in record or len(parts) == 1:
+        return {**record, path: item}
+    inner = record[parts[0]]
+    return {**record, parts[0]: _with_item(inner, parts[1:], ".".join(parts[1:]), item)}
+
+
+def _member(column: pa.Array, parts: Sequence[str]) -> pa.Array:
+    for name in parts:
+        if not pat.is_struct(column.type) or column.type.get_field_index(name) < 0:
+            return pa.nulls(len(column), pa.string())
+        column = _plain(pc.struct_field(column, name))
+    return column
+
+
+def _plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """One array; texts of any kind are strings, and dictionaries are decoded."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+        if isinstance(column, pa.ChunkedArray):
+            column = column.chunk(0) if column.num_chunks else pa.nulls(0, column.type)
+    column = unwrapped(column)
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    kind = column.type
+    if any(is_kind(kind) for is_kind in _TEXT_KINDS) or pat.is_null(kind):
+        return column.cast(pa.string())
+    if pat.is_timestamp(kind) and kind.tz is None:
+        # A point in time without a zone is UTC, as in texts.
+        return pc.assume_timezone(column.cast(pa.timestamp("us"), safe=False), "UTC")
+    if pat.is_decimal(kind):
+        return _plain_decimals(column)
+    if pat.is_time(kind) or pat.is_duration(kind):
+        return column.cast(pa.string()) if pat.is_time(kind) else column.cast(pa.int64())
+    return column
+
+
+def _plain_decimals(column: pa.Array) -> pa.Array:
+    """Short integers, decimals of at most 38 digits, or the texts of longer ones."""
+    kind = column.type
+    if _is_too_wide(kind):
+        numbers = column.to_pylist()
+        spellings = [None if number is None else spell_canonical(number) for number in numbers]
+        return pa.array(spellings, pa.string())
+    if kind.scale == 0 and kind.precision <= INTEGER_DIGITS_MAX:
+        return column.cast(pa.int64())
+    return column.cast(pa.decimal128(kind.precision, kind.scale))
+
+
+def _is_too_wide(kind: pa.DataType) -> bool:
+    return pat.is_decimal(kind) and decimal_type(kind.precision, kind.scale) is None
+
+
+def is_list(kind: pa.DataType) -> bool:
+    return bool(pat.is_list(kind) or pat.is_large_list(kind) or pat.is_fixed_size_list(kind))
