@@ -166,8 +166,7 @@ class Calibration:
     """How many parts of an index to search, by the parts that hold the neighbours of questions."""
 
     def __init__(self, centroids: Vectors | None, metric: str) -> None:
-        is_cosine = metric == "cosine"
-        self._centroids = _unit(centroids) if is_cosine and centroids is not None else centroids
+        self._centroids = centroids
         self._metric = metric
         self._lock = threading.Lock()
         self._asked = 0
@@ -219,10 +218,14 @@ class Calibration:
         return probes if is_part else segments.PARTITIONS_MAX
 
     def _far(self, vectors: Vectors) -> Vectors:
-        """How far vectors are from every centroid, in the order of the metric."""
+        """How far vectors are from every centroid, in the order by which Lance takes the parts.
+
+        For cosine that is the order of L2 between unit vectors and centroids, which are shorter.
+        """
         assert self._centroids is not None
-        far: Vectors = -(vectors @ self._centroids.T)
-        if self._metric == "l2":
+        directed = _unit(vectors) if self._metric == "cosine" else vectors
+        far: Vectors = -(directed @ self._centroids.T)
+        if self._metric != "dot":
             far = 2 * far + (self._centroids**2).sum(axis=1)
         return far
 
