@@ -25,7 +25,7 @@ import lance
 
 import omnigraph_lake as og
 from benchmarks.open_cost import wide_schema
-from omnigraph_lake.api.system_clock import SYSTEM_CLOCK, new_id
+from omnigraph_lake.api.system_clock import SYSTEM_CLOCK
 from omnigraph_lake.commit.history_compaction import fold_if_due
 from omnigraph_lake.commit.publish import Decision, publish
 from omnigraph_lake.graph import Graph
@@ -39,6 +39,7 @@ from omnigraph_lake.storage.objects.request_counts import (
     start_counting,
 )
 from omnigraph_lake.storage.objects.store import StoredObjects
+from omnigraph_lake.ulids import new_ulid
 from tests.s3.relay import Relay, Served, counts_of, longest_chain, relay_before
 from tests.s3.server import BUCKET, S3Server
 
@@ -145,9 +146,9 @@ def invent_commits(root: Root, many: int) -> None:
     """Commits that move no table: published and folded as all are."""
     for _ in range(many):
         commit = GraphCommit(
-            commit_id=new_id(),
+            commit_id=new_ulid(),
             branch=None,
-            operation_id=new_id(),
+            operation_id=new_ulid(),
             actor="bench",
             created_at=SYSTEM_CLOCK.timestamp(),
         )

@@ -7,7 +7,7 @@
     graph.get("Person", "ann@example.org")
 
     with og.open("./g", read_only=True) as graph:
-        graph.query("query people() { match { $p: Person } return { $p.name } }")
+        graph.query("match { $p: Person } return { $p.name }")
 
 `Graph` and its namespaces (`branches`, `tags`, `schema`, `maintenance`, `holds`) are the whole
 interface; every type of a result or an error is importable from here. `og.spark` has what

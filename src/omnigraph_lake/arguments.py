@@ -19,6 +19,7 @@ from typing import IO, Final, TypeVar, cast
 from omnigraph_lake import names
 from omnigraph_lake.errors import InvalidInputError
 from omnigraph_lake.language.diagnostics import shown
+from omnigraph_lake.ulids import canonical_ulid, ulid_time
 
 _ACTOR_BYTES_MAX: Final = 1024
 _COUNT_MAX: Final = 2**31 - 1
@@ -52,24 +53,21 @@ def parse_operation_id(
             f"operation id is {shown(operation_id)}, expected a text of 1 to {_KEY_MAX} characters",
             next_step="Name the run or the batch that writes, or omit the operation id.",
         )
-    from ulid import ULID  # costs 80 ms that a reader need not pay
-
     if names.OperationKey.of_operation(operation_id) is not None:
         return names.OperationId(operation_id)
-    try:
-        ulid = ULID.from_str(operation_id)
-    except ValueError:
+    ulid = canonical_ulid(operation_id)
+    if ulid is None:
         return _key_of(operation_id)
     try:
-        is_future = ulid.datetime - now >= _FUTURE_MAX
+        is_future = ulid_time(ulid) - now >= _FUTURE_MAX
     except (ValueError, OverflowError):
         is_future = True  # beyond the years that Python counts
     if is_future:
         raise InvalidInputError(
             f"operation id {operation_id} is a ULID that is dated in the future",
-            next_step="Make one with `str(ulid.ULID())`, or use a text that is no ULID.",
+            next_step="Make one of the current time, or use a text that is no ULID.",
         )
-    return names.OperationId(str(ulid))
+    return names.OperationId(ulid)
 
 
 def _key_of(text: str) -> names.OperationKey:

@@ -31,6 +31,7 @@ from omnigraph_lake.schema import catalog as ct
 from omnigraph_lake.schema.arrow import arrow_type
 from omnigraph_lake.schema.show import show_type
 from omnigraph_lake.schema.values import fits_decimal, spell_canonical
+from omnigraph_lake.ulids import DIGITS, LENGTH
 
 _EPOCH_DAY: Final = dt.date(1970, 1, 1)
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -222,8 +223,7 @@ def _json_strings(spellings: pa.StringArray) -> pa.StringArray:
     return pc.binary_join_element_wise('"', spellings, '"', "")
 
 
-_ALPHABET: Final = np.frombuffer(b"0123456789ABCDEFGHJKMNPQRSTVWXYZ", np.uint8)
-_LENGTH: Final = 26
+_ALPHABET: Final = np.frombuffer(DIGITS.encode(), np.uint8)
 _COUNTER_DIGITS: Final = 7
 _LAST: Final = 2
 _LAST_DIGITS: Final = np.stack([np.repeat(_ALPHABET, 32), np.tile(_ALPHABET, 32)], axis=1)
@@ -236,7 +236,7 @@ class FreshIds:
     """Makes many ids at once: all start alike, and a counter follows."""
 
     def __init__(self, prefix: str) -> None:
-        length = _LENGTH - _COUNTER_DIGITS
+        length = LENGTH - _COUNTER_DIGITS
         self.prefix = prefix[:length].ljust(length, "0")
         self._used = 0
 
@@ -245,13 +245,13 @@ class FreshIds:
         """Those of one of many tasks that start at the same time."""
         draw = secrets.randbits(_DRAW_BITS)
         head = (at_milliseconds << _LOT_BITS | lot % (1 << _LOT_BITS)) << _DRAW_BITS | draw
-        digits = range(_LENGTH - _COUNTER_DIGITS)
+        digits = range(LENGTH - _COUNTER_DIGITS)
         characters = [_ALPHABET[head >> 5 * digit & 31] for digit in reversed(digits)]
         return cls(bytes(characters).decode())
 
     def __call__(self, count: int) -> pa.StringArray:
         """So many new ids, in ascending order."""
-        text = np.empty((count, _LENGTH), np.uint8)
+        text = np.empty((count, LENGTH), np.uint8)
         done = 0
         while done < count:
             high, low = divmod(self._used + done, len(_LAST_DIGITS))
@@ -260,7 +260,7 @@ class FreshIds:
             part[:, -_LAST:] = _LAST_DIGITS[low : low + len(part)]
             done += len(part)
         self._used += count
-        offsets = np.arange(0, (count + 1) * _LENGTH, _LENGTH, dtype=np.int32)
+        offsets = np.arange(0, (count + 1) * LENGTH, LENGTH, dtype=np.int32)
         return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(text))
 
     def _head(self, number: int) -> bytes:

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NewType
 
+from omnigraph_lake.ulids import DIGITS, base32
+
 OperationId = NewType("OperationId", str)
 """One attempt to write: a ULID, or an attempt with the idempotency key of a caller."""
 CommitId = NewType("CommitId", str)
@@ -140,13 +142,12 @@ def fnv1a64_hex(text: str) -> str:
     return f"{digest:016x}"
 
 
-_DIGITS: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _KEY_MARK: Final = "K"
 """No ULID starts with it: their first digit is at most 7."""
 _KEY_DIGITS: Final = 23
 _ATTEMPT_DIGITS: Final = 2
 _KEYED_OPERATION: Final = re.compile(
-    rf"{_KEY_MARK}[{_DIGITS}]{{{_KEY_DIGITS}}}[{_DIGITS}]{{{_ATTEMPT_DIGITS}}}"
+    rf"{_KEY_MARK}[{DIGITS}]{{{_KEY_DIGITS}}}[{DIGITS}]{{{_ATTEMPT_DIGITS}}}"
 )
 
 
@@ -164,7 +165,7 @@ class OperationKey:
     def of_text(cls, text: str) -> OperationKey:
         """The key that any text stands for: 115 bits of its digest."""
         digest = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest())
-        return cls(_KEY_MARK + _base32(digest, _KEY_DIGITS))
+        return cls(_KEY_MARK + base32(digest, _KEY_DIGITS))
 
     @classmethod
     def of_operation(cls, operation_id: str) -> OperationKey | None:
@@ -174,20 +175,16 @@ class OperationKey:
         return cls(operation_id[:-_ATTEMPT_DIGITS])
 
     def first_attempt(self) -> OperationId:
-        return OperationId(self.prefix + _base32(0, _ATTEMPT_DIGITS))
+        return OperationId(self.prefix + base32(0, _ATTEMPT_DIGITS))
 
     def attempt_after(self, operation_id: str) -> OperationId | None:
         """The attempt after one of this key; None after the last possible one."""
         number = 0
         for digit in operation_id[-_ATTEMPT_DIGITS:]:
-            number = number * len(_DIGITS) + _DIGITS.index(digit)
-        if number + 1 == len(_DIGITS) ** _ATTEMPT_DIGITS:
+            number = number * len(DIGITS) + DIGITS.index(digit)
+        if number + 1 == len(DIGITS) ** _ATTEMPT_DIGITS:
             return None
-        return OperationId(self.prefix + _base32(number + 1, _ATTEMPT_DIGITS))
-
-
-def _base32(number: int, digits: int) -> str:
-    return "".join(_DIGITS[number >> 5 * place & 31] for place in reversed(range(digits)))
+        return OperationId(self.prefix + base32(number + 1, _ATTEMPT_DIGITS))
 
 
 def is_system_name(name: str) -> bool:

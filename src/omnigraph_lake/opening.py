@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from omnigraph_lake import names
 from omnigraph_lake.api.handle import Handle, OpenMode
-from omnigraph_lake.api.system_clock import SYSTEM_CLOCK, new_id
+from omnigraph_lake.api.system_clock import SYSTEM_CLOCK
 from omnigraph_lake.arguments import checked_actor, flag, text_or_none
 from omnigraph_lake.creation.initialise import (
     apply_initialise,
@@ -37,6 +37,7 @@ from omnigraph_lake.storage.objects.power_cuts import SetAside, mark_boot, set_a
 from omnigraph_lake.storage.objects.processes import use_storage
 from omnigraph_lake.storage.objects.store import Objects, StoredObjects
 from omnigraph_lake.storage.refs.branches import claim_branch
+from omnigraph_lake.ulids import new_ulid
 from omnigraph_lake.validation.schema_contract import Contracts, contract_for, read_contract
 
 if TYPE_CHECKING:
@@ -92,10 +93,10 @@ def init(  # noqa: PLR0913 - each is a question of the caller's own
     )
     by = None if actor is None else checked_actor(actor)
     note = commit_note(message, metadata)
-    catalog = compile_schema(text, filename=filename, identity_domain=new_id())
+    catalog = compile_schema(text, filename=filename, identity_domain=new_ulid())
     contract = contract_for(text, catalog)
     plan = plan_initialise(
-        contract, actor=by, note=note, now=SYSTEM_CLOCK.timestamp(), new_id=new_id
+        contract, actor=by, note=note, now=SYSTEM_CLOCK.timestamp(), new_id=new_ulid
     )
     objects = StoredObjects(location, create=True)
     apply_initialise(plan, objects, force=force)
@@ -306,7 +307,7 @@ def _recorded(set_aside: SetAside, objects: Objects) -> tuple[Recovery, ...]:
     if not set_aside.files:
         return ()
     recovery = Recovery(
-        operation_id=new_id(),
+        operation_id=new_ulid(),
         commit_id=None,
         kind="power_cut",
         original_actor="",
@@ -321,7 +322,7 @@ def _recorded(set_aside: SetAside, objects: Objects) -> tuple[Recovery, ...]:
 def _prepare_for_writing(objects: Objects, state: ManifestState) -> None:
     claim_branch(
         objects,
-        BranchRef(branch=names.MAIN, incarnation=new_id(), claimed_at=SYSTEM_CLOCK.timestamp()),
+        BranchRef(branch=names.MAIN, incarnation=new_ulid(), claimed_at=SYSTEM_CLOCK.timestamp()),
     )
     if state.stamp < names.STAMP:
         # A graph of this format does not need it.
@@ -330,9 +331,9 @@ def _prepare_for_writing(objects: Objects, state: ManifestState) -> None:
         migrate(
             MigrationContext(
                 objects=objects,
-                operation_id=new_id(),
+                operation_id=new_ulid(),
                 now=SYSTEM_CLOCK.timestamp(),
-                new_id=new_id,
+                new_id=new_ulid,
             )
         )
 

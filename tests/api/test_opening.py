@@ -10,7 +10,7 @@ import pytest
 import omnigraph_lake as og
 from omnigraph_lake import names
 from omnigraph_lake.api.options import LoadOptions
-from omnigraph_lake.api.system_clock import SYSTEM_CLOCK, new_id
+from omnigraph_lake.api.system_clock import SYSTEM_CLOCK
 from omnigraph_lake.creation.initialise import apply_initialise, plan_initialise
 from omnigraph_lake.errors import (
     DamagedGraphError,
@@ -23,6 +23,7 @@ from omnigraph_lake.graph import Graph
 from omnigraph_lake.schema.compile import compile_schema
 from omnigraph_lake.storage.objects.location import parse_root
 from omnigraph_lake.storage.objects.store import Put, StoredObjects
+from omnigraph_lake.ulids import new_ulid
 from omnigraph_lake.validation.schema_contract import contract_for
 from tests.forking.programs import run_command
 from tests.stores import folder_of
@@ -159,10 +160,10 @@ def init_with_unknown_annotations(root: str) -> str:
     """A graph whose schema was accepted when unknown annotations were stored."""
     text = 'node Person @audit {\n  name: String @key @unit("m")\n}\n'
     catalog = compile_schema(
-        text, filename="people.pg", identity_domain=new_id(), was_accepted=True
+        text, filename="people.pg", identity_domain=new_ulid(), was_accepted=True
     )
     plan = plan_initialise(
-        contract_for(text, catalog), actor=None, now=SYSTEM_CLOCK.timestamp(), new_id=new_id
+        contract_for(text, catalog), actor=None, now=SYSTEM_CLOCK.timestamp(), new_id=new_ulid
     )
     apply_initialise(plan, StoredObjects(parse_root(root), create=True), force=False)
     return text

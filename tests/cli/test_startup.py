@@ -20,9 +20,11 @@ from tests.forking.zygote import COMMAND
 pytestmark = pytest.mark.unit
 
 FOR_LANGUAGES = frozenset({"lark"})
-NEVER_HERE = frozenset({"lance.namespace", "polars", "pygls", "pyspark"}) | FOR_LANGUAGES
+NEVER_HERE = (
+    frozenset({"lance.namespace", "pandas", "polars", "pygls", "pyspark", "ulid"}) | FOR_LANGUAGES
+)
 """For Spark, editors, the languages, and a generated client that takes longer than all of Lance."""
-FOR_GRAPHS = frozenset({"lance", "numpy", "obstore", "pandas", "pyarrow"})
+FOR_GRAPHS = frozenset({"lance", "numpy", "obstore", "pyarrow"})
 FOR_EXPRESSIONS = frozenset({"duckdb"})
 """A query that only follows edges and returns properties computes nothing."""
 FOR_TABLES_OF_TEXT = frozenset({"rich"})
@@ -59,7 +61,6 @@ def test_the_console_script_is_installed() -> None:
     assert (finished.returncode, finished.stdout) == (0, f"omnigraph {__version__}\n")
 
 
-@pytest.mark.cost("a new process, which imports everything", 6)
 def test_commands_import_only_what_they_need(
     people_graph: Graph, people: Path, tmp_path: Path
 ) -> None:

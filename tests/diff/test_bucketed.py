@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from omnigraph_lake.api.system_clock import new_id
 from omnigraph_lake.diff import bucketed
 from omnigraph_lake.diff.diff import Comparison, GraphDiff, diff_snapshots
 from omnigraph_lake.diff.table_diff import ChangeCounts, count_changes, diff_table
@@ -21,6 +20,7 @@ from omnigraph_lake.graph import Graph
 from omnigraph_lake.runner.protocol import Runner
 from omnigraph_lake.runner.threads import ThreadRunner
 from omnigraph_lake.storage.snapshot import Snapshot
+from omnigraph_lake.ulids import new_ulid
 from tests.diff.buckets import set_rows_per_bucket
 from tests.diff.documents import change_documents, document_graph
 from tests.gate.selection import for_gate
@@ -46,7 +46,7 @@ def graph(graph_root: str) -> Graph:
 def diffed(
     graph: Graph, before: Snapshot, after: Snapshot, runner: Callable[[], Runner]
 ) -> GraphDiff:
-    comparison = Comparison(runner=lambda: nullcontext(runner()), new_id=new_id)
+    comparison = Comparison(runner=lambda: nullcontext(runner()), new_id=new_ulid)
     return diff_snapshots(
         graph._objects.root,
         before,

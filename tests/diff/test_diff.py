@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import omnigraph_lake as og
-from omnigraph_lake.api.system_clock import new_id
 from omnigraph_lake.diff.diff import Comparison, GraphDiff, diff_snapshots
 from omnigraph_lake.diff.table_diff import ChangeCounts
 from omnigraph_lake.errors import ConflictError, InvalidInputError, NotFoundError
@@ -23,6 +22,7 @@ from omnigraph_lake.graph import Graph
 from omnigraph_lake.runner.threads import ThreadRunner
 from omnigraph_lake.storage.objects.location import parse_root
 from omnigraph_lake.storage.snapshot import Snapshot
+from omnigraph_lake.ulids import new_ulid
 from tests.stores import folder_of
 
 pytestmark = pytest.mark.unit
@@ -66,7 +66,7 @@ def changed(graph: Graph) -> tuple[Snapshot, Snapshot]:
 
 
 def diffed(graph: Graph, before: Snapshot, after: Snapshot, **more: Any) -> GraphDiff:
-    comparison = Comparison(runner=lambda: nullcontext(ThreadRunner()), new_id=new_id)
+    comparison = Comparison(runner=lambda: nullcontext(ThreadRunner()), new_id=new_ulid)
     return diff_snapshots(
         parse_root(graph.root),
         before,

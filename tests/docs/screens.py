@@ -22,6 +22,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
+from omnigraph_lake.ulids import DIGITS, base32
+
 WIDTHS: Final = (80, 200)
 HEADER: Final = """# Screens
 
@@ -53,7 +55,6 @@ REJECTED: Final = """{"type": "Person", "data": {"email": "kim@example.org", "na
 {"edge": "Knows", "from": "kim@example.org", "to": "ann@example.org"
 """
 DRAWN: Final = random.Random(7)
-LETTERS: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 @dataclass
@@ -69,8 +70,7 @@ NOW: Final = Now(datetime(2026, 11, 17, 9, 0, tzinfo=UTC))
 def next_id() -> str:
     """A ULID of the given time."""
     milliseconds = int(NOW.at.timestamp() * 1000)
-    time = "".join(LETTERS[milliseconds >> shift & 31] for shift in range(45, -1, -5))
-    return time + "".join(DRAWN.choices(LETTERS, k=16))
+    return base32(milliseconds, 10) + "".join(DRAWN.choices(DIGITS, k=16))
 
 
 def pass_time(minutes: float) -> None:
@@ -81,11 +81,14 @@ def set_clock() -> None:
     """Give this process its clock, before anything takes the one of the machine."""
     for name in [name for name in os.environ if name.startswith("OMNIGRAPH_")]:
         del os.environ[name]
+    from omnigraph_lake import ulids
+
+    ids: Any = ulids
+    ids.new_ulid = next_id
     from omnigraph_lake.api import system_clock
     from omnigraph_lake.clock import Clock
 
     clock: Any = system_clock
-    clock.new_id = next_id
     clock.SYSTEM_CLOCK = Clock(
         now=lambda: NOW.at, sleep=lambda _: None, jitter=lambda: 0.5, new_id=next_id
     )

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from omnigraph_lake.api.system_clock import SYSTEM_CLOCK
 from omnigraph_lake.graph import Graph
-from omnigraph_lake.maintenance.doctor import Level, examine, is_within
+from omnigraph_lake.maintenance.doctor import Level, examine
 from tests.cli.commands import answer, run
 from tests.stores import files_of
 
 pytestmark = pytest.mark.unit
+
+HOME = Path(__file__).parents[2]
 
 
 def levels(root: str | None = None) -> dict[str, Level]:
@@ -88,17 +92,26 @@ def test_the_version_of_java_decides(
 
 
 @pytest.mark.parametrize(
-    ("version", "wanted", "expected"),
+    ("library", "version", "level"),
     [
-        ("26.0.1", ">=19,<27", True),
-        ("27.0.0", ">=19,<27", False),
-        ("18.1", ">=19,<27", False),
-        ("14.0.2", "==14.0.2", True),
-        ("14.0.3", "==14.0.2", False),
-        ("2.4.6+local", "", True),
+        ("pyarrow", "19.0.1", Level.OK),
+        ("pyarrow", "18.1", Level.FAIL),
+        ("pyarrow", "25.0.0", Level.FAIL),
+        ("pyarrow", "25.0.1", Level.OK),
+        ("pyarrow", "27.0.0", Level.FAIL),
+        ("pylance", "14.0.3", Level.OK),
+        ("pylance", "14.1.0b1", Level.FAIL),
+        ("numpy", "2.4.6+local", Level.OK),
     ],
 )
 def test_versions_of_libraries_are_compared_with_the_range(
-    version: str, wanted: str, expected: bool
+    monkeypatch: pytest.MonkeyPatch, library: str, version: str, level: Level
 ) -> None:
-    assert is_within(version, wanted) is expected
+    project = tomllib.loads((HOME / "pyproject.toml").read_text())["project"]
+    installed = metadata.version
+    monkeypatch.setattr(metadata, "requires", lambda _: project["dependencies"])
+    monkeypatch.setattr(
+        metadata, "version", lambda name: version if name == library else installed(name)
+    )
+
+    assert levels()[library] is level

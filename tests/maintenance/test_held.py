@@ -8,12 +8,13 @@ from datetime import timedelta
 import pytest
 
 from omnigraph_lake import names
-from omnigraph_lake.api.system_clock import SYSTEM_CLOCK, new_id
+from omnigraph_lake.api.system_clock import SYSTEM_CLOCK
 from omnigraph_lake.clock import Clock
 from omnigraph_lake.errors import DamagedGraphError, NoLongerKeptError
 from omnigraph_lake.graph import Graph
 from omnigraph_lake.maintenance.cleanup import CleanupPolicy, cleanup_graph, preview_cleanup
 from omnigraph_lake.storage.refs.holds import CLOCK_MARGIN, HOLD_MAX, LiveHold, hold_versions
+from omnigraph_lake.ulids import new_ulid
 from tests.behaviours.histories import put
 from tests.maintenance.maintenance_graphs import doc, scattered_graph
 
@@ -89,7 +90,7 @@ def test_whoever_sleeps_until_its_time_is_over_holds_nothing(graph: Graph) -> No
 def test_a_hold_that_cannot_be_understood_stops_cleanup_until_it_is_released(
     graph: Graph, junk: bytes
 ) -> None:
-    hold_id = new_id()
+    hold_id = new_ulid()
     graph._objects.replace(names.hold(hold_id), junk)
 
     with pytest.raises(DamagedGraphError, match=f"hold release .* {hold_id}"):
@@ -101,8 +102,8 @@ def test_a_hold_that_cannot_be_understood_stops_cleanup_until_it_is_released(
 
 def test_a_hold_that_a_power_cut_emptied_or_that_is_too_old_stops_nobody(graph: Graph) -> None:
     objects = graph._objects
-    objects.replace(names.hold(new_id()), b"")
-    objects.replace(names.hold(new_id()), b"junk")
+    objects.replace(names.hold(new_ulid()), b"")
+    objects.replace(names.hold(new_ulid()), b"junk")
 
     cleanup_graph(objects, TO_ONE, _later(HOLD_MAX + CLOCK_MARGIN + MINUTE))
 

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 import omnigraph_lake as og
-from omnigraph_lake.api.system_clock import new_id
 from omnigraph_lake.diff.table_diff import diff_table
 from omnigraph_lake.errors import MergeConflictError
 from omnigraph_lake.failpoints import Action, Armed, FailpointReached, arm, disarm_all
@@ -28,6 +27,7 @@ from omnigraph_lake.schema.arrow import table_schema
 from omnigraph_lake.schema.compile import compile_schema
 from omnigraph_lake.storage.lance.tables import open_pinned
 from omnigraph_lake.storage.staging import edits
+from omnigraph_lake.ulids import new_ulid
 from omnigraph_lake.validation.constraints import table_rules
 from omnigraph_lake.validation.input.intake import declared_types
 from omnigraph_lake.validation.lookups import SnapshotTables
@@ -244,7 +244,7 @@ def test_rules_of_rows_are_reported_in_the_order_of_rules_and_ids(
     catalog = compile_schema(
         "node P { name: String @key  x: I64?  y: I64?  @range(x, 0..0) @range(y, 0..1) }",
         filename="strict",
-        identity_domain=new_id(),
+        identity_domain=new_ulid(),
     )
     rules, root = table_rules(catalog), graph._objects.root
     table = TableToDecide.plan(
@@ -261,7 +261,7 @@ def test_rules_of_rows_are_reported_in_the_order_of_rules_and_ids(
     )
     tasks = runner()
 
-    with tasks.scratch(new_id()) as scratch:
+    with tasks.scratch(new_ulid()) as scratch:
         decided = decide_tables(tasks, scratch, [table])
         broken = check_decided(scratch, decided, rules, SnapshotTables(root=root, snapshot=before))
 

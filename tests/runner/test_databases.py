@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import omnigraph_lake as og
-from omnigraph_lake.runner.databases import open_database, silenced
+from omnigraph_lake.runner.databases import open_database
 from tests.forking.programs import run_code
 
 pytestmark = pytest.mark.unit
@@ -56,7 +56,7 @@ def test_nothing_but_the_tables_that_were_given_can_be_reached(
 
 def test_arrow_tables_and_streams_are_read(database: duckdb.DuckDBPyConnection) -> None:
     given = pa.table({"n": [1, 2]})
-    cursor = silenced(database.cursor())
+    cursor = database.cursor()
     cursor.register("given", given)
     cursor.register("streamed", given.to_reader())
 
@@ -66,6 +66,17 @@ def test_arrow_tables_and_streams_are_read(database: duckdb.DuckDBPyConnection) 
     ]
     with pytest.raises(duckdb.Error):
         cursor.sql("SELECT * FROM variable_of_python").fetchall()
+
+
+def test_every_cursor_counts_in_utc_and_prints_no_progress(
+    database: duckdb.DuckDBPyConnection,
+) -> None:
+    asked = "SELECT current_setting('TimeZone'), current_setting('enable_progress_bar')"
+
+    for connection in (database, database.cursor(), database.cursor().cursor()):
+        assert connection.sql(asked).fetchall() == [("UTC", False)]
+        with pytest.raises(duckdb.Error, match="configuration has been locked"):
+            connection.sql("SET TimeZone = 'Asia/Tokyo'")
 
 
 SPILLING: Final = """

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 import pytest
 from ulid import ULID
 
-from omnigraph_lake.api.system_clock import new_id
 from omnigraph_lake.schema.arrow import edge_schema, node_schema
+from omnigraph_lake.ulids import new_ulid
 from omnigraph_lake.validation.input.intake import TakenIn, id_source, take_in
 from tests.schema.compiling import compiled
 from tests.validation.graphs import counting_ids
@@ -73,7 +73,7 @@ def test_an_edge_table_starts_with_id_and_both_ends() -> None:
 
 def test_many_edges_get_ids_that_are_new_ordered_and_valid() -> None:
     source = pa.table({"src": ["a"] * 5_000, "dst": ["b"] * 5_000})
-    new_ids = id_source(new_id)
+    new_ids = id_source(new_ulid)
 
     first, second = (
         take_in(LINK, source, new_ids=new_ids).table.column("id").to_pylist() for _ in range(2)

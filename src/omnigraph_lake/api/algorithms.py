@@ -23,7 +23,7 @@ from omnigraph_lake.algorithms.labels import LabelPropagation
 from omnigraph_lake.algorithms.page_rank import PageRank
 from omnigraph_lake.algorithms.runs import TYPE_COLUMN, Algorithm, Run, RunRecord
 from omnigraph_lake.algorithms.triangles import TriangleCount
-from omnigraph_lake.api.system_clock import SYSTEM_CLOCK, new_id
+from omnigraph_lake.api.system_clock import SYSTEM_CLOCK
 from omnigraph_lake.arguments import parse_operation_id, text_or_none
 from omnigraph_lake.display.cells import counted
 from omnigraph_lake.display.pages import Displayed, Page
@@ -34,6 +34,7 @@ from omnigraph_lake.runner.choose import chosen_runner
 from omnigraph_lake.runner.session import given_spark
 from omnigraph_lake.runner.shuffle import Scratch, StoredScratch
 from omnigraph_lake.storage.lance.tables import find_entry
+from omnigraph_lake.ulids import new_ulid
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -200,7 +201,7 @@ class RunTarget:
         """
         run = Run(
             operation_id=_run_id(operation_id),
-            write_id=new_id(),
+            write_id=new_ulid(),
             algorithm=algorithm,
             tables=tables,
             commit_id=self.snapshot.commit_id,
@@ -235,7 +236,7 @@ def parse_node_types(node_type: object) -> tuple[str, ...]:
 def _run_id(operation_id: str | None) -> str:
     """The id of a run; with a key of the caller always the same one, so that it is resumed."""
     if operation_id is None:
-        return new_id()
+        return new_ulid()
     named = parse_operation_id(operation_id, now=SYSTEM_CLOCK.now())
     return named.first_attempt() if isinstance(named, names.OperationKey) else named
 

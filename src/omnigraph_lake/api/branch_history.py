@@ -6,10 +6,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from omnigraph_lake.api.handle import Handle, newest_kept
-from omnigraph_lake.api.system_clock import SYSTEM_CLOCK, new_id
+from omnigraph_lake.api.system_clock import SYSTEM_CLOCK
 from omnigraph_lake.arguments import text_or_none
 from omnigraph_lake.storage.manifest.time_travel import find_commit, list_commits
 from omnigraph_lake.storage.refs.references import Reference, ambiguous_commit
+from omnigraph_lake.ulids import new_ulid
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +64,7 @@ class BranchHistory:
         resolved = [self._handle.resolve(before), self._handle.resolve_or_head(after)]
         sides = [state.snapshot for state in resolved]
         root = self._handle.objects.root
-        comparison = Comparison(runner=lambda: chosen_runner(root, spark), new_id=new_id)
+        comparison = Comparison(runner=lambda: chosen_runner(root, spark), new_id=new_ulid)
         held_sides = () if spark is None else sides
         with self._handle.held_while(*held_sides, purpose="diff"):
             return diff_snapshots(

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from omnigraph_lake import errors, names
-from omnigraph_lake.api.system_clock import SYSTEM_CLOCK, new_id
+from omnigraph_lake.api.system_clock import SYSTEM_CLOCK
 from omnigraph_lake.arguments import acting, parse_operation_id, plain_text
 from omnigraph_lake.storage.objects.processes import use_storage
 from omnigraph_lake.storage.refs.holds import Holding, LiveHold, checked_time, hold_versions
@@ -23,6 +23,7 @@ from omnigraph_lake.storage.refs.references import (
     is_commit_id,
     resolve,
 )
+from omnigraph_lake.ulids import new_ulid
 from omnigraph_lake.validation.schema_contract import Contracts, SchemaContract
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class Handle:
         there is none, it names the next attempt: a sweep ends what a dead process left first.
         """
         if operation_id is None:
-            return new_id()
+            return new_ulid()
         # Only a write whose caller names it.
         from omnigraph_lake.commit.publish import operation_with_key
         from omnigraph_lake.commit.recovery import sweep

@@ -223,7 +223,7 @@ def _next_steps(root: Root, catalog: Catalog) -> tuple[str, ...]:
         ends = [("a", node)]
         match = f"$a: {node.name}"
     shown_properties = ", ".join(f"${name}.{_label(node)}" for name, node in ends)
-    query = f"query q() {{ match {{ {match} }} return {{ {shown_properties} }} limit 10 }}"
+    query = f"match {{ {match} }} return {{ {shown_properties} }} limit 10"
     return (
         f"omnigraph view {graph}",
         f"omnigraph query {graph} -e {shlex.quote(query)}",

@@ -12,14 +12,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from omnigraph_lake.clock import Clock
-
-
-def new_id() -> str:
-    from ulid import ULID  # costs 80 ms that a reader need not pay
-
-    return str(ULID())
-
+from omnigraph_lake.ulids import new_ulid
 
 SYSTEM_CLOCK: Final = Clock(
-    now=lambda: datetime.now(UTC), sleep=time.sleep, jitter=random.random, new_id=new_id
+    now=lambda: datetime.now(UTC), sleep=time.sleep, jitter=random.random, new_id=new_ulid
 )

@@ -71,7 +71,7 @@ EXAMPLES: Final = {
     "export": ("export ./g -o people.jsonl", "export ./g --format parquet -o ./files --at v1"),
     "query": (
         "query ./g people.gq --name friends --param name=Ann",
-        "query ./g -e 'query all() { match { $p: Person } return { $p.name } }'",
+        "query ./g -e 'match { $p: Person } return { $p.name }'",
     ),
     "mutate": ('mutate ./g people.gq --name hire --param name=Ann -m "Hire Ann"',),
     "queries": ("queries ./g ./queries",),

@@ -52,7 +52,10 @@ At = Annotated[
     str | None,
     typer.Option("--at", metavar="REF", help="Tag, commit, version or time to read."),
 ]
-Engine = Annotated[str, typer.Option("--engine", help="auto, local or spark. auto: by input size.")]
+Engine = Annotated[
+    str,
+    typer.Option("--engine", help="auto, local or spark. auto: local without --master/--remote."),
+]
 OnFault = Annotated[str, typer.Option("--on-error", help="fail, or quarantine rejected records.")]
 MaxBad = Annotated[
     str | None,

@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 from copy import copy
+from importlib.abc import MetaPathFinder
 from itertools import chain, pairwise
 from typing import Annotated, Any, Final, NoReturn, cast
 
@@ -42,6 +43,7 @@ from omnigraph_lake.errors import OmnigraphError
 COLLECT_AFTER: Final = 100_000
 """New objects between two garbage collections. What a command imports stays: at the default of 700,
 collecting it again and again takes a tenth of a start."""
+ASKS_FOR_SPARK: Final = frozenset({"--engine", "--master", "--remote", "--spark"})
 
 
 app = typer.Typer(
@@ -81,7 +83,7 @@ def _root(
       omnigraph lint people.pg
       omnigraph init ./g --schema people.pg
       omnigraph load ./g people.jsonl
-      omnigraph query ./g -e 'query all() { match { $p: Person } return { $p.name } }'
+      omnigraph query ./g -e 'match { $p: Person } return { $p.name }'
       omnigraph status ./g
     """  # noqa: D301 - the escape keeps click from wrapping the examples
     if version:
@@ -132,11 +134,28 @@ def main() -> NoReturn:
     gc.set_threshold(COLLECT_AFTER)
     # A process that ends with its command would only pay for what a background thread prepares.
     os.environ.setdefault("OMNIGRAPH_BACKGROUND", "off")
+    _do_without_pandas(sys.argv[1:])
     listen()
     output.begin(as_json=_wants_json(sys.argv[1:]))
     code = _run()
     output.finish(code)
     sys.exit(code)
+
+
+def _do_without_pandas(arguments: list[str]) -> None:
+    """Hide pandas, which pyarrow imports where it is installed: a third of a cold command.
+
+    Some versions of Spark need it.
+    """
+    words = {argument.partition("=")[0] for argument in arguments}
+    if words.isdisjoint(ASKS_FOR_SPARK) and "SPARK_REMOTE" not in os.environ:
+        sys.meta_path.insert(0, _NoPandas())
+
+
+class _NoPandas(MetaPathFinder):
+    def find_spec(self, fullname: str, _path: object, _target: object = None) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError("pandas is hidden from commands without Spark", name=fullname)
 
 
 def run_and_exit() -> NoReturn:

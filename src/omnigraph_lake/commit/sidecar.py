@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from ulid import ULID
 
 from omnigraph_lake import names
 from omnigraph_lake.commit import legacy_sidecar
@@ -37,6 +36,7 @@ from omnigraph_lake.storage.objects.documents import MALFORMED, moment, parsed, 
 from omnigraph_lake.storage.objects.location import stored_path
 from omnigraph_lake.storage.objects.store import Objects, Put, read_all
 from omnigraph_lake.storage.snapshot import Pin
+from omnigraph_lake.ulids import canonical_ulid, ulid_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -335,9 +335,10 @@ def is_abandoned(sidecar: Sidecar, *, now: datetime) -> bool:
 
 def began_at(operation_id: str) -> datetime | None:
     """When the id of an operation was created, None if it has an idempotency key instead."""
+    ulid = canonical_ulid(operation_id)
     try:
-        return ULID.from_str(operation_id).datetime
-    except ValueError:
+        return None if ulid is None else ulid_time(ulid)
+    except (ValueError, OverflowError):
         return None
 
 

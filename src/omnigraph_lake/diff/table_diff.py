@@ -38,7 +38,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -60,6 +59,8 @@ from omnigraph_lake.storage.staging.row_changes import (
 )
 
 if TYPE_CHECKING:
+    import duckdb
+
     from omnigraph_lake.schema.catalog import EdgeType
     from omnigraph_lake.storage.objects.location import Root
     from omnigraph_lake.storage.snapshot import TableEntry
@@ -362,6 +363,8 @@ def count_changes(diff: TableDiff) -> ChangeCounts:
 
 @contextmanager
 def _meeting(diff: TableDiff) -> Iterator[_Meeting]:
+    import duckdb  # most tables need no meeting
+
     try:
         with (
             tempfile.TemporaryDirectory(prefix="omnigraph-diff-") as home,

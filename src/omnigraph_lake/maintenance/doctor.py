@@ -23,6 +23,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
 from omnigraph_lake import names
 from omnigraph_lake.creation.initialise import existing_graph
 from omnigraph_lake.display.cells import counted, file_size
@@ -51,8 +55,6 @@ _DISK_MIN: Final = 1 << 30
 _ANSWER_SECONDS: Final = 20
 _IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
 _MOUNTS: Final = Path("/proc/mounts")
-_REQUIREMENT: Final = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)(?:\[[^\]]*\])?\s*(?P<range>[^;]*)")
-_BOUND: Final = re.compile(r"(?P<operator>>=|==|<)\s*(?P<version>[0-9.]+)")
 _JAVA_VERSION: Final = re.compile(r'version "(?:1\.)?(?P<major>\d+)')
 
 
@@ -154,8 +156,8 @@ def _libraries() -> Iterator[Check]:
                 fix=f"Run `pip install --force-reinstall {DISTRIBUTION}`.",
             )
             continue
-        wanted = ranges.get(name, "")
-        if is_within(version, wanted):
+        wanted = ranges.get(name, SpecifierSet())
+        if wanted.contains(version, prereleases=True):
             yield Check(name=name, level=Level.OK, finding=version)
         else:
             yield Check(
@@ -166,39 +168,17 @@ def _libraries() -> Iterator[Check]:
             )
 
 
-def _version_ranges() -> Mapping[str, str]:
+def _version_ranges() -> Mapping[str, SpecifierSet]:
     """The versions that the installed package asks for; none if it runs from its source."""
     try:
-        requirements = metadata.requires(DISTRIBUTION) or ()
+        requirements = map(Requirement, metadata.requires(DISTRIBUTION) or ())
     except metadata.PackageNotFoundError:
-        requirements = ()
-    parsed = (
-        _REQUIREMENT.match(requirement)
+        return {}
+    return {
+        requirement.name: requirement.specifier
         for requirement in requirements
-        if "extra" not in requirement
-    )
-    return {match["name"]: match["range"].strip() for match in parsed if match}
-
-
-def is_within(version: str, wanted: str) -> bool:
-    """Whether a version is in a range such as `>=19,<27`."""
-    have = _numbers(version)
-    for bound in _BOUND.finditer(wanted):
-        limit = _numbers(bound["version"])
-        match bound["operator"]:
-            case ">=":
-                is_met = have >= limit
-            case "<":
-                is_met = have < limit
-            case _:
-                is_met = have[: len(limit)] == limit
-        if not is_met:
-            return False
-    return True
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version.partition("+")[0])[:3])
+        if requirement.marker is None
+    }
 
 
 def _java() -> Check:
@@ -236,7 +216,7 @@ def _spark() -> Check:
     except (ImportError, metadata.PackageNotFoundError) as error:
         return Check(name="spark", level=Level.WARN, finding=f"not importable: {error}", fix=fix)
     first, beyond = _SPARK_VERSIONS
-    if first <= _numbers(version)[:2] < beyond:
+    if first <= Version(version).release[:2] < beyond:
         return Check(name="spark", level=Level.OK, finding=version)
     return Check(
         name="spark",

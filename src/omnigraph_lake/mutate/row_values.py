@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 
@@ -21,6 +20,9 @@ from omnigraph_lake.errors import QueryFailedError
 from omnigraph_lake.query import expressions as ex
 from omnigraph_lake.query.binding import BoundParameters, BoundValue
 from omnigraph_lake.query.types import BLOB
+
+if TYPE_CHECKING:
+    import duckdb
 
 # No property can have these names.
 _POSITION: Final = "#row"
@@ -147,6 +149,8 @@ class RowValues:
 
 @contextmanager
 def _refusals() -> Iterator[None]:
+    import duckdb  # loaded by now: a mutation that computes nothing does without
+
     try:
         yield
     except duckdb.Error as error:

@@ -24,11 +24,13 @@ if TYPE_CHECKING:
 _SETTINGS: Final[Mapping[str, str]] = {
     "autoinstall_known_extensions": "false",
     "python_enable_replacements": "false",
-    # Settings per connection; the progress bar would be written to stdout.
-    "allowed_configs": "[enable_progress_bar, TimeZone]",
 }
 _NUMBERS: Final = itertools.count(1)
-_LOCKED: Final = "SET enable_external_access = false; SET lock_configuration = true"
+_LOCKED: Final = (
+    "SET enable_progress_bar = false; SET GLOBAL TimeZone = 'UTC'; "
+    "SET enable_external_access = false; SET lock_configuration = true"
+)
+"""Cursors have the time zone of the database, and no progress bar, which would go to stdout."""
 
 
 def open_database(
@@ -43,7 +45,7 @@ def open_database(
         config={**_SETTINGS, **({} if file else spill), **(settings or {})},
     )
     opened.sql(_LOCKED)  # only now: afterwards no folder for spilling can be named
-    return silenced(opened)
+    return opened
 
 
 def read_database(file: Path) -> duckdb.DuckDBPyConnection:
@@ -55,23 +57,17 @@ def read_database(file: Path) -> duckdb.DuckDBPyConnection:
     quoted = str(file).replace("'", "''")
     opened.sql(f"ATTACH '{quoted}' AS source (READ_ONLY)")
     opened.sql(_LOCKED)
-    return silenced(opened)
+    return opened
 
 
 def shared_database() -> duckdb.DuckDBPyConnection:
     """A new connection to the database of this process: starting one costs 30 ms, this nothing."""
-    return silenced(_shared().cursor())
+    return _shared().cursor()
 
 
 @functools.cache
 def _shared() -> duckdb.DuckDBPyConnection:
     return open_database()
-
-
-def silenced(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
-    """The connection without a progress bar; each cursor begins with one."""
-    connection.sql("SET enable_progress_bar = false")
-    return connection
 
 
 @functools.cache

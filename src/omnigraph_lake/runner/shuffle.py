@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 import numpy as np
 import pyarrow as pa
-from ulid import ULID
 
 from omnigraph_lake import errors, names
 from omnigraph_lake.runner.key_hash import hash_keys
 from omnigraph_lake.storage.objects import durability
 from omnigraph_lake.storage.objects.store import StoredObjects, delete_all
+from omnigraph_lake.ulids import new_ulid
 
 if TYPE_CHECKING:
     from omnigraph_lake.storage.objects.location import Root
@@ -108,7 +108,7 @@ class StoredScratch:
 
     def open(self) -> None:
         """Allow tasks to write files; the claim tells since when."""
-        opened = str(ULID()).encode()
+        opened = new_ulid().encode()
         StoredObjects(self.root).replace(names.staging_claim(self.operation_id), opened)
 
     def close(self) -> None:

@@ -36,7 +36,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from omnigraph_lake import errors, names
 from omnigraph_lake.api.options import LoadOptions
-from omnigraph_lake.api.system_clock import SYSTEM_CLOCK, new_id
+from omnigraph_lake.api.system_clock import SYSTEM_CLOCK
 from omnigraph_lake.arguments import one_of, parse_operation_id
 from omnigraph_lake.commit.publish import decision_in, last_attempt
 from omnigraph_lake.evolution.widening import widen
@@ -53,6 +53,7 @@ from omnigraph_lake.spark.batches import batch_operation
 from omnigraph_lake.storage.manifest_rows import Outcome
 from omnigraph_lake.storage.objects.store import StoredObjects
 from omnigraph_lake.storage.refs.references import branch_ref, branch_state
+from omnigraph_lake.ulids import new_ulid
 from omnigraph_lake.validation.constraints import WriteMode
 from omnigraph_lake.validation.input.intake import declared_types, table_key_named
 from omnigraph_lake.validation.schema_contract import read_contract
@@ -232,7 +233,7 @@ class SinkPlan:
         contract = read_contract(objects, state.schema_hash)
         widening = _widening(options, contract, schema)
         catalog = contract.catalog if widening is None else widening.target.catalog
-        scratch = StoredScratch(root=options.root, operation_id=new_id())
+        scratch = StoredScratch(root=options.root, operation_id=new_ulid())
         plan = cls(
             options=options,
             columns=tuple(schema.names),
