@@ -101,6 +101,16 @@ def test_rows_are_in_the_order_of_the_input_however_it_is_cut(
     assert threading.active_count() < 10
 
 
+@pytest.mark.parametrize("dialect", ["0.6", 7, {None: 1}])
+def test_a_dialect_that_nobody_writes_is_refused(
+    graph: Graph, tmp_path: Path, dialect: Any
+) -> None:
+    tmp_path.joinpath("a.jsonl").touch()
+
+    with pytest.raises(InvalidInputError, match=r"expected '0\.7'"):
+        graph.load(tmp_path / "a.jsonl", options=LoadOptions(dialect=dialect))
+
+
 def test_files_of_several_types_become_one_commit(graph: Graph, tmp_path: Path) -> None:
     nodes = lines(tmp_path / "a.jsonl", person("ann"), person("bob", age=3))
     edges = lines(tmp_path / "b.jsonl", knows("ann", "bob", since="2020-01-01"))

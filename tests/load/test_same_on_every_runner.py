@@ -28,7 +28,6 @@ from tests.runner.random_runner import RandomRunner
 pytestmark = [pytest.mark.random, pytest.mark.timeout(0)]
 
 
-@pytest.mark.cost("12 random inputs, each loaded and checked on three runners", 10)
 def test_random_loads_end_alike_on_every_runner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

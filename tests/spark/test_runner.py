@@ -21,6 +21,8 @@ from tests.runner import test_metrics
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.spark
+
 STAGE = Stage(verb="test", name="count")
 PIECES = [f"a b c {'d ' * number}" for number in range(5)]
 

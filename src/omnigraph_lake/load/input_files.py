@@ -106,13 +106,20 @@ def find_sources(  # noqa: PLR0913 - what a file is, where it is, and how it is 
         raise NotFoundError("no input was named", next_step="Name a file, a folder or a pattern.")
     if type_name is not None:
         type_named(type_name, catalog)
-    lines = FileFormat.JSONL if dialect is None else _DIALECTS.get(dialect)
-    if lines is None:
-        raise InvalidInputError(
-            f"dialect is {quoted(dialect)}, expected {' or '.join(map(repr, _DIALECTS))}"
-        )
+    lines = _format_of_lines(dialect)
     files = list_files(input_names, storage_options=storage_options, graph=graph)
     return tuple(_source(file, names, type_name, columns or {}, lines) for file in files)
+
+
+def _format_of_lines(dialect: object) -> FileFormat:
+    """The format of JSON lines in a dialect that a caller names."""
+    if dialect is None:
+        return FileFormat.JSONL
+    if isinstance(dialect, str) and dialect in _DIALECTS:
+        return _DIALECTS[dialect]
+    raise InvalidInputError(
+        f"dialect is {quoted(dialect)}, expected {' or '.join(map(repr, _DIALECTS))}"
+    )
 
 
 def list_files(
