@@ -6,6 +6,7 @@ python -m tests.docs.benchmarks_page docs/reference/benchmarks.md
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +25,11 @@ What every benchmark measures, and what recorded runs printed. The page is writt
 
 `just bench NAME` runs one from a checkout, `just record NAME` also keeps what it printed. Wall
 times of a busy machine say little: *busy* is how many processes wanted a core before the run.
+*Ratio*, the first column of a recorded table, is the last column divided by that of the first row;
+the other columns are as they were printed.
 """
+COLUMNS: Final = re.compile(r"\s{2,}")
+"""What separates the columns of a table that a benchmark prints; a name has single spaces."""
 
 
 def main(target: str) -> None:
@@ -44,8 +49,23 @@ def _recorded() -> Iterator[str]:
 
 def _shown(run: Run) -> Iterator[str]:
     yield f"{run.at}, commit `{run.commit}`, {run.cores} cores, busy {run.load}:\n"
-    lines = [line for line in run.printed.splitlines() if not line.startswith("{")]
-    yield "\n".join(["```text", f"$ {run.command}", *(line.rstrip() for line in lines), "```\n"])
+    lines = [line.rstrip() for line in run.printed.splitlines() if not line.startswith("{")]
+    yield "\n".join(["```text", f"$ {run.command}", *with_ratios(lines), "```\n"])
+
+
+def with_ratios(lines: list[str]) -> list[str]:
+    """A table with ratios in front; what is no table that ends in numbers stays as it is."""
+    head, *rows = [COLUMNS.split(line.strip()) for line in lines] or [[]]
+    if not rows or {len(row) for row in rows} != {len(head)}:
+        return lines
+    try:
+        last = [float(row[-1].replace(",", "")) for row in rows]
+    except ValueError:
+        return lines
+    if not last[0]:
+        return lines
+    ratios = ["ratio", *(f"{number / last[0]:.2f}" for number in last)]
+    return [f"{ratio:>5}  {line}" for ratio, line in zip(ratios, lines, strict=True)]
 
 
 def _listed() -> Iterator[str]:

@@ -53,3 +53,15 @@ def test_every_page_is_in_the_navigation() -> None:
 )
 def test_the_home_page_links_what_readers_look_for_first(page: str) -> None:
     assert f"]({page})" in (DOCS / "index.md").read_text()
+
+
+def test_a_table_of_a_benchmark_gets_its_ratios_in_front_and_other_text_stays() -> None:
+    table = ["rows  s of all", "   1      0.50", "   9      1.00"]
+
+    assert benchmarks_page.with_ratios(table) == [
+        "ratio  rows  s of all",
+        " 1.00     1      0.50",
+        " 2.00     9      1.00",
+    ]
+    for text in (["a sentence"], ["name  what", "a     word"], ["a  b", "1  2  3"], ["a", "0"], []):
+        assert benchmarks_page.with_ratios(text) == text

@@ -13,7 +13,6 @@ pytestmark = pytest.mark.unit
 PAGE = Path(__file__).parent.parent.parent / "docs/reference/screens.md"
 
 
-@pytest.mark.cost("a process with a clock of its own, and every screen at two widths", 8)
 @pytest.mark.local_disk("about what is shown, not where it is stored")
 def test_the_page_of_screens_is_what_commands_show(tmp_path: Path) -> None:
     target = tmp_path / "screens.md"

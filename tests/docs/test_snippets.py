@@ -35,6 +35,7 @@ PAGES = [
     HOME / "docs/explanation/checksums.md",
     HOME / "docs/explanation/durability.md",
     HOME / "docs/explanation/holds.md",
+    HOME / "docs/reference/layout.md",
     HOME / "docs/reference/python.md",
     HOME / "docs/reference/load.md",
     HOME / "docs/reference/spark.md",
@@ -137,7 +138,6 @@ ON_SPARK = (
 )
 
 
-@pytest.mark.cost("the snippets of a page build on each other, so a page is one test", 6)
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "page",
@@ -179,7 +179,6 @@ def test_every_page_of_the_cookbook_and_the_handbook_shows_what_it_prints() -> N
 
 
 @pytest.mark.unit
-@pytest.mark.cost("a new process, which imports everything", 6)
 def test_the_first_program_of_the_readme_runs_in_a_new_process(tmp_path: Path) -> None:
     """Only a Python that has imported nothing shows that the imports of a snippet are enough."""
     blocks = list(FENCE.finditer(README.read_text()))
@@ -289,9 +288,11 @@ def run_in_shell(line: str, folder: Path) -> Finished:
 
 
 @pytest.mark.unit
-def test_the_diagnostic_in_the_readme_is_what_lint_prints(tmp_path: Path) -> None:
+def test_the_diagnostic_of_the_home_page_is_what_lint_prints(tmp_path: Path) -> None:
     (shown,) = [
-        block["code"] for block in FENCE.finditer(README.read_text()) if block["language"] == "text"
+        block["code"]
+        for block in FENCE.finditer((HOME / "docs/index.md").read_text())
+        if block["language"] == "text" and block["title"] is None
     ]
     (tmp_path / "people.pg").write_text("node Person {\n    email: Strng @key\n}\n")
 

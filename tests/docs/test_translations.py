@@ -35,11 +35,13 @@ KNOWS: list[dict[str, Any]] = [
     {"src": "bob@x.org", "dst": "cat@y.org", "since": dt.date(2021, 5, 1), "weight": 1},
     {"src": "cat@y.org", "dst": "dan@y.org", "since": None, "weight": None},
     {"src": "dan@y.org", "dst": "ann@x.org", "since": dt.date(2023, 1, 1), "weight": 2},
+    {"src": "ann@x.org", "dst": "bob@x.org", "since": dt.date(2022, 8, 1), "weight": 5},
 ]
 WORKS_AT: list[dict[str, Any]] = [
     {"src": "ann@x.org", "dst": "acme", "role": "boss", "salary": 90},
     {"src": "bob@x.org", "dst": "acme", "role": "cook", "salary": 50},
     {"src": "cat@y.org", "dst": "zeta", "role": "cook", "salary": None},
+    {"src": "bob@x.org", "dst": "acme", "role": "host", "salary": 20},
 ]
 
 
@@ -123,6 +125,16 @@ def test_sql_and_its_translation_agree(
         selected = connection.execute(selecting).fetchall()
         deleted_node = sql.startswith("DELETE") and name == "Knows"  # edges go with their nodes
         assert deleted_node or ordered(stored) == ordered(selected)
+
+
+def test_parallel_edges_count_once_unless_the_edge_is_named(graph: Graph) -> None:
+    def rows(pattern: str) -> int:
+        return len(graph.query(f"match {{ $p: Person  {pattern} }} return {{ $p.id }}").to_pylist())
+
+    pairs_of_nodes = {(row["src"], row["dst"]) for row in WORKS_AT}
+
+    assert rows("$p worksAt $c") == len(pairs_of_nodes) < len(WORKS_AT)
+    assert rows("$p $w: worksAt $c") == len(WORKS_AT)
 
 
 CYPHER = pairs("from-cypher.md", "cypher")
