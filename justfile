@@ -76,11 +76,25 @@ emulators:
 s3 folder="/tmp/omnigraph-s3":
     python -m tests.s3.server {{folder}}
 
-# Everything that is not in the gate, in shards, the stalest first: `just nightly --minutes 60`; `just nightly status`
+# Every kind of proof that is not in the gate, the stalest first: `just nightly --background`; `just nightly status`
 nightly *args:
     python -m tests.gate.nightly {{args}}
 
-# Fail unless every shard of the nightly was green recently enough to release
+# Run a proof of hours once, and record it: `just proof storm`
+proof name:
+    python -m tests.gate.nightly proof "{{name}}"
+
+# Measure what the tests of the gate cost, for its choice
+costs:
+    pytest -q -n 2 -m "not spark and not s3 and not cluster" --cost-file /tmp/omnigraph-costs-fast.json
+    pytest -q -m spark --cost-file /tmp/omnigraph-costs-spark.json tests/spark tests/docs tests/guards
+    python -m tests.gate.costs /tmp/omnigraph-costs-fast.json /tmp/omnigraph-costs-spark.json
+
+# Run the guards against the newest Lance, pre-releases included
+newest:
+    python -m tests.gate.dependencies lance
+
+# Fail unless every kind of proof was green recently enough to release
 release-check:
     python -m tests.gate.nightly release-check
 

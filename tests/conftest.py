@@ -13,7 +13,7 @@ import pytest
 from tests.drawing import seed_hypothesis
 from tests.gate import budgets
 from tests.gate.seeds import run_seed
-from tests.gate.selection import deselect
+from tests.gate.selection import deselect, is_outside
 from tests.stores import on_s3, root_at
 
 if TYPE_CHECKING:
@@ -38,6 +38,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_report_header() -> str:
     return f"seed of random tests: OMNIGRAPH_SEED={run_seed()}"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """True for files whose tests cannot be reached by what the commit changed."""
+    return is_outside(collection_path, config) or None
 
 
 @pytest.hookimpl(wrapper=True)

@@ -35,7 +35,6 @@ def test_every_command_is_among_the_steps() -> None:
     assert LARGE_BYTES > BREAK_EVEN_BYTES
 
 
-@pytest.mark.cost("every command of the program", 5)
 def test_every_command_runs_without_extras_or_says_what_to_install(tmp_path: Path) -> None:
     finished = run_module("tests.adversary.plain_install", str(tmp_path / "desk"), "hide")
 

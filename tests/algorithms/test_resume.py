@@ -94,7 +94,6 @@ def test_a_run_continues_after_its_last_complete_round(graph_root: str) -> None:
     assert sorted(left) == ["result", "run.json"]
 
 
-@pytest.mark.cost("starts a process that is killed", 4)
 def test_a_process_that_is_killed_between_two_rounds_is_continued(graph_root: str) -> None:
     made = random_graph(graph_root, "killed", people=20, edges=50)
     operation_id = str(ULID())

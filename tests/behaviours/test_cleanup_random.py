@@ -62,7 +62,6 @@ IN_PROCESSES_EVERY = 25
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.cost("a random history may be long", 8)
 @pytest.mark.parametrize("seed", seeds("cleanup", 2))
 def test_cleanup_takes_nothing_that_counts(seed: str, graph_root: str) -> None:
     with repeatable(seed):

@@ -67,7 +67,6 @@ def head_commit(graph: Graph) -> str:
     return commit_id
 
 
-@pytest.mark.cost("a whole life: two optimizes with every index, three merges, a cleanup", 6)
 def test_a_graph_lives_on_through_optimize_and_cleanup(graph: Graph) -> None:
     loaded, rows, first = content(graph), row_ids(graph, DOC), head_commit(graph)
 

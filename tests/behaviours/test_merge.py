@@ -686,7 +686,6 @@ def test_a_decided_deletion_takes_effect_either_way(graph: Graph) -> None:
     assert graph.maintenance.check().ok
 
 
-@pytest.mark.cost("a conflict of every kind, and every rule that can be broken, in one merge", 6)
 def test_all_conflicts_and_broken_rules_come_together(graph: Graph) -> None:
     put(graph, Person=[person("dan", age=4), person("eve", age=5)], Pet=[{"name": "kit"}])
     put(graph, Pet=[{"name": "kat"}], Owns=[owns("ann-kit", "ann", "kit")])

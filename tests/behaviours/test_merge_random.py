@@ -43,7 +43,6 @@ KINDS = {each.value for each in ConflictKind}
 
 
 @pytest.mark.timeout(7200)
-@pytest.mark.cost("four random histories, each of a graph of its own", 12)
 def test_random_histories_end_as_plain_python_says(graph_root: str) -> None:
     roots = (f"{graph_root}-{number}" for number in itertools.count())
 

@@ -46,7 +46,6 @@ from tests.merge.oracle import spelt
 pytestmark = pytest.mark.random
 
 
-@pytest.mark.cost("a random history has up to twelve merges", 8)
 @pytest.mark.parametrize("seed", seeds("merged-schemas", 3))
 def test_random_histories_with_schema_changes_end_as_plain_python_says(
     graph_root: str, seed: str

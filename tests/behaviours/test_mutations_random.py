@@ -37,7 +37,6 @@ MUTATIONS = 10
 
 
 @pytest.mark.timeout(7200)
-@pytest.mark.cost("thirty mutations, ten on each of three graphs", 8)
 @drawn(3, one_in=MUTATIONS)
 @given(graphs(), st.lists(mutations(), min_size=MUTATIONS, max_size=MUTATIONS), st.integers(0, 3))
 def test_mutations_do_what_their_definition_says(

@@ -84,7 +84,6 @@ def test_a_copy_does_not_read_the_files_of_an_original_that_is_still_there(tmp_p
     assert contents(og.open(str(tmp_path / "copy"))) == before
 
 
-@pytest.mark.cost("a graph with branches, moved, and every write on it", 4)
 def test_a_moved_graph_is_written_merged_and_kept_up_as_before(tmp_path: Path) -> None:
     graph = moved(branched_graph(tmp_path / "original"), tmp_path / "moved" / "deeper")
     first, last = graph.checkout("b0"), graph.checkout(f"b{BRANCHES - 1}")
@@ -107,7 +106,6 @@ def test_a_moved_graph_is_written_merged_and_kept_up_as_before(tmp_path: Path) -
     require_sound(graph)
 
 
-@pytest.mark.cost("a graph with branches and tags, moved and cleaned", 4)
 def test_cleanup_of_a_moved_graph_keeps_what_its_branches_and_tags_share(tmp_path: Path) -> None:
     graph = moved(branched_graph(tmp_path / "original"), tmp_path / "moved")
     tagged = content(graph.at("release"))

@@ -52,7 +52,6 @@ NOT_DRAWN = {StepKind.CHANGE_ENDS, StepKind.STRING_TO_JSON, StepKind.JSON_TO_STR
 
 
 @pytest.mark.random
-@pytest.mark.cost("a random history may have many types and changes", 12)
 @pytest.mark.parametrize("seed", seeds("schemas", 2))
 def test_random_changes_end_as_plain_python_says(graph_root: str, seed: str) -> None:
     with repeatable(seed):
@@ -60,7 +59,6 @@ def test_random_changes_end_as_plain_python_says(graph_root: str, seed: str) -> 
 
 
 @pytest.mark.behaviour
-@pytest.mark.cost("draws and compiles about 80 schemas and as many changes", 5)
 def test_random_changes_are_of_every_kind_and_end_in_every_way() -> None:
     """Seeds are fixed: this is about what the generator can draw, not about one run."""
     kinds: Counter[str] = Counter()

@@ -26,7 +26,6 @@ READERS = 2 if is_nightly() else 1
 
 
 @pytest.mark.timeout(300 + 6 * APPLIES)
-@pytest.mark.cost("a reader reads all the time while the schema changes", 8)
 def test_readers_that_poll_never_see_a_mixture(graph_root: str, tmp_path: Path) -> None:
     graph = og.init(graph_root, schema=generation(0).text)
     graph.write({"Item": generation(0).rows})

@@ -155,7 +155,6 @@ def test_states_whose_manifest_versions_are_gone_are_put_together_again(
     assert graph.maintenance.check().ok
 
 
-@pytest.mark.cost("folds the manifests of two branches, and reads every state again", 6)
 def test_states_of_a_branch_stay_readable_through_folds_and_merges(
     graph: Graph, short_memory: None
 ) -> None:

@@ -185,7 +185,6 @@ def test_every_command_is_asked_for_json() -> None:
     assert FAILS.keys() <= SUCCEEDS.keys()
 
 
-@pytest.mark.cost("every command once, on one graph", 12)
 def test_a_success_is_one_document_without_json_inside_texts(folder: Path) -> None:
     for line in SUCCEEDS.values():
         code, document = run_line(folder, line)
@@ -195,7 +194,6 @@ def test_a_success_is_one_document_without_json_inside_texts(folder: Path) -> No
         assert [text for text in texts(document) if text.startswith(('{"', "[{", '["'))] == [], line
 
 
-@pytest.mark.cost("every command once, on one graph", 10)
 def test_a_failure_is_one_document_with_the_error(folder: Path) -> None:
     for name in SUCCEEDS:
         line, expected = FAILS.get(name, (f"{name} NOWHERE{' X' * (name in TWO)}", 3))

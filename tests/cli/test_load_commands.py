@@ -229,7 +229,6 @@ def test_exports_that_cannot_be_are_refused(
     assert complaint in done.stderr
 
 
-@pytest.mark.cost("a new process, which imports everything", 6)
 def test_a_reader_that_has_enough_ends_an_export_without_a_trace(
     graph: str, tmp_path: Path
 ) -> None:
@@ -248,7 +247,6 @@ def test_a_reader_that_has_enough_ends_an_export_without_a_trace(
     assert "Exception" not in done.stderr
 
 
-@pytest.mark.cost("new processes, which import everything", 12)
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_rows_that_do_not_fit_on_the_disk_are_an_error(
     graph: str, tmp_path: Path, unbuffered: str

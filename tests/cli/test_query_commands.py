@@ -286,7 +286,6 @@ def test_lint_checks_queries_against_a_schema_or_a_graph(
     assert "error[unknown-property]" in broken.stdout
 
 
-@pytest.mark.cost("a new process, which imports everything", 6)
 def test_whoever_has_read_enough_may_close_the_pipe(graph: Graph) -> None:
     """A new process: what it does with a lost pipe includes the end of the interpreter."""
     rows = [{"email": f"{n}@x", "name": "n" * 100} for n in range(6_000)]  # two batches
@@ -307,7 +306,6 @@ def test_whoever_has_read_enough_may_close_the_pipe(graph: Graph) -> None:
     assert reading.returncode == 1
 
 
-@pytest.mark.cost("a new process, which imports everything", 6)
 def test_an_interrupted_query_ends_with_130(graph: Graph) -> None:
     """A new process: its handlers are those that Python and the libraries install.
 

@@ -144,7 +144,6 @@ def enter(terminal: Terminal, statement: str) -> None:
     terminal.send(f"{statement}\r")
 
 
-@pytest.mark.cost("a new process on a terminal, which imports everything", 5)
 @pytest.mark.local_disk("about a terminal")
 def test_a_dialogue_completes_edits_and_shows(root: str, tmp_path: Path) -> None:
     history = tmp_path / "state" / "history"

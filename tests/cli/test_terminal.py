@@ -95,7 +95,6 @@ def test_errors_and_notes_never_hold_control_characters(root: str, tmp_path: Pat
         assert is_harmless(ended.stderr + ended.stdout), arguments
 
 
-@pytest.mark.cost("five commands, each in a process of its own", 5)
 def test_tables_and_messages_fit_a_terminal_and_are_whole_in_a_pipe(root: str) -> None:
     note = "one sentence that is far too long for a terminal of sixty columns"
     og.open(root).write({"Person": [{"name": "b", "note": note}]}, actor=note.replace(" ", "-"))

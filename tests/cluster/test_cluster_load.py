@@ -134,7 +134,6 @@ def test_a_load_whose_tasks_keep_dying_fails_and_leaves_nothing(
 
 
 # In the gate tests/load/test_load_crash.py kills loads in one process at the other points.
-@pytest.mark.cost("starts a driver with a JVM of its own", 25)
 @pytest.mark.parametrize("point", for_gate(DRIVER_POINTS, lambda point: point == GATE_POINT))
 def test_a_load_whose_driver_is_killed_is_there_whole_or_not_at_all(
     point: str, files: str, graph_root: str

@@ -66,7 +66,6 @@ def connected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession
         yield spark
 
 
-@pytest.mark.cost("three queries with joins and searches of several levels, and cold executors", 50)
 def test_queries_are_answered_and_their_failures_translated(
     connected: SparkSession, graph_root: str
 ) -> None:
@@ -77,7 +76,6 @@ def test_queries_are_answered_and_their_failures_translated(
         ring.rows_of(graph, connected, "large")
 
 
-@pytest.mark.cost("the first jobs of cold executors", 12)
 def test_tables_are_optimized(connected: SparkSession, graph_root: str) -> None:
     graph = fragments.fragmented(graph_root, fragments=FRAGMENTS)
     before = fragments.row_ids_of(graph)
@@ -91,7 +89,6 @@ def test_tables_are_optimized(connected: SparkSession, graph_root: str) -> None:
     fragments.require_optimized(graph_root, before, fragments=FRAGMENTS)
 
 
-@pytest.mark.cost("two jobs", 12)
 def test_progress_of_tasks_is_told_by_the_server(connected: SparkSession, tmp_path: Path) -> None:
     recorder = Recorder()
     runner = SparkRunner(connected, parse_root(str(tmp_path)), recorder)
@@ -109,7 +106,6 @@ def test_progress_of_tasks_is_told_by_the_server(connected: SparkSession, tmp_pa
     assert recorder.addresses == []
 
 
-@pytest.mark.cost("starts an executor in the place of the one that is killed", 20)
 def test_a_load_survives_the_death_of_an_executor(
     connected: SparkSession, files: str, graph_root: str
 ) -> None:

@@ -162,7 +162,6 @@ NIGHTLY = pytest.mark.nightly(
 
 
 @NIGHTLY
-@pytest.mark.cost("a JVM for every driver that is killed", 600)
 @pytest.mark.parametrize("kind", MASTERS)
 @pytest.mark.parametrize("scenario", ["append", "merge", "foreach_batch"])
 def test_every_batch_is_written_once_and_in_order(tmp_path: Path, scenario: str, kind: str) -> None:
@@ -189,7 +188,6 @@ def test_every_batch_is_written_once_and_in_order(tmp_path: Path, scenario: str,
 
 
 @NIGHTLY
-@pytest.mark.cost("a JVM for every driver that is killed", 600)
 @pytest.mark.parametrize("kind", MASTERS)
 def test_a_graph_that_is_copied_by_its_feed_ends_equal(tmp_path: Path, kind: str) -> None:
     copy = og.init(str(tmp_path / "graph"), schema=SCHEMA)

@@ -15,7 +15,6 @@ from tests.gate.seeds import CHECKOUT, case_seeds, run_seed
 pytestmark = pytest.mark.random
 
 
-@pytest.mark.cost("starts another interpreter, which imports everything that draws cases", 12)
 def test_a_seed_means_the_same_cases_in_another_process() -> None:
     (seed,) = case_seeds("digests", 1)
     # This process hashes by chance, unless it was told otherwise.

@@ -103,7 +103,6 @@ class _Draw:
     rivals: tuple[Errand, ...]
 
 
-@pytest.mark.cost("two errands and up to five others, among six branches that are all checked", 6)
 @pytest.mark.parametrize(
     "seed",
     # In the first one an attempt on a fork gave its version the number that main's got meanwhile.

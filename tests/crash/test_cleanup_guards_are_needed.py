@@ -110,7 +110,6 @@ def test_nothing_is_removed_if_a_branch_was_made_meanwhile(
     assert is_lost("cl_logs_once")
 
 
-@pytest.mark.cost("plays a merge, an optimize and a cleanup twice", 5)
 def test_what_a_merge_is_about_to_point_at_is_kept(maintenance_worlds: MaintenanceWorlds) -> None:
     def told_and_readable(guard: str) -> tuple[str | None, bool]:
         laid = maintenance_worlds.lay_out(MaintenanceWorld.UNKEPT)

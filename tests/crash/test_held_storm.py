@@ -12,7 +12,6 @@ from tests.gate.seeds import run_seed
 pytestmark = pytest.mark.random
 
 
-@pytest.mark.cost("a writer, a cleaner, a reader and a feed at once", 6)
 def test_nothing_that_is_held_is_torn_or_vanishes(graph_root: str) -> None:
     tally = breeze(graph_root, events=40, seed=run_seed())
 

@@ -33,7 +33,6 @@ def _reader(worlds: MaintenanceWorlds, laid: Laid, *, failpoints: str = "") -> E
     return run("hold", worlds.root, laid.old_commit, failpoints=failpoints, module=module)
 
 
-@pytest.mark.cost("kills a reader at each of its five points and cleans up twice", 6)
 def test_what_a_dead_reader_held_is_kept_until_its_time_is_over(
     maintenance_worlds: MaintenanceWorlds,
 ) -> None:

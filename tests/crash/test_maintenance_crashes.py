@@ -45,7 +45,6 @@ def test_a_killed_optimize_changes_no_row_and_the_next_one_finishes_it(
     assert_converges(graph, laid.contents)
 
 
-@pytest.mark.cost("an optimize is raced, killed, and repeated until it rests", 5)
 @pytest.mark.usefixtures("unkept")
 @pytest.mark.parametrize("case", LATE_DEATHS.selected, ids=str)
 def test_an_optimize_killed_after_a_lost_race_leaves_nothing_to_repair(
@@ -73,7 +72,6 @@ def test_an_optimize_killed_after_a_lost_race_leaves_nothing_to_repair(
     assert_converges(assert_whole(maintenance_worlds.root, expected), expected)
 
 
-@pytest.mark.cost("a repair is killed and repeated, then the graph optimized until it rests", 5)
 @pytest.mark.usefixtures("foreign")
 @pytest.mark.parametrize("case", REPAIR_DEATHS.selected, ids=str)
 def test_a_killed_repair_published_everything_or_nothing(

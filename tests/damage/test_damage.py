@@ -15,7 +15,6 @@ pytestmark = [
 ]
 
 
-@pytest.mark.cost("each damaged graph is asked everything in a process of its own", 20)
 def test_no_damage_is_answered_in_silence(tmp_path: Path) -> None:
     tally = run(tmp_path, damages=8, seed=run_seed(), people=10_000)
 

@@ -37,7 +37,6 @@ def ranges(findings: list[dict[str, Any]]) -> list[tuple[str, int, int, int]]:
     ]
 
 
-@pytest.mark.cost("a process that imports the languages and pygls", 4)
 def test_an_editor_is_served(tmp_path: Path) -> None:
     folder = tmp_path / "my graphs 🙂"
     folder.mkdir()
@@ -137,7 +136,6 @@ def _without_a_schema_the_editor_is_told_how_to_name_one(editor: Editor) -> None
     assert "omnigraph lsp --schema FILE" in finding["message"]
 
 
-@pytest.mark.cost("a process that imports Lance, for the schema of a graph", 5)
 def test_the_schema_of_a_graph_is_used_and_the_units_are_those_of_the_editor(
     tmp_path: Path,
 ) -> None:

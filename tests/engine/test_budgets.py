@@ -174,7 +174,6 @@ ALL_ROWS = ("rows", "order", "groups", "collect")
 """Queries that have or count every row of the pattern, if they are not refused."""
 
 
-@pytest.mark.cost("measures the peak of a process that holds the tables", 6)
 def test_many_edges_fit_into_a_small_budget(large: str) -> None:
     streamed = supernode.measured(large, "rows", memory=BUDGET)
 

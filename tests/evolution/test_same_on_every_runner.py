@@ -76,7 +76,6 @@ def test_random_rows_are_refused_in_the_same_words(
 
 
 @pytest.mark.random
-@pytest.mark.cost("a random history may have many types and changes", 12)
 @pytest.mark.usefixtures("small_pieces")
 @pytest.mark.parametrize("seed", seeds("schemas-on-runners", 2))
 def test_random_changes_end_alike_if_work_is_repeated_and_aborted(

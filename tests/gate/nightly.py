@@ -1,11 +1,14 @@
-"""Runs shards, the stalest first, and keeps a record of them that is committed.
+"""Runs the kinds of proofs of a night, the stalest first, and keeps a record that is committed.
 
     python -m tests.gate.nightly --minutes 60
+    python -m tests.gate.nightly --background
     python -m tests.gate.nightly status
     python -m tests.gate.nightly release-check
+    python -m tests.gate.nightly proof NAME
 
 The record has one line per finished shard. A shard that was interrupted leaves none, so it is still
-the stalest next time. Standard library only: no shard can break the tool that records it.
+the stalest next time. A night in the background runs a clone of the commit at the lowest priority.
+Standard library only: no shard can break the tool that records it.
 """
 
 from __future__ import annotations
@@ -14,28 +17,32 @@ import argparse
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 
+from tests.gate import import_graph
 from tests.gate.cpu import adopt_orphans, tree_seconds
-from tests.gate.shards import Shard, all_shards
+from tests.gate.shards import Part, Shard, all_proofs, all_shards
 
 CHECKOUT = Path(__file__).parent.parent.parent
 RECORD = CHECKOUT / "tests" / "nightly.jsonl"
+PROOFS = CHECKOUT / "tests" / "proofs.jsonl"
 LOGS = Path(tempfile.gettempdir(), "omnigraph-nightly")
 _RESULT_OF_PYTEST = re.compile(r"\d+ (passed|failed|error).* in [\d.]+s.*")
 COMMITS_TO_A_RELEASE = 30
-"""A release needs every shard green within so many commits that touched src."""
+"""A release needs every kind green within so many commits that touched what its tests import."""
+CPU_SECONDS_OF_A_NIGHT = 6 * 3600
 
 
 class Result(StrEnum):
@@ -58,6 +65,10 @@ class Line:
     cpu_seconds: int
     wall_seconds: int
     summary: str
+
+    @property
+    def is_green(self) -> bool:
+        return self.result is Result.GREEN
 
 
 def read_record(path: Path | None = None) -> list[Line]:
@@ -84,7 +95,7 @@ def newest(record: Iterable[Line]) -> dict[str, Line]:
 
 
 def newest_green(record: Iterable[Line]) -> dict[str, Line]:
-    return newest(line for line in record if line.result is Result.GREEN)
+    return newest(line for line in record if line.is_green)
 
 
 def expected_seconds(shard: Shard, record: Iterable[Line]) -> float:
@@ -93,38 +104,82 @@ def expected_seconds(shard: Shard, record: Iterable[Line]) -> float:
     return 600.0 if line is None else line.wall_seconds
 
 
-def run_for(minutes: float, family: str | None) -> int:
+def run_for(minutes: float, kind: str | None, path: Path | None = None) -> int:
     """Start shards while the next one should still fit; at least one runs."""
     adopt_orphans()
     deadline = time.monotonic() + minutes * 60
-    shards = [shard for shard in all_shards() if family in (None, shard.family)]
+    shards = [shard for shard in all_shards() if kind in (None, shard.name)]
     if not shards:
-        families = ", ".join(dict.fromkeys(shard.family for shard in all_shards()))
-        print(f"no shard of family {family!r}; there are: {families}", file=sys.stderr)
-        return 2
+        return _no_such(kind, all_shards())
     results: list[Line] = []
-    for shard in stalest_first(shards, read_record()):
+    for shard in stalest_first(shards, read_record(path)):
         left = deadline - time.monotonic()
-        if results and expected_seconds(shard, read_record()) > left:
+        if results and expected_seconds(shard, read_record(path)) > left:
             break
         line = run_shard(shard)
         results.append(line)
-        with RECORD.open("a") as record:
-            record.write(to_json(line))
-        print(format_line(line), flush=True)
-    red = [line for line in results if line.result is not Result.GREEN]
+        _keep(line, path or RECORD)
+    red = [line for line in results if not line.is_green]
     print(f"{len(results) - len(red)} passed, {len(red)} failed")
     return 1 if red else 0
+
+
+def run_proof(name: str | None) -> int:
+    """Run a long proof once; its line goes to a record of its own."""
+    adopt_orphans()
+    for proof in all_proofs():
+        if proof.name == name:
+            line = run_shard(proof)
+            _keep(line, PROOFS)
+            return 0 if line.result is Result.GREEN else 1
+    return _no_such(name, all_proofs())
+
+
+def run_in_background(minutes: float) -> int:
+    """Start a night on a clone of the commit, which writes into the record of this checkout."""
+    clone, log = LOGS / "checkout", LOGS / "night.log"
+    LOGS.mkdir(exist_ok=True)
+    shutil.rmtree(clone, ignore_errors=True)
+    subprocess.run(["git", "clone", "--quiet", CHECKOUT, clone], check=True)
+    command = (sys.executable, "-m", "tests.gate.nightly", "--minutes", str(minutes))
+    python_path = os.pathsep.join(map(str, (clone / "src", clone)))
+    with log.open("wb") as output:
+        night = subprocess.Popen(
+            ["nice", "-n", "19", *command, "--record", RECORD],
+            cwd=clone,
+            env={**os.environ, "PYTHONPATH": python_path},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    print(f"process {night.pid} runs {current_commit()}; it writes to {log}")
+    print(f"stop it:  kill {night.pid}")
+    return 0
+
+
+def _keep(line: Line, path: Path) -> None:
+    with path.open("a") as record:
+        record.write(to_json(line))
+    print(format_line(line), flush=True)
+
+
+def _no_such(name: str | None, shards: Iterable[Shard]) -> int:
+    known = ", ".join(shard.name for shard in shards)
+    print(f"there is no {name!r}; there are: {known}", file=sys.stderr)
+    return 2
 
 
 def run_shard(shard: Shard) -> Line:
     commit = current_commit()
     started_at = datetime.now(UTC)
     seed = zlib.crc32(f"{commit} {shard.name} {started_at}".encode())
-    log = LOGS / f"{shard.name.replace(' ', '-').replace('/', '-of-')}.log"
+    part = shard.part(seed)
+    log = LOGS / f"{shard.name.replace(' ', '-')}.log"
     LOGS.mkdir(exist_ok=True)
     cpu, wall = tree_seconds(), time.monotonic()
-    result = _run_command(shard, seed, log)
+    result = _run_command(part, seed, log, minutes=shard.minutes)
+    summary = f"{part.label}: {_summary(log)}"
     return Line(
         at=started_at.isoformat(timespec="seconds"),
         commit=commit,
@@ -133,14 +188,13 @@ def run_shard(shard: Shard) -> Line:
         result=result,
         cpu_seconds=round(tree_seconds() - cpu),
         wall_seconds=round(time.monotonic() - wall),
-        summary=_summary(log) if result is Result.GREEN else f"{_summary(log)} (see {log.name})",
+        summary=summary if result is Result.GREEN else f"{summary} (see {log.name})",
     )
 
 
-def _run_command(shard: Shard, seed: int, log: Path) -> Result:
-    filled = {"{seed}": str(seed), "{costs}": str(log.with_suffix(".costs.json"))}
-    command = [filled.get(part, part) for part in shard.command]
-    environment = {**os.environ, **shard.environment, "OMNIGRAPH_SEED": str(seed)}
+def _run_command(part: Part, seed: int, log: Path, *, minutes: int) -> Result:
+    command = [str(seed) if word == "{seed}" else word for word in part.command]
+    environment = {**os.environ, **part.environment, "OMNIGRAPH_SEED": str(seed)}
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,
@@ -152,7 +206,7 @@ def _run_command(shard: Shard, seed: int, log: Path) -> Result:
             start_new_session=True,
         )
     try:
-        code = process.wait(shard.minutes * 60)
+        code = process.wait(minutes * 60)
     except subprocess.TimeoutExpired:
         return Result.TIMEOUT
     finally:
@@ -192,8 +246,8 @@ def current_commit() -> str:
     return f"{commit}-dirty" if changed else commit
 
 
-def source_commits_since(commit: str) -> int | None:
-    """How many commits touched src after this one; None if it is no ancestor, or not clean."""
+def commits_since(commit: str, files: Iterable[str]) -> int | None:
+    """How many commits after this one touched files; None if it is no ancestor, or not clean."""
     if commit.endswith("-dirty"):
         return None
     known = subprocess.run(
@@ -204,7 +258,22 @@ def source_commits_since(commit: str) -> int | None:
     )
     if known.returncode:
         return None
-    return int(_git("rev-list", "--count", f"{commit}..HEAD", "--", "src"))
+    return int(_git("rev-list", "--count", f"{commit}..HEAD", "--", *files))
+
+
+def files_of(shard: Shard) -> frozenset[str]:
+    """What the tests of a shard import, themselves included."""
+    begun = {file for part in shard.parts for word in part.command for file in _files_at(word)}
+    return frozenset().union(*map(import_graph.reached_by, begun))
+
+
+def _files_at(word: str) -> Iterator[str]:
+    """The Python files that a word of a command means: a path, a folder or a module."""
+    path = word.partition("::")[0].rstrip("/")
+    module = word.replace(".", "/")
+    for file in import_graph.files():
+        if file in (path, f"{module}.py") or file.startswith((f"{path}/", f"{module}/")):
+            yield file
 
 
 def _git(*arguments: str) -> str:
@@ -223,71 +292,86 @@ def format_line(line: Line) -> str:
 
 def print_status() -> int:
     record = read_record()
-    shards = [shard.name for shard in all_shards()]
+    shards = all_shards()
     green, last = newest_green(record), newest(record)
-    never = [name for name in shards if name not in green]
-    red = [last[name] for name in shards if name in last and last[name].result is not Result.GREEN]
-    aged = sorted((green[name] for name in shards if name in green), key=lambda line: line.at)
-    print(f"{len(shards)} shards, {len(aged)} green once, {len(never)} never, {len(red)} red now\n")
-    _print_list("red", [format_line(line) for line in red])
-    _print_list("never green", _by_family(never))
-    _print_list("oldest green", [format_line(line) for line in aged[:10]])
+    red = [last[s.name] for s in shards if s.name in last and not last[s.name].is_green]
+    never = [shard.name for shard in shards if shard.name not in green]
+    seconds = sum(last[shard.name].cpu_seconds for shard in shards if shard.name in last)
+    print(
+        f"{len(shards)} kinds, {len(shards) - len(never)} green once, {len(never)} never, "
+        f"{len(red)} red now; a night takes {seconds / 3600:.1f} CPU h, at most "
+        f"{CPU_SECONDS_OF_A_NIGHT / 3600:.0f} are allowed\n"
+    )
+    _print_list("red", map(format_line, red))
+    _print_list("never green", never)
+    ages = [
+        (_age(shard, green[shard.name]), green[shard.name])
+        for shard in shards
+        if shard.name in green
+    ]
+    _print_list("green", [f"{age:>4} commits ago  {format_line(line)}" for age, line in ages])
+    proofs = newest(read_record(PROOFS)).values()
+    _print_list("long proofs", map(format_line, proofs))
     return 0
 
 
+def _age(shard: Shard, line: Line) -> str:
+    behind = commits_since(line.commit, files_of(shard))
+    return "?" if behind is None else str(behind)
+
+
 def check_release() -> int:
-    """0 if every shard was green recently enough to release what is checked out."""
-    green = newest_green(read_record())
-    problems = list(_too_old(green))
+    """0 if every kind was green recently enough to release what is checked out, and none is red."""
+    record = read_record()
+    problems = list(_not_ready(newest_green(record), newest(record)))
     _print_list("not ready for a release", problems)
-    print("all shards are green and recent" if not problems else f"{len(problems)} shards to run")
+    print("every kind is green and recent" if not problems else f"{len(problems)} kinds to run")
     return 1 if problems else 0
 
 
-def _too_old(green: Mapping[str, Line]) -> Iterable[str]:
+def _not_ready(green: Mapping[str, Line], last: Mapping[str, Line]) -> Iterator[str]:
     for shard in all_shards():
         line = green.get(shard.name)
         if line is None:
             yield f"{shard.name}: never green"
             continue
-        behind = source_commits_since(line.commit)
+        if not last[shard.name].is_green:
+            yield f"{shard.name}: red"
+            continue
+        behind = commits_since(line.commit, files_of(shard))
         if behind is None:
             yield f"{shard.name}: green at {line.commit}, which is not a commit before this one"
         elif behind > COMMITS_TO_A_RELEASE:
-            yield f"{shard.name}: green {behind} source commits ago, at most {COMMITS_TO_A_RELEASE}"
+            yield f"{shard.name}: green {behind} commits ago, at most {COMMITS_TO_A_RELEASE}"
 
 
-def _by_family(names: Sequence[str]) -> list[str]:
-    families: dict[str, list[str]] = {}
-    for name in names:
-        family, _, number = name.partition(" ")
-        families.setdefault(family, []).append(number)
-    return [f"{family}: {', '.join(numbers)}" for family, numbers in families.items()]
-
-
-def _print_list(title: str, lines: Sequence[str]) -> None:
-    if lines:
-        print(f"{title}:")
-        for line in lines:
-            print(f"  {line}")
-        print()
+def _print_list(title: str, lines: Iterable[str]) -> None:
+    shown = [f"  {line}" for line in lines]
+    if shown:
+        print("\n".join((f"{title}:", *shown, "")))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else "")
-    parser.add_argument(
-        "verb", nargs="?", default="run", choices=["run", "status", "release-check"]
-    )
-    parser.add_argument("--minutes", type=float, default=60, help="start shards for so long")
-    parser.add_argument("--family", help="run only shards of this family")
+    verbs = ["run", "status", "release-check", "proof"]
+    parser.add_argument("verb", nargs="?", default="run", choices=verbs)
+    parser.add_argument("name", nargs="?", help="the proof to run")
+    parser.add_argument("--minutes", type=float, default=360, help="start shards for so long")
+    parser.add_argument("--kind", help="run only this kind")
+    parser.add_argument("--background", action="store_true", help="run a clone at low priority")
+    parser.add_argument("--record", type=Path, default=RECORD, help="the file of the record")
     arguments = parser.parse_args()
     # Ends the shard that runs, too: `finally` does not run when a process is terminated.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     match arguments.verb:
+        case "run" if arguments.background:
+            return run_in_background(arguments.minutes)
         case "run":
-            return run_for(arguments.minutes, arguments.family)
+            return run_for(arguments.minutes, arguments.kind, arguments.record)
         case "status":
             return print_status()
+        case "proof":
+            return run_proof(arguments.name)
         case _:
             return check_release()
 

@@ -1,8 +1,8 @@
 """Seeds and sizes of random tests: new for every commit, the same for everyone who repeats it.
 
 A run draws all its randomness from one number. It is OMNIGRAPH_SEED if that is set and is derived
-from the commit's hash otherwise; pytest prints it in its header. No seed depends on the order of a
-set or on PYTHONHASHSEED.
+from the hash of the commit's files otherwise, which another message does not change; pytest prints
+it in its header. No seed depends on the order of a set or on PYTHONHASHSEED.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ def run_seed() -> int:
     asked = os.environ.get("OMNIGRAPH_SEED")
     if asked is not None:
         return int(asked)
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short=8", "HEAD"],
+    tree = subprocess.run(
+        ["git", "rev-parse", "--short=8", "HEAD^{tree}"],
         cwd=CHECKOUT,
         check=False,
         capture_output=True,
         text=True,
     )
-    return int(commit.stdout, 16) if commit.returncode == 0 else 0
+    return int(tree.stdout, 16) if tree.returncode == 0 else 0
 
 
 def case_seeds(suite: str, count: int) -> list[str]:

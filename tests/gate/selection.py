@@ -1,72 +1,51 @@
-"""Which tests run: the gate's share, everything, or one shard of everything.
+"""Which tests run: the gate's choice, everything, or one shard of everything.
 
 A test that only the nightly runs says what it duplicates: `@pytest.mark.nightly("reason")`, or
 `for_gate(...)` in the parameters of a matrix. Of a test with many similar cases the gate runs some:
-`@pytest.mark.sampled(3)` is one case in three, and at least one of each test, chosen by the seed of
-the commit, so that the next commit runs others. Of the folders in `ROTATED` the gate runs a share
-of every file in the same way, unless the commit changes what they are about; other runs than those
-with `--budgets` run them whole. OMNIGRAPH_NIGHTLY=1 runs everything.
+`@pytest.mark.sampled(3)` is one case in three, and at least one of each test, chosen by the seed.
+
+With `--budgets` the gate chooses by what the commit changed. Tests whose file imports a changed
+module, or is about a changed file, come first; then tests that reach a changed module through
+others, in an order that the seed draws, for as long as the budget of their tier pays for them. What
+cannot reach the change is not even collected. OMNIGRAPH_NIGHTLY=1 runs everything.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from enum import IntEnum
 from functools import cache
+from pathlib import Path
 from typing import Final, TypeVar
 
 import pytest
 
+from tests.gate import import_graph
+from tests.gate.budgets import read_limits, tier_of
 from tests.gate.seeds import CHECKOUT, run_seed
 
 Case = TypeVar("Case")
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rotation:
-    """One test in `one_in` of each file; all tests if the commit changed one of `subjects`."""
-
-    one_in: int
-    subjects: tuple[str, ...]
-
-
-def _package(name: str, one_in: int = 2) -> Rotation:
-    return Rotation(one_in=one_in, subjects=(f"src/omnigraph_lake/{name}", f"tests/{name}"))
+COSTS: Final = CHECKOUT / "tests" / "gate" / "costs.json"
+"""Mean CPU seconds of a test of each file, and what each tier uses besides; see `just costs`."""
+_UNKNOWN_COST: Final = 0.1
+ALWAYS: Final = ("tests/tidy/", "tests/gate/")
+"""Tests of the whole tree, and of the gate itself."""
+FOR_ALL: Final = ("pyproject.toml", "constraints.txt", "tests/conftest.py", ".ci/")
+"""Files that every test depends on."""
 
 
-ROTATED: Final[Mapping[str, Rotation]] = {
-    "tests/guards/": Rotation(
-        one_in=3, subjects=("constraints.txt", "pyproject.toml", "tests/guards/")
-    ),
-    "tests/gate/": Rotation(one_in=2, subjects=("tests/gate/", "tests/conftest.py")),
-    **{
-        f"tests/{name}/": _package(name)
-        for name in ("cli", "editor", "engine", "importer", "maintenance", "runner", "view")
-    },
-    **{
-        f"tests/spark/test_{about}.py": Rotation(
-            one_in=2,
-            subjects=(
-                "src/omnigraph_lake/spark",
-                "src/omnigraph_lake/engine/spark",
-                "tests/spark/",
-            ),
-        )
-        for about in (
-            *("sink", "datasource", "views", "change_stream", "merge", "sql"),
-            *("query_match", "query_counts", "query_results"),
-        )
-    },
-}
-"""Parts of the suite by how their ids begin; tests of the tiers `unit` and `spark` rotate.
+class Choice(IntEnum):
+    """How near the tests of a file are to what a commit changed."""
 
-Folders whose tests keep rows whole (load, storage, validation, diff, merge, commit) never rotate:
-a change anywhere below them can lose a row.
-"""
+    DIRECT = 0
+    REACHED = 1
+    OUTSIDE = 2
 
 
 def is_nightly() -> bool:
@@ -83,63 +62,125 @@ def for_gate(cases: Iterable[Case], keep: Callable[[Case], bool]) -> list[Case]:
     return [case for case, is_kept in kept if is_kept or is_nightly()]
 
 
+def is_outside(path: Path, config: pytest.Config) -> bool:
+    """Whether a file need not be collected."""
+    if is_nightly() or not config.getoption("--budgets") or path.suffix != ".py":
+        return False
+    file = str(path.relative_to(CHECKOUT))
+    is_test = file.startswith("tests/") and path.name.startswith("test_")
+    return is_test and choice_of(file, changed_paths()) is Choice.OUTSIDE
+
+
+def choice_of(file: str, changed: tuple[str, ...] | None) -> Choice:
+    """How near the tests of a file are to changed files; None if these are not known."""
+    if changed is None:
+        return Choice.REACHED
+    direct = import_graph.imported_by(file) | {file}
+    if file.startswith(ALWAYS) or any(
+        path in direct if path.endswith(".py") else is_about(file, path) for path in changed
+    ):
+        return Choice.DIRECT
+    reached = import_graph.reached_by(file)
+    is_reached = any(path in reached or path.startswith(FOR_ALL) for path in changed)
+    return Choice.REACHED if is_reached else Choice.OUTSIDE
+
+
+def is_about(file: str, data: str) -> bool:
+    """Whether tests read a file that is no module.
+
+    It is beside them, beside a module that they import, or they name the folder that it is in.
+    """
+    folder, _, _ = data.rpartition("/")
+    if data.startswith("src/"):
+        return any(module.rpartition("/")[0] == folder for module in import_graph.imported_by(file))
+    if data.startswith("tests/"):
+        return data.startswith(f"{file.rpartition('/')[0]}/")
+    top, _, below = data.partition("/")
+    text = (CHECKOUT / file).read_text(encoding="utf-8")
+    return f'"{top}"' in text or (bool(below) and f'"{top}/' in text)
+
+
 def deselect(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave only this run's share in `items`."""
     shard = parse_shard(config.getoption("--shard"))
-    sampled_out = frozenset[str]()
+    left_out: set[str] = set()
     if not is_nightly():
-        sampled_out = _sampled_out(items, rotates=config.getoption("--budgets"))
-    selected: list[pytest.Item] = []
-    left_out: list[pytest.Item] = []
-    for item in items:
-        is_ours = (
-            (is_nightly() or item.get_closest_marker("nightly") is None)
-            and item.nodeid not in sampled_out
-            and (shard is None or in_shard(item.nodeid, *shard))
-        )
-        (selected if is_ours else left_out).append(item)
+        left_out = {item.nodeid for item in items if item.get_closest_marker("nightly")}
+        left_out |= _sampled_out(items)
+    if shard is not None:
+        left_out |= {item.nodeid for item in items if not in_shard(item.nodeid, *shard)}
+    if config.getoption("--budgets") and not is_nightly():
+        left_out |= _unpaid([item for item in items if item.nodeid not in left_out])
     if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = selected
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
+        items[:] = [item for item in items if item.nodeid not in left_out]
 
 
-def _sampled_out(items: Iterable[pytest.Item], *, rotates: bool) -> frozenset[str]:
-    """The cases of sampled tests, and the tests of rotated files, that another commit runs."""
+def _sampled_out(items: Iterable[pytest.Item]) -> set[str]:
+    """The cases of sampled tests that another commit runs."""
     cases: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
     for item in items:
         marker = item.get_closest_marker("sampled")
         if marker is not None:
             test, _, _ = item.nodeid.partition("[")
             cases[test, marker.args[0]].append(item.nodeid)
-        elif rotates and _can_rotate(item):
-            file, _, _ = item.nodeid.partition("::")
-            cases[file, share_of(item.nodeid, changed_paths())].append(item.nodeid)
-    return frozenset(
+    return {
         nodeid
         for (_, one_in), nodeids in cases.items()
         for nodeid in set(nodeids) - set(sample(nodeids, one_in, run_seed()))
-    )
+    }
 
 
-def _can_rotate(item: pytest.Item) -> bool:
-    """Random cases and those of the nightly have sizes of their own."""
-    return any(map(item.get_closest_marker, ("unit", "spark"))) and not any(
-        map(item.get_closest_marker, ("random", "nightly"))
-    )
+def _unpaid(items: Iterable[pytest.Item]) -> set[str]:
+    """The tests that the budgets of their tiers do not pay for."""
+    tests: defaultdict[str, list[str]] = defaultdict(list)
+    for item in items:
+        tests[tier_of(item) or "unit"].append(item.nodeid)
+    costs, limits = read_costs(), read_limits(CHECKOUT)
+    return {
+        nodeid
+        for tier, nodeids in tests.items()
+        if tier in limits
+        for nodeid in set(nodeids)
+        - set(
+            pay(
+                nodeids, changed_paths(), limits[tier] - costs["besides"].get(tier, 0.0), run_seed()
+            )
+        )
+    }
 
 
-def share_of(nodeid: str, changed: Iterable[str]) -> int:
-    """One test in so many runs beside this one, if a commit changes these files."""
-    for prefix, rotation in ROTATED.items():
-        if nodeid.startswith(prefix):
-            is_subject = any(path.startswith(rotation.subjects) for path in changed)
-            return 1 if is_subject else rotation.one_in
-    return 1
+def pay(
+    nodeids: Iterable[str], changed: tuple[str, ...] | None, seconds: float, seed: int
+) -> list[str]:
+    """The tests that so many CPU seconds pay for: the nearest first, then as the seed draws."""
+    costs = read_costs()["tests"]
+
+    def turn(nodeid: str) -> tuple[Choice, int]:
+        drawn = zlib.crc32(f"{seed} {nodeid}".encode())
+        return choice_of(nodeid.partition("::")[0], changed), drawn
+
+    paid: list[str] = []
+    for nodeid in sorted(nodeids, key=turn):
+        seconds -= costs.get(nodeid.partition("::")[0], _UNKNOWN_COST)
+        if seconds < 0:
+            break
+        paid.append(nodeid)
+    return paid
 
 
 @cache
-def changed_paths() -> tuple[str, ...]:
-    """The files that the commit changed, and those that were changed on top of it."""
+def read_costs() -> Mapping[str, Mapping[str, float]]:
+    costs: Mapping[str, Mapping[str, float]] = json.loads(COSTS.read_text())
+    return costs
+
+
+@cache
+def changed_paths() -> tuple[str, ...] | None:
+    """The files that the commit changed, and those that were changed on top of it.
+
+    None in a checkout that does not have the commit before.
+    """
     names = subprocess.run(
         ["git", "diff", "--name-only", "HEAD~1"],
         cwd=CHECKOUT,
@@ -147,7 +188,7 @@ def changed_paths() -> tuple[str, ...]:
         capture_output=True,
         text=True,
     )
-    return tuple(names.stdout.split())
+    return tuple(names.stdout.split()) if names.returncode == 0 else None
 
 
 def sample(nodeids: Iterable[str], one_in: int, seed: int) -> list[str]:

@@ -1,7 +1,8 @@
-"""Everything that is proven outside the gate, cut into shards of about ten minutes.
+"""Everything that is proven outside the gate: one shard for each kind of proof, and long proofs.
 
-Suites are cut by a hash of a test's id (`--shard`), so every test of a folder is in exactly one of
-its shards; random runs are cut by seed. Order matters only for shards that have never run.
+A night runs every kind once, in at most six CPU hours. What is too large for a night is cut into
+parts, of which the seed draws one: suites by a hash of a test's id (`--shard`), so that every test
+of a folder is in exactly one part; random runs by their seed.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ SUITES: Mapping[str, tuple[int, tuple[str, ...]]] = {
         6,
         ("tests/adversary", "tests/crash", "tests/power", "tests/damage", "tests/hostile"),
     ),
-    "model": (6, ("tests/model",)),
-    "behaviours": (2, ("tests/behaviours",)),
-    "legacy": (2, ("tests/legacy",)),
+    "model": (4, ("tests/model",)),
+    "behaviours": (1, ("tests/behaviours",)),
+    "legacy": (4, ("tests/legacy",)),
     "units": (
         3,
         (
@@ -124,263 +125,231 @@ BENCHMARKS: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shard:
+class Part:
     """One command, whose exit code is its verdict."""
 
-    name: str
+    label: str
     command: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """A kind of proof; a night runs one of its parts."""
+
+    name: str
+    parts: tuple[Part, ...]
     minutes: int = 40
     """It is killed, and red, after so long."""
 
-    @property
-    def family(self) -> str:
-        return self.name.partition(" ")[0]
+    def part(self, seed: int) -> Part:
+        return self.parts[seed % len(self.parts)]
 
 
 def all_shards() -> list[Shard]:
     return [
-        *_suite("crash"),
-        *_suite("model"),
-        *_power_cuts(),
-        _life(),
-        *_damages(),
-        *_hostile(),
-        *_differential(),
-        *_random_histories(),
-        *_random_units(),
-        *_suite("cluster"),
-        *_suite("spark"),
-        *_spark_versions(),
-        *_suite("s3"),
-        *_suite("faults"),
-        *_engines(),
-        *_storms(),
-        *_held_storms(),
-        *_fuzzing(),
-        *_suite("behaviours"),
-        *_suite("units"),
-        *_on_s3(),
-        *_benchmarks(),
-        _coverage(),
+        _shard("published graphs", _suite("legacy")),
+        _shard("crash", _suite("crash")),
+        _shard("model", _suite("model")),
+        _shard("power", _power_cuts()),
+        _shard("life", [_life()]),
+        _shard("damage", _damages()),
+        _shard("hostile", _hostile()),
+        _shard("storm", _storms()),
+        _shard("storm on S3", [_storm_on_s3()]),
+        _shard("histories", _histories()),
+        _shard("schema merges", _drawn(250, "tests/behaviours/test_merged_schemas_random.py")),
+        _shard("differential", [_differential()]),
+        _shard("differential on Spark", [_differential_on_spark()]),
+        _shard("random", _random_units()),
+        _shard("engines", _engines()),
+        _shard("Spark", _suite("spark")),
+        _shard("Spark versions", _spark_versions()),
+        _shard("Spark on S3", _spark_on_s3()),
+        _shard("cluster", _suite("cluster")),
+        _shard("stream kills", _drawn(4, "tests/cluster/test_stream_kills.py")),
+        _shard("S3", _suite("s3")),
+        _shard("faults", _suite("faults")),
+        _shard("suites on S3", _suites_on_s3()),
+        _shard("behaviours", _suite("behaviours")),
+        _shard("units", _suite("units")),
+        _shard("fuzz", _fuzzing()),
+        _shard("oldest dependencies", [_dependencies("oldest")]),
+        _shard("newest dependencies", [_dependencies("newest")]),
+        _shard("benchmarks", _benchmarks()),
     ]
 
 
-def _suite(name: str) -> Iterator[Shard]:
+def all_proofs() -> list[Shard]:
+    """What takes hours: run once when a capability lands, by `just proof NAME`."""
+    blows = ("--kills", "1000", "--pauses", "500", "--writers", "8", "--rounds", "10")
+    return [
+        _proof("storm", "benchmarks.storm", *blows, "--between-seconds", "0.1"),
+        _proof("differential", "pytest", "-q", "-n", "2", DIFFERENTIAL, examples=20_000),
+        _proof("faults", "tests.s3.faults_table", "--seeds", "3"),
+        _proof("model", "tests.model.run", "full"),
+        _proof("published graphs", "pytest", "-q", "-n", "2", "tests/legacy"),
+        _proof("crash", "pytest", "-q", "-n", "2", *SUITES["crash"][1]),
+        _proof("power", "tests.power.storm", "--cuts", "400", "--seed", "{seed}"),
+    ]
+
+
+DIFFERENTIAL = "tests/query/test_differential.py::test_random_queries_are_answered_as_defined"
+
+
+def _shard(name: str, parts: Iterator[Part] | list[Part]) -> Shard:
+    return Shard(name=name, parts=tuple(parts))
+
+
+def _proof(name: str, module: str, *arguments: str, examples: int = 0) -> Shard:
+    environment = {**EVERYTHING, **({"OMNIGRAPH_EXAMPLES": str(examples)} if examples else {})}
+    command = ("python", "-m", module, *arguments)
+    part = Part(label="whole", command=command, environment=environment)
+    return Shard(name=name, parts=(part,), minutes=600)
+
+
+def _suite(name: str) -> Iterator[Part]:
     count, arguments = SUITES[name]
     workers = ("-n", "0") if name in ("spark", "cluster") else ("-n", "2")
+    yield from _cut(count, EVERYTHING, *workers, *arguments)
+
+
+def _suites_on_s3() -> Iterator[Part]:
+    yield from _cut(16, ON_S3, "-n", "2", *SUITES_ON_S3)
+
+
+def _spark_on_s3() -> Iterator[Part]:
+    yield from _cut(6, ON_S3, "-m", "not s3", "tests/spark")
+
+
+def _cut(count: int, environment: Mapping[str, str], *arguments: str) -> Iterator[Part]:
     for number in range(count):
-        yield Shard(
-            name=f"{name} {number}/{count}",
-            command=_pytest(*workers, "--shard", f"{number}/{count}", *arguments),
-            environment=EVERYTHING,
+        share = f"{number}/{count}"
+        yield Part(
+            label=share,
+            command=_pytest("--shard", share, *arguments),
+            environment=environment,
         )
 
 
-def _differential() -> Iterator[Shard]:
-    """20,000 queries here and 1,000 on Spark; a part is 500 queries."""
-    test = "tests/query/test_differential.py::test_random_queries_are_answered_as_defined"
-    for number in range(20):
-        parts = (f"{test}[{2 * number}]", f"{test}[{2 * number + 1}]")
-        yield Shard(
-            name=f"differential {number}/20",
-            command=_pytest("-n", "2", *parts),
-            environment={**EVERYTHING, "OMNIGRAPH_EXAMPLES": "20000"},
-        )
-    for number in range(10):
-        yield Shard(
-            name=f"differential-spark {number}/10",
-            command=_pytest("tests/spark/test_query_differential.py"),
-            environment={**EVERYTHING, "OMNIGRAPH_EXAMPLES": "100"},
-        )
+def _differential() -> Part:
+    return Part(
+        label="2,000 queries",
+        command=_pytest("-n", "2", DIFFERENTIAL),
+        environment={**EVERYTHING, "OMNIGRAPH_EXAMPLES": "2000"},
+    )
 
 
-def _random_histories() -> Iterator[Shard]:
-    yield from _drawn("histories", 12, 250, "tests/behaviours/test_merge_random.py")
-    yield from _drawn("three-way", 1, 3000, "tests/merge/test_three_way.py")
-    yield from _drawn("cleanups", 5, 100, "tests/behaviours/test_cleanup_random.py", workers=2)
-    yield from _drawn("schemas", 5, 200, "tests/behaviours/test_schema_random.py")
-    yield from _drawn("merged-schemas", 12, 250, "tests/behaviours/test_merged_schemas_random.py")
-    yield from _drawn("mutations", 2, 1500, "tests/behaviours/test_mutations_random.py")
-    yield from _drawn("upserts", 1, 120, "tests/maintenance/test_upserts_random.py")
-    yield Shard(
-        name="schema-readers 0/1",
+def _differential_on_spark() -> Part:
+    return Part(
+        label="200 queries",
+        command=_pytest("tests/spark/test_query_differential.py"),
+        environment={**EVERYTHING, "OMNIGRAPH_EXAMPLES": "20"},
+    )
+
+
+def _histories() -> Iterator[Part]:
+    yield from _drawn(250, "tests/behaviours/test_merge_random.py")
+    yield from _drawn(3000, "tests/merge/test_three_way.py")
+    yield from _drawn(100, "tests/behaviours/test_cleanup_random.py")
+    yield from _drawn(200, "tests/behaviours/test_schema_random.py")
+    yield from _drawn(1500, "tests/behaviours/test_mutations_random.py")
+    yield from _drawn(120, "tests/maintenance/test_upserts_random.py")
+    yield Part(
+        label="readers of schemas",
         command=_pytest("tests/behaviours/test_schema_readers.py"),
         environment={**EVERYTHING, "OMNIGRAPH_APPLIES": "200"},
     )
 
 
-def _random_units() -> Iterator[Shard]:
+def _random_units() -> Iterator[Part]:
     """Random tests that only need a process, each at a size of five to ten CPU minutes."""
     for name, (examples, arguments) in RANDOM_UNITS.items():
-        yield Shard(
-            name=f"random {name}",
+        yield Part(
+            label=name,
             command=_pytest("-m", "random", *arguments),
             environment={**EVERYTHING, "OMNIGRAPH_EXAMPLES": str(examples)},
         )
 
 
-def _engines() -> Iterator[Shard]:
-    yield from _drawn("engines", 4, 75, "tests/spark/test_load_engines.py")
-    yield from _drawn("load-rules", 2, 500, "tests/spark/test_load_rules.py")
-    # Eight tests with so many kills each: 208 in all.
-    yield from _drawn("stream-kills", 2, 13, "tests/cluster/test_stream_kills.py")
+def _engines() -> Iterator[Part]:
+    yield from _drawn(75, "tests/spark/test_load_engines.py")
+    yield from _drawn(500, "tests/spark/test_load_rules.py")
 
 
-def _spark_versions() -> Iterator[Shard]:
+def _spark_versions() -> Iterator[Part]:
     """What works on older versions of Spark."""
     for version in OLDER_SPARK:
-        yield Shard(
-            name=f"spark-{version} 0/1",
-            command=("python", "-m", "tests.spark_matrix", version, "--suite"),
-        )
+        yield _program(version, "tests.spark_matrix", version, "--suite")
 
 
-def _storms() -> Iterator[Shard]:
+def _storms() -> Iterator[Part]:
+    """Writers that are killed and paused; readers that hold views beside writers and cleanups."""
+    blows = ("--kills", "200", "--pauses", "100", "--writers", "8", "--rounds", "2")
+    yield _program("kills", "benchmarks.storm", *blows, "--between-seconds", "0.1")
+    yield _program("held", "tests.crash.held_storm", "--seconds", "480", "--seed", "{seed}")
+
+
+def _storm_on_s3() -> Part:
     blows = ("--kills", "200", "--pauses", "100", "--writers", "8")
-    for number in range(5):
-        yield Shard(
-            name=f"storm {number}/5",
-            command=(
-                *("python", "-m", "benchmarks.storm", *blows),
-                *("--rounds", "2", "--between-seconds", "0.1"),
-            ),
-        )
-    yield Shard(
-        name="storm-s3 0/1",
-        command=(
-            *("python", "-m", "benchmarks.storm", "--store", "s3", *blows),
-            *("--between-seconds", "1.2"),
-        ),
+    return _program(
+        "kills", "benchmarks.storm", "--store", "s3", *blows, "--between-seconds", "1.2"
     )
 
 
-def _held_storms() -> Iterator[Shard]:
-    """Readers that hold views, and feeds, beside writers and cleanups."""
-    for number in range(2):
-        yield Shard(
-            name=f"held-storm {number}/2",
-            command=(
-                *("python", "-m", "tests.crash.held_storm"),
-                *("--seconds", "480", "--seed", "{seed}"),
-            ),
-        )
-
-
-def _power_cuts() -> Iterator[Shard]:
-    """200 cuts of a real file system with each promise; needs root."""
+def _power_cuts() -> Iterator[Part]:
+    """Cuts of a real file system with each promise; needs root."""
     for durability in ("commit", "os"):
-        for number in range(4):
-            cuts = ("--cuts", "50", "--seed", "{seed}", "--durability", durability)
-            yield Shard(
-                name=f"power-{durability} {number}/4",
-                command=("python", "-m", "tests.power.storm", *cuts),
-            )
-    yield Shard(
-        name="power-spark 0/1",
-        command=(
-            "python",
-            "-m",
-            "tests.power.storm",
-            "--cuts",
-            "16",
-            "--seed",
-            "{seed}",
-            "--spark",
-        ),
-    )
+        cuts = ("--cuts", "150", "--seed", "{seed}", "--durability", durability)
+        yield _program(durability, "tests.power.storm", *cuts)
+    yield _program("Spark", "tests.power.storm", "--cuts", "16", "--seed", "{seed}", "--spark")
 
 
-def _life() -> Shard:
+def _life() -> Part:
     """Writers, maintenance, schema changes, Spark, readers, kills and cuts together; needs root."""
-    return Shard(
-        name="life 0/1",
-        command=("python", "-m", "tests.power.life", "--minutes", "30", "--seed", "{seed}"),
-        minutes=60,
-    )
+    return _program("20 minutes", "tests.power.life", "--minutes", "20", "--seed", "{seed}")
 
 
-def _damages() -> Iterator[Shard]:
-    """1,000 damaged files."""
-    for number in range(4):
-        yield Shard(
-            name=f"damage {number}/4",
-            command=("python", "-m", "tests.damage.storm", "--damages", "250", "--seed", "{seed}"),
-        )
-    yield Shard(
-        name="damage-keys 0/1",
-        command=("python", "-m", "tests.damage.keys", "--trials", "200", "--seed", "{seed}"),
-    )
+def _damages() -> Iterator[Part]:
+    yield _program("files", "tests.damage.storm", "--damages", "400", "--seed", "{seed}")
+    yield _program("keys", "tests.damage.keys", "--trials", "500", "--seed", "{seed}")
 
 
-def _hostile() -> Iterator[Shard]:
-    """Every forgery with every verb and command."""
+def _hostile() -> Iterator[Part]:
+    """Every forgery with every verb and command, in parts."""
     for number in range(10):
-        yield Shard(
-            name=f"hostile {number}/10",
-            command=("python", "-m", "tests.hostile.storm", "--part", f"{number}/10"),
-        )
+        yield _program(f"{number}/10", "tests.hostile.storm", "--part", f"{number}/10")
 
 
-def _fuzzing() -> Iterator[Shard]:
-    for number, calls in enumerate((("5000", "{seed}"), ("every",))):
-        yield Shard(
-            name=f"fuzz-calls {number}/2",
-            command=("python", "-m", "tests.api.wrong_calls", *calls),
-        )
-    yield from _drawn("schema-texts", 1, 10_000, "tests/schema/test_roundtrip.py")
-    for number in range(4):
-        for language in ("schema", "query"):
-            yield Shard(
-                name=f"fuzz-{language} {number}/4",
-                command=("python", "-m", f"tests.{language}.fuzz", "50000", "{seed}"),
-            )
+def _fuzzing() -> Iterator[Part]:
+    yield _program("calls", "tests.api.wrong_calls", "5000", "{seed}")
+    yield _program("every call", "tests.api.wrong_calls", "every")
+    yield _program("schemas", "tests.schema.fuzz", "200000", "{seed}")
+    yield _program("queries", "tests.query.fuzz", "50000", "{seed}")
+    yield from _drawn(10_000, "tests/schema/test_roundtrip.py")
 
 
-def _on_s3() -> Iterator[Shard]:
-    for number in range(8):
-        yield Shard(
-            name=f"suites-on-s3 {number}/8",
-            command=_pytest("-n", "2", "--shard", f"{number}/8", *SUITES_ON_S3),
-            environment=ON_S3,
-        )
-    for number in range(4):
-        yield Shard(
-            name=f"spark-on-s3 {number}/4",
-            command=_pytest("-m", "not s3", "--shard", f"{number}/4", "tests/spark"),
-            environment=ON_S3,
-        )
+def _dependencies(edge: str) -> Part:
+    return _program(edge, "tests.gate.dependencies", edge)
 
 
-def _benchmarks() -> Iterator[Shard]:
+def _benchmarks() -> Iterator[Part]:
     for name, sizes in BENCHMARKS.items():
-        yield Shard(
-            name=f"benchmark {name}", command=("python", "-m", f"benchmarks.{name}", *sizes)
-        )
+        yield _program(name, f"benchmarks.{name}", *sizes)
 
 
-def _coverage() -> Shard:
-    """How much of src the tests of this process reach; victims and executors are not counted."""
-    run = "coverage run --source src -m pytest -q -n 0 --timeout 600 -m 'unit or behaviour'"
-    return Shard(
-        name="coverage 0/1",
-        command=("bash", "-c", f"{run} && coverage report --format=total"),
-        environment={"COVERAGE_FILE": "/tmp/omnigraph-coverage"},  # noqa: S108 - read at once
+def _program(label: str, module: str, *arguments: str) -> Part:
+    return Part(label=label, command=("python", "-m", module, *arguments))
+
+
+def _drawn(examples: int, test: str) -> Iterator[Part]:
+    """A random test with a new seed every night."""
+    yield Part(
+        label=test.rpartition("/")[2],
+        command=_pytest("-n", "0", test),
+        environment={**EVERYTHING, "OMNIGRAPH_EXAMPLES": str(examples)},
     )
-
-
-def _drawn(family: str, count: int, examples: int, test: str, workers: int = 0) -> Iterator[Shard]:
-    """A random test with new seeds in every shard and every run of it."""
-    for number in range(count):
-        yield Shard(
-            name=f"{family} {number}/{count}",
-            command=_pytest("-n", str(workers), test),
-            environment={**EVERYTHING, "OMNIGRAPH_EXAMPLES": str(examples)},
-        )
 
 
 def _pytest(*arguments: str) -> tuple[str, ...]:
-    return (
-        *("pytest", "-q", "-p", "no:cacheprovider", "--timeout", "3600"),
-        *("--cost-file", "{costs}", *arguments),
-    )
+    return ("pytest", "-q", "-p", "no:cacheprovider", "--timeout", "3600", *arguments)

@@ -26,10 +26,8 @@ A free core of that machine needs 0.008. In a busy hour 0.0145 went with 1.2 tim
 
 NOISE_OF_A_TIER: Final = 1.5
 """The same tier was measured within so much: 70 and 103 CPU seconds in one hour."""
-NOISE_OF_A_TEST: Final = 2.0
-"""A test that uses 2.7 CPU seconds on a quiet machine was measured with 4.9 on a busy one."""
 STOLEN_FACTOR: Final = 2.0
-"""A host that took 20 % of the cores made tiers 1.2 times and single tests 1.6 times as expensive
+"""A host that took 20 % of the cores made tiers 1.2 times as expensive
 while the loop ran as fast as ever: it runs between what the neighbours do, tests run beside it."""
 
 

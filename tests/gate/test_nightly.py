@@ -10,15 +10,21 @@ import pytest
 
 from tests.gate import nightly
 from tests.gate.nightly import Line, Result, newest_green, read_record, stalest_first
-from tests.gate.selection import ROTATED, for_gate, in_shard, parse_shard, sample, share_of
-from tests.gate.shards import SUITES, Shard, all_shards
+from tests.gate.selection import for_gate, in_shard, parse_shard, sample
+from tests.gate.shards import SUITES, Part, Shard, all_shards
 
 pytestmark = pytest.mark.unit
 
 CHECKOUT = Path(__file__).parent.parent.parent
-TRUE = Shard(name="true 0/1", command=("true",))
-FALSE = Shard(name="false 0/1", command=("bash", "-c", "echo what went wrong; exit 3"))
-ENDLESS = Shard(name="endless 0/1", command=("sleep", "600"), minutes=0)
+
+
+def shard(name: str, *command: str, minutes: int = 40) -> Shard:
+    return Shard(name=name, parts=(Part(label="all", command=command),), minutes=minutes)
+
+
+TRUE = shard("true", "true")
+FALSE = shard("false", "bash", "-c", "echo what went wrong; exit 3")
+ENDLESS = shard("endless", "sleep", "600", minutes=0)
 GREEN = Line(
     at="2026-01-01T00:00:00+00:00",
     commit="0" * 12,
@@ -64,7 +70,7 @@ def test_a_run_records_what_each_shard_did(record: Path, monkeypatch: pytest.Mon
         (FALSE.name, Result.RED),
         (ENDLESS.name, Result.TIMEOUT),
     ]
-    assert lines[1].summary.startswith("what went wrong")
+    assert lines[1].summary.startswith("all: what went wrong")
     assert len({line.seed for line in lines}) == 3
 
 
@@ -72,18 +78,18 @@ def test_a_line_has_the_result_of_pytest_although_something_is_printed_after_it(
     record: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     printed = "== 1 failed, 2 passed in 1.20s ==\\nwhat a library says at exit"
-    noisy = Shard(name="noisy 0/1", command=("printf", printed))
+    noisy = shard("noisy", "printf", printed)
     monkeypatch.setattr(nightly, "all_shards", lambda: [noisy])
 
     nightly.run_for(5, None)
 
-    assert [line.summary for line in read_record(record)] == ["1 failed, 2 passed in 1.20s"]
+    assert [line.summary for line in read_record(record)] == ["all: 1 failed, 2 passed in 1.20s"]
 
 
 def test_a_run_starts_nothing_that_does_not_fit(
     record: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nightly, "all_shards", lambda: [TRUE, replace(TRUE, name="second 0/1")])
+    monkeypatch.setattr(nightly, "all_shards", lambda: [TRUE, replace(TRUE, name="second")])
 
     nightly.run_for(5, None)
 
@@ -94,25 +100,45 @@ def test_a_release_needs_every_shard_green_and_recent(
     record: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     behind = {"old": 31, "recent": 30, "elsewhere": None}
-    shards = [replace(TRUE, name=name) for name in ("never", *behind)]
+    shards = [replace(TRUE, name=name) for name in ("never", *behind, "red")]
+    behind["red"] = 0
     monkeypatch.setattr(nightly, "all_shards", lambda: shards)
-    monkeypatch.setattr(nightly, "source_commits_since", behind.get)
+    monkeypatch.setattr(nightly, "commits_since", lambda commit, _: behind[commit])
     lines = [replace(GREEN, shard=name, commit=name) for name in behind]
+    lines.append(replace(lines[-1], result=Result.RED, at="2026-01-02"))
     record.write_text("".join(nightly.to_json(line) for line in lines))
 
     code = nightly.check_release()
 
     assert code == 1
-    assert capsys.readouterr().out.splitlines()[1:4] == [
+    assert capsys.readouterr().out.splitlines()[1:5] == [
         "  never: never green",
-        "  old: green 31 source commits ago, at most 30",
+        "  old: green 31 commits ago, at most 30",
         "  elsewhere: green at elsewhere, which is not a commit before this one",
+        "  red: red",
     ]
 
 
 def test_a_commit_with_changes_on_top_proves_no_release() -> None:
-    assert nightly.source_commits_since("HEAD") == 0
-    assert nightly.source_commits_since("0123456789ab-dirty") is None
+    assert nightly.commits_since("HEAD", ["src"]) == 0
+    assert nightly.commits_since("0123456789ab-dirty", ["src"]) is None
+
+
+def test_the_age_of_a_shard_counts_what_its_tests_import() -> None:
+    schemas = shard("schemas", "python", "-m", "tests.schema.fuzz", "{seed}")
+
+    files = nightly.files_of(schemas)
+
+    assert {"tests/schema/fuzz.py", "src/omnigraph_lake/schema/parser.py"} <= files
+    assert "src/omnigraph_lake/spark/sink.py" not in files
+    assert all(nightly.files_of(each) for each in all_shards())
+
+
+def test_the_seed_draws_the_part_of_a_shard() -> None:
+    parts = tuple(Part(label=str(number), command=("true",)) for number in range(3))
+    cut = Shard(name="cut", parts=parts)
+
+    assert {cut.part(seed).label for seed in range(9)} == {"0", "1", "2"}
 
 
 def test_the_committed_record_is_readable_and_names_shards() -> None:
@@ -178,19 +204,3 @@ def test_a_sample_changes_with_the_commit_and_reaches_every_case() -> None:
     assert frozenset().union(*samples) == set(cases)
     assert sample(cases[:2], 3, 1) == sample(reversed(cases[:2]), 3, 1)
     assert len(sample(cases[:2], 3, 1)) == 1
-
-
-def test_a_folder_rotates_unless_the_commit_changes_what_it_is_about() -> None:
-    test = "tests/maintenance/test_optimize.py::test_it"
-
-    assert share_of(test, ["src/omnigraph_lake/query/parser.py", "tests/query/test_parser.py"]) == 2
-    assert share_of(test, ["src/omnigraph_lake/maintenance/optimize.py"]) == 1
-    assert share_of(test, ["tests/maintenance/test_optimize.py"]) == 1
-    assert share_of("tests/guards/test_search.py::test_it", ["constraints.txt"]) == 1
-    assert share_of("tests/query/test_parser.py::test_it", []) == 1
-
-
-def test_what_rotates_and_what_it_is_about_exists() -> None:
-    paths = [*ROTATED, *(path for each in ROTATED.values() for path in each.subjects)]
-
-    assert [path for path in paths if not (CHECKOUT / path).exists()] == []

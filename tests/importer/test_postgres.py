@@ -19,7 +19,6 @@ POSTGRES = shutil.which("postgres")
 BINARIES = Path(POSTGRES).resolve().parent if POSTGRES else None
 pytestmark = [
     pytest.mark.unit,
-    pytest.mark.cost("a server is set up and started", 6),
     pytest.mark.skipif(BINARIES is None, reason="there is no Postgres server on this machine"),
 ]
 

@@ -166,7 +166,6 @@ def _emitted(model: Model[StateT], *, by: tuple[str, ...] = ("",)) -> set[str]:
     return names
 
 
-@pytest.mark.cost("searches one scope for each kind of step", 6)
 def test_the_model_emits_exactly_the_listed_names() -> None:
     emitted = _emitted(fork_protocol(ForkScope()))
     for scope in SCOPES:

@@ -31,7 +31,6 @@ def compare(root: str, seed: str, mutations: int) -> None:
     assert large.maintenance.check().ok
 
 
-@pytest.mark.cost("compares two ways to run a dozen mutations", 6)
 @pytest.mark.parametrize("seed", seeds("mutations in parts", 1))
 def test_mutations_in_parts_are_those_in_memory(graph_root: str, seed: str) -> None:
     compare(graph_root, seed, 12)

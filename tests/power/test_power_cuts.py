@@ -19,7 +19,6 @@ pytestmark = [
 ]
 
 
-@pytest.mark.cost("six power cuts, each under two processes, judged by a third", 25)
 @pytest.mark.parametrize("durability", ["commit", "os"])
 def test_power_cuts_lose_nothing_that_was_promised(place: Path, durability: Durability) -> None:
     home = place / durability

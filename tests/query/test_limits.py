@@ -77,7 +77,6 @@ def test_blocks_as_deep_as_allowed_are_planned() -> None:
     assert not lint_queries(text, catalog=CATALOG).has_errors
 
 
-@pytest.mark.cost("texts at the limit of size", 4)
 def test_a_tree_beyond_the_limit_is_refused_but_long_lists_are_not() -> None:
     conditions = " and ".join(["$p.age = 1"] * (NODES_MAX // 4))
     listed = ", ".join(["1"] * (NODES_MAX * 2))

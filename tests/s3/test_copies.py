@@ -45,7 +45,6 @@ def _verified(root: str) -> dict[str, Content]:
     return _contents(root)
 
 
-@pytest.mark.cost("two copies of a graph", 5)
 def test_a_backup_goes_from_disk_to_s3_and_is_restored_to_disk(
     graph: Graph, bucket: str, tmp_path: Path
 ) -> None:
@@ -61,7 +60,6 @@ def test_a_backup_goes_from_disk_to_s3_and_is_restored_to_disk(
     assert _verified(f"{bucket}/backup") == _verified(str(tmp_path / "restored")) == expected
 
 
-@pytest.mark.cost("copies a graph with branches off S3 and back, file by file", 6)
 def test_a_graph_on_s3_is_backed_up_to_disk_and_restored_to_s3(
     graph: Graph, bucket: str, tmp_path: Path, reader: Mapping[str, str]
 ) -> None:
@@ -87,7 +85,6 @@ def test_a_graph_on_s3_is_backed_up_to_disk_and_restored_to_s3(
     assert people(restored)["fay"] == 6
 
 
-@pytest.mark.cost("a graph uploaded file by file", 5)
 def test_files_that_are_put_on_s3_by_any_tool_are_the_graph(graph: Graph, bucket: str) -> None:
     expected = _contents(graph.root)
     place_copy(Path(graph.root), f"{bucket}/moved")

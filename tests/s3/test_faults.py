@@ -70,7 +70,6 @@ def test_the_gate_has_a_round_for_every_single_writer_and_every_fault() -> None:
     assert sorted(writers) == sorted(SINGLE)
 
 
-@pytest.mark.cost("three calls of a writer, one of them through a fault, and a check", 8)
 @pytest.mark.parametrize(("fault", "writer", "number"), CASES)
 def test_a_writer_that_meets_a_fault_ends_as_it_says(
     graphs: Graphs, fault: str, writer: str, number: int

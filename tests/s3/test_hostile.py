@@ -59,7 +59,6 @@ def bucket(s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     return f"s3://{BUCKET}{tmp_path}"
 
 
-@pytest.mark.cost("builds a graph with everything, and asks everything of three copies on S3", 8)
 def test_no_verb_touches_anything_outside_of_a_hostile_prefix(
     s3_server: S3Server, bucket: str, tmp_path: Path
 ) -> None:

@@ -178,7 +178,6 @@ def _nobody() -> Iterator[None]:
     yield
 
 
-@pytest.mark.cost("four writes whose answers are lost, two of them beside rivals", 12)
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.name)
 def test_a_write_whose_answer_is_lost_is_settled(

@@ -137,7 +137,6 @@ def test_a_check_asks_seven_times_for_each_other_branch(costs: dict[str, Cost]) 
     assert more == 7
 
 
-@pytest.mark.cost("makes a second graph, with twice the tables and thrice the commits", 8)
 @pytest.mark.parametrize(("tables", "commits"), LATER)
 def test_a_commit_asks_as_much_after_many_commits_to_many_tables(
     costs: dict[str, Cost],

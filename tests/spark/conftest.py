@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -40,15 +39,6 @@ collect_ignore = (
     [] if HAS_DATA_SOURCES else ["test_change_stream.py", "test_datasource.py", "test_held.py"]
 )
 """What needs data sources in Python."""
-
-A_FEW_JOBS = pytest.mark.cost("each job of Spark costs a second, and a test needs a few", 8)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give every test of this folder its reason, unless it has one of its own."""
-    for item in items:
-        if item.path.is_relative_to(Path(__file__).parent) and not item.get_closest_marker("cost"):
-            item.add_marker(A_FEW_JOBS)
 
 
 @pytest.fixture(scope="session")

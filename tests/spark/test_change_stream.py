@@ -125,7 +125,6 @@ def fed(graph: Graph) -> list[Change]:
 
 @needs_read_limits
 @pytest.mark.nightly("the other tests read batches in this process; this one runs two streams")
-@pytest.mark.cost("two runs of a stream, each of which starts Python processes", 20)
 def test_a_stream_from_the_beginning_that_is_started_again_has_every_change_once(
     graph: Graph, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -200,7 +200,6 @@ def ruled_graph(graph_root: str) -> Graph:
     return small_graph(graph_root)
 
 
-@pytest.mark.cost("columns are converted and rows decided by jobs of Spark", 8)
 def test_tasks_bring_rows_to_a_schema_that_both_sides_changed(
     graph: Graph, spark: SparkSession
 ) -> None:
@@ -290,7 +289,6 @@ def edges(*pairs: str) -> list[dict[str, Any]]:
     return [{"id": pair, "src": pair[0], "dst": pair[1]} for pair in pairs]
 
 
-@pytest.mark.cost("one job for each kind of rule, on both sides", 12)
 def test_broken_rules_of_every_kind_are_told_before_a_table_is_touched(
     graph_root: str, spark: SparkSession
 ) -> None:

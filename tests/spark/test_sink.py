@@ -593,7 +593,6 @@ def forget_last_commit(source: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-@pytest.mark.cost("a query of Spark, and the processes of Python that each batch starts", 8)
 @pytest.mark.parametrize("repeats", for_gate([False, True], lambda repeats: not repeats))
 def test_a_batch_is_written_once_even_if_spark_repeats_it(
     graph: Graph, spark: SparkSession, source: Path, *, repeats: bool

@@ -20,7 +20,6 @@ from tests.spark.watched_jobs import PARTITIONS, PIECES
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.timeout(600),
-    pytest.mark.cost("starts a JVM of its own, with a UI", 60),
 ]
 
 HOME = Path(__file__).parent.parent.parent

@@ -26,7 +26,6 @@ from tests.spark.versions import HAS_DATA_SOURCES, HAS_READ_LIMITS
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.cost("each job of Spark costs a second, and a test needs a few", 8),
 ]
 
 SCHEMA = """

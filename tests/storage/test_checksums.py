@@ -80,7 +80,7 @@ def in_new_process(graph: Graph, program: str) -> str:
         "try:\n"
         "    graph = og.open(sys.argv[1], verify=sys.argv[2] if sys.argv[2:] else None)\n"
         f"    print({program})\n"
-        "except omnigraph_lake.errors.OmnigraphError as error:\n"
+        "except og.errors.OmnigraphError as error:\n"
         "    print(type(error).__name__, error)\n",
         graph.root,
     )

@@ -100,7 +100,6 @@ def _step(graph: Graph, rng: random.Random, number: int) -> None:
 
 
 @pytest.mark.random
-@pytest.mark.cost("two graphs with every kind of small write, diffs, feeds and a deep check", 9)
 @pytest.mark.parametrize(
     "seed",
     [
