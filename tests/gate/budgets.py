@@ -166,6 +166,7 @@ class Ledger:
         shared = max(0.0, tree_seconds() - self.started - sum(self.seconds.values()))
         only = next(iter(self.seconds)) if len(self.seconds) == 1 else COLLECTION
         self.seconds[only] += shared
+        self.besides[only] += shared
 
     def _compare(self) -> None:
         slowness = speed.slowness(self.samples)
