@@ -165,7 +165,7 @@ def test_a_tier_of_several_runs_is_held_to_its_budget(
     gate.phases += [phase, Phase(name="docs", samples=[], wall=1, stolen=1)]
 
     assert len(over_budget(gate)) == problems
-    assert read_budgets()["s3"] == 50
+    assert read_budgets()["s3"] == 52
 
 
 def test_a_test_without_a_tier_is_red(pytester: pytest.Pytester) -> None:

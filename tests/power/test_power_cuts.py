@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from omnigraph_lake import Durability
 from tests.forking.programs import run_module
-from tests.forking.waiting import has_ended
+from tests.forking.waiting import has_ended, wait_for_end
 from tests.gate.seeds import run_seed
 from tests.power.boots import BOOT_SUFFIX, kill_started_below
 from tests.power.storm import Plan, run
@@ -43,4 +44,6 @@ def test_what_a_worker_left_behind_is_ended_with_the_round(place: Path) -> None:
     assert not has_ended(left), "it is another round's"
     kill_started_below(logs)
 
+    with suppress(ProcessLookupError):
+        wait_for_end(left, 30)
     assert has_ended(left)
