@@ -88,7 +88,9 @@ proof name:
 costs:
     pytest -q -n 2 -m "not spark and not s3 and not cluster" --cost-file /tmp/omnigraph-costs-fast.json
     pytest -q -m spark --cost-file /tmp/omnigraph-costs-spark.json tests/spark tests/docs tests/guards
-    python -m tests.gate.costs /tmp/omnigraph-costs-fast.json /tmp/omnigraph-costs-spark.json
+    pytest -q -n 2 --cost-file /tmp/omnigraph-costs-s3.json tests/s3 tests/guards/test_s3_sessions.py
+    pytest -q --cost-file /tmp/omnigraph-costs-cluster.json tests/cluster
+    python -m tests.gate.costs /tmp/omnigraph-costs-{fast,spark,s3,cluster}.json
 
 # Run the guards against the newest Lance, pre-releases included
 newest:
