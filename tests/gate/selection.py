@@ -174,12 +174,14 @@ def read_costs() -> Mapping[str, Mapping[str, float]]:
 
 @cache
 def changed_paths() -> tuple[str, ...] | None:
-    """The files that the commit changed, and those that were changed on top of it.
+    """The files that were changed since a commit, by default the one before the last.
 
-    None in a checkout that does not have the commit before.
+    OMNIGRAPH_GATE_BASE names another one, where several commits land together. None in a checkout
+    that does not have it.
     """
+    base = os.environ.get("OMNIGRAPH_GATE_BASE") or "HEAD~1"
     names = subprocess.run(
-        ["git", "diff", "--name-only", "HEAD~1"],
+        ["git", "diff", "--name-only", base],
         cwd=CHECKOUT,
         check=False,
         capture_output=True,
