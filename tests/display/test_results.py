@@ -117,6 +117,7 @@ def test_the_text_of_a_query_result_shows_its_first_rows(graph: og.Graph) -> Non
 
 
 def test_a_commit_is_named_by_any_unique_prefix(graph: og.Graph) -> None:
+    graph.write({"Person": [{"name": "prefix"}]}, mode="merge")
     first, *_, last = graph.commits()
 
     assert graph.at(first.commit_id[:14].lower()).commit_id == first.commit_id
