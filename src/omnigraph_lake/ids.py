@@ -31,7 +31,7 @@ from omnigraph_lake.schema import catalog as ct
 from omnigraph_lake.schema.arrow import arrow_type
 from omnigraph_lake.schema.show import show_type
 from omnigraph_lake.schema.values import fits_decimal, spell_canonical
-from omnigraph_lake.ulids import DIGITS, LENGTH
+from omnigraph_lake.ulids import DIGITS, LENGTH, base32
 
 _EPOCH_DAY: Final = dt.date(1970, 1, 1)
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -245,9 +245,7 @@ class FreshIds:
         """Those of one of many tasks that start at the same time."""
         draw = secrets.randbits(_DRAW_BITS)
         head = (at_milliseconds << _LOT_BITS | lot % (1 << _LOT_BITS)) << _DRAW_BITS | draw
-        digits = range(LENGTH - _COUNTER_DIGITS)
-        characters = [_ALPHABET[head >> 5 * digit & 31] for digit in reversed(digits)]
-        return cls(bytes(characters).decode())
+        return cls(base32(head, LENGTH - _COUNTER_DIGITS))
 
     def __call__(self, count: int) -> pa.StringArray:
         """So many new ids, in ascending order."""
@@ -265,7 +263,4 @@ class FreshIds:
 
     def _head(self, number: int) -> bytes:
         """The prefix, and all digits of the counter but the last ones."""
-        digits = range(_COUNTER_DIGITS - _LAST)
-        return self.prefix.encode() + bytes(
-            int(_ALPHABET[number >> 5 * digit & 31]) for digit in reversed(digits)
-        )
+        return (self.prefix + base32(number, _COUNTER_DIGITS - _LAST)).encode()

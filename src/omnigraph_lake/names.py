@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NewType
 
-from omnigraph_lake.ulids import DIGITS, base32
+from omnigraph_lake.ulids import DIGITS, base32, number_of
 
 OperationId = NewType("OperationId", str)
 """One attempt to write: a ULID, or an attempt with the idempotency key of a caller."""
@@ -179,9 +179,7 @@ class OperationKey:
 
     def attempt_after(self, operation_id: str) -> OperationId | None:
         """The attempt after one of this key; None after the last possible one."""
-        number = 0
-        for digit in operation_id[-_ATTEMPT_DIGITS:]:
-            number = number * len(DIGITS) + DIGITS.index(digit)
+        number = number_of(operation_id[-_ATTEMPT_DIGITS:])
         if number + 1 == len(DIGITS) ** _ATTEMPT_DIGITS:
             return None
         return OperationId(self.prefix + base32(number + 1, _ATTEMPT_DIGITS))

@@ -58,6 +58,14 @@ def base32(number: int, digits: int) -> str:
     return "".join(DIGITS[number >> 5 * place & 31] for place in reversed(range(digits)))
 
 
+def number_of(text: str) -> int:
+    """The number that digits of this alphabet spell."""
+    number = 0
+    for digit in text:
+        number = number << 5 | DIGITS.index(digit)
+    return number
+
+
 def canonical_ulid(text: str) -> str | None:
     """A text as the ULID that it spells; None for any other text."""
     spelled = text.upper()
@@ -76,7 +84,4 @@ def ulid_time(ulid: str) -> datetime:
     Raises:
         ValueError, OverflowError: in a year that Python does not count.
     """
-    number = 0
-    for digit in ulid:
-        number = number << 5 | DIGITS.index(digit)
-    return datetime.fromtimestamp((number >> _RANDOM_BITS) / 1000, UTC)
+    return datetime.fromtimestamp((number_of(ulid) >> _RANDOM_BITS) / 1000, UTC)
