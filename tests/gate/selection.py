@@ -33,12 +33,13 @@ Case = TypeVar("Case")
 
 COSTS: Final = CHECKOUT / "tests" / "gate" / "costs.json"
 """Mean CPU seconds of a test of each file, and what each tier uses besides; see `just costs`."""
+_PACKAGE_FOLDER: Final = import_graph.PACKAGE.rpartition("/")[0]
 _UNKNOWN_COST: Final = 0.1
 _SHARE_TO_SPEND: Final = 0.9
 """Of a budget: what tests of a run really used was up to a tenth more than their means."""
 ALWAYS: Final = ("tests/tidy/", "tests/gate/")
 """Tests of the whole tree, and of the gate itself."""
-FOR_ALL: Final = ("pyproject.toml", "constraints.txt", "tests/conftest.py", ".ci/")
+FOR_ALL: Final = ("pyproject.toml", "constraints.txt", "tests/conftest.py", "examples/", ".ci/")
 """Files that every test depends on."""
 
 
@@ -90,11 +91,11 @@ def choice_of(file: str, changed: tuple[str, ...] | None) -> Choice:
 def is_about(file: str, data: str) -> bool:
     """Whether tests read a file that is no module.
 
-    It is beside them, beside a module that they import, or they name the folder that it is in.
+    It is in their folder, in that of a module that they import, or they name the folder.
     """
-    folder, _, _ = data.rpartition("/")
     if data.startswith("src/"):
-        return any(module.rpartition("/")[0] == folder for module in import_graph.imported_by(file))
+        folders = {module.rpartition("/")[0] for module in import_graph.imported_by(file)}
+        return any(data.startswith(f"{folder}/") for folder in folders - {_PACKAGE_FOLDER})
     if data.startswith("tests/"):
         return data.startswith(f"{file.rpartition('/')[0]}/")
     top, _, below = data.partition("/")

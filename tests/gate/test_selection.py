@@ -20,6 +20,8 @@ TABLES = "src/omnigraph_lake/storage/lance/tables.py"
         ("tests/forking/test_programs.py", TABLES, Choice.REACHED),
         ("tests/schema/test_parser.py", TABLES, Choice.OUTSIDE),
         ("tests/schema/test_parser.py", "src/omnigraph_lake/schema/grammar.lark", Choice.DIRECT),
+        ("tests/view/test_pages.py", "src/omnigraph_lake/view/assets/view.js", Choice.DIRECT),
+        ("tests/behaviours/test_merge.py", "examples/people.pg", Choice.REACHED),
         ("tests/guards/test_blobs.py", TABLES, Choice.OUTSIDE),
         ("tests/guards/test_blobs.py", "constraints.txt", Choice.REACHED),
         ("tests/behaviours/test_merge.py", "tests/stores.py", Choice.REACHED),
