@@ -74,6 +74,7 @@ def is_outside(path: Path, config: pytest.Config) -> bool:
     return is_test and choice_of(file, changed_paths()) is Choice.OUTSIDE
 
 
+@cache
 def choice_of(file: str, changed: tuple[str, ...] | None) -> Choice:
     """How near the tests of a file are to changed files; None if these are not known."""
     if changed is None:
@@ -151,7 +152,10 @@ def _unpaid(items: Iterable[pytest.Item]) -> set[str]:
 def pay(
     nodeids: Iterable[str], changed: tuple[str, ...] | None, seconds: float, seed: int
 ) -> list[str]:
-    """The tests that so many CPU seconds pay for: the nearest first, then as the seed draws."""
+    """The tests that so many CPU seconds pay for: the nearest first, then as the seed draws.
+
+    One is always paid, so that no tier falls silent because its first test is expensive.
+    """
     costs = read_costs()["tests"]
 
     def turn(nodeid: str) -> tuple[Choice, int]:
@@ -161,7 +165,7 @@ def pay(
     paid: list[str] = []
     for nodeid in sorted(nodeids, key=turn):
         seconds -= costs.get(nodeid.partition("::")[0], _UNKNOWN_COST)
-        if seconds < 0:
+        if seconds < 0 and paid:
             break
         paid.append(nodeid)
     return paid

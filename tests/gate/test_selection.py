@@ -60,3 +60,4 @@ def test_the_nearest_tests_are_paid_first_and_the_seed_draws_the_others(
     assert all(paid[0] == f"{near}::test" and len(paid) == 6 for paid in drawn)
     assert {test for paid in drawn for test in paid} == set(tests)
     assert pay(tests, (TABLES,), 6.0, 1) == pay(list(reversed(tests)), (TABLES,), 6.0, 1)
+    assert pay(tests, (TABLES,), 0.5, 1) == [f"{near}::test"]
