@@ -202,6 +202,29 @@ def test_many_rows_become_several_files_that_load_back(
     assert sorted(rows) == list(range(2500))
 
 
+def test_vectors_that_may_be_null_are_read_by_every_version_of_pyarrow(
+    graph_root: str, tmp_path: Path
+) -> None:
+    graph = og.init(graph_root, schema="node N { k: I64 @key\n v: Vector(2)?\n w: Vector(2) }")
+    dev = graph.branches.create("dev")
+    dev.write({"N": [{"k": 1, "w": [0.0, 1.0]}]})
+
+    dev.export(tmp_path / "files", format="parquet")
+    (changes,) = graph.diff("main", "dev").to_parquet(tmp_path / "changes")
+
+    exported = pq.read_schema(next(tmp_path.glob("files/nodes/N/*")))
+    after = pq.read_schema(changes).field("after").type
+    plain = pa.list_(pa.field("element", pa.float32()))
+    assert (exported.field("v").type, exported.field("w").nullable) == (plain, False)
+    assert (after.field("v").type, after.field("w").type) == (plain, plain)
+    assert pq.read_table(changes).column("after")[0].as_py() == {
+        "id": "1",
+        "k": 1,
+        "v": None,
+        "w": [0.0, 1.0],
+    }
+
+
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("column", ["f64", "f32", "floats", "vector"])

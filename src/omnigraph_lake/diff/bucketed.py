@@ -34,6 +34,7 @@ from omnigraph_lake.runner.shuffle import (
     files_by_bucket,
     read_files,
 )
+from omnigraph_lake.schema.arrow import parquet_rows, parquet_schema
 from omnigraph_lake.storage.objects.paths import cannot_write
 from omnigraph_lake.storage.staging.row_changes import Part, Sought
 
@@ -265,11 +266,12 @@ def _write(target: _BucketFile, task: Task) -> str:
     # Random, so that two attempts do not write to one file.
     unfinished = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
     reader = target.bucket.diff.reader()
+    schema = parquet_schema(reader.schema)
     try:
-        with pq.ParquetWriter(unfinished, reader.schema, compression="zstd") as writer:
+        with pq.ParquetWriter(unfinished, schema, compression="zstd") as writer:
             for group in _groups(reader):
                 task.advance(rows=group.num_rows)
-                writer.write_table(group)
+                writer.write_table(parquet_rows(group, schema))
         unfinished.replace(path)
     except OSError as error:
         raise cannot_write(path, error) from error

@@ -127,10 +127,13 @@ class DistinctHashes:
 
     def count_missing(self, others: DistinctHashes) -> int:
         """How many values the others do not have."""
-        return sum(
-            int((~np.isin(self._part(number), others._part(number), assume_unique=True)).sum())
-            for number in range(PARTS)
-        )
+        return sum(self._count_missing_of_part(number, others) for number in range(PARTS))
+
+    def _count_missing_of_part(self, number: int, others: DistinctHashes) -> int:
+        own, theirs = self._part(number), others._part(number)
+        # By sorting: the table that numpy 2.0 tries first fails on numbers above 2**63.
+        present = np.isin(own, theirs, assume_unique=True, kind="sort")
+        return len(own) - int(np.count_nonzero(present))
 
     def _part(self, number: int) -> np.ndarray:
         start = self.ends[number - 1] if number else 0

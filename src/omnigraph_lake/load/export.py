@@ -27,7 +27,7 @@ from omnigraph_lake.display.tables import TableView
 from omnigraph_lake.errors import ConflictError, InvalidInputError
 from omnigraph_lake.language.diagnostics import shown
 from omnigraph_lake.load.report import type_labels
-from omnigraph_lake.schema.arrow import table_schema, with_end_names
+from omnigraph_lake.schema.arrow import parquet_rows, parquet_schema, table_schema, with_end_names
 from omnigraph_lake.schema.catalog import Catalog, EdgeType, NodeType, Scalar, ScalarType
 from omnigraph_lake.storage.lance.tables import row_parts, whole_rows
 from omnigraph_lake.storage.objects.paths import cannot_write, checked_path
@@ -220,9 +220,9 @@ def _write_parquet(tables: list[_Table], target: Path) -> _Written:
 
 def _write_parts(table: _Table, folder: Path) -> None:
     """Files of many rows, in row groups that a reader can hold; at least one file, for its type."""
-    schema = table.schema
+    schema = parquet_schema(table.schema)
     batches = (with_end_names(table.declared, batch) for batch in table.batches())
-    groups = (part.cast(schema) for part in row_parts(batches, bytes_max=_GROUP_BYTES))
+    groups = (parquet_rows(part, schema) for part in row_parts(batches, bytes_max=_GROUP_BYTES))
     group = next(groups, None)
     number = 0
     while group is not None or not number:

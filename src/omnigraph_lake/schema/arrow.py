@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Final, assert_never
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pat
 
 from omnigraph_lake.names import (
     BLOB_KEY,
@@ -58,6 +60,34 @@ def arrow_type(property_type: ct.PropertyType) -> pa.DataType:
             return pa.list_(pa.field("item", pa.float32(), nullable=True), property_type.size)
         case _:
             assert_never(property_type)
+
+
+def parquet_schema(rows: pa.Schema) -> pa.Schema:
+    """The columns of a Parquet file: vectors that may be null are lists of any length.
+
+    Before version 26, pyarrow does not read lists of a fixed size that are null, though it writes
+    them.
+    """
+    return pa.schema(
+        [field.with_type(_parquet_type(field.type)) if field.nullable else field for field in rows]
+    )
+
+
+def parquet_rows(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows as a file with a schema that `parquet_schema` gave takes them."""
+    cast = rows.cast(schema)
+    if schema.types == rows.schema.types:
+        return cast
+    # Taken, a list that is null has no items; before version 26, pyarrow does not write others.
+    return cast.take(np.arange(len(cast)))
+
+
+def _parquet_type(kind: pa.DataType) -> pa.DataType:
+    if pat.is_fixed_size_list(kind):
+        return pa.list_(kind.value_field)
+    if pat.is_struct(kind):
+        return pa.struct([field.with_type(_parquet_type(field.type)) for field in kind])
+    return kind
 
 
 def literal_scalar(value: ct.Literal, kind: ct.PropertyType) -> pa.Scalar:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, assert_never
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
@@ -100,7 +101,7 @@ def cast_decimals(source: pa.Array, kind: DecimalType) -> Cast:
             plain, target, lambda values: values.cast(target), reason=Reason.DOES_NOT_FIT
         )
     if pat.is_floating(plain.type):
-        cast = decimals_of_texts(plain.cast(pa.string()), kind)
+        cast = decimals_of_texts(_widened(plain, np.float64).cast(pa.string()), kind)
         bad = sorted(row for fault in cast.faults for row in fault.rows)
         faults = (Fault(reason=Reason.DOES_NOT_FIT, rows=tuple(bad)),) if bad else ()
         return Cast(values=cast.values, faults=faults)
@@ -348,6 +349,7 @@ def _conversion(
 
 def _floats(target: pa.DataType) -> Callable[[pa.Array], pa.Array]:
     def convert(values: pa.Array) -> pa.Array:
+        values = _widened(values, np.float32)
         narrowed = values.cast(target)
         overflown = pc.and_(pc.is_inf(narrowed), pc.is_finite(values))
         if pc.any(overflown).as_py():
@@ -355,6 +357,14 @@ def _floats(target: pa.DataType) -> Callable[[pa.Array], pa.Array]:
         return narrowed
 
     return convert
+
+
+def _widened(values: pa.Array, wider: type[np.floating]) -> pa.Array:
+    """Numbers of half precision as wider ones; before 21, pyarrow itself has no cast for them."""
+    if not pat.is_float16(values.type):
+        return values
+    numbers = values.to_numpy(zero_copy_only=False).astype(wider)
+    return pa.array(numbers, mask=values.is_null().to_numpy(zero_copy_only=False))
 
 
 def _integers_to_floats(target: pa.DataType) -> Callable[[pa.Array], pa.Array]:
