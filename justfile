@@ -68,7 +68,7 @@ on-s3 *args:
 s3-tools:
     bash .ci/s3-tools
 
-# Get the emulators of Azure's and Google's stores for the nightly, once (needs Go and npm)
+# Get MinIO and the emulators of Azure's and Google's stores for the nightly, once (needs Go and npm)
 emulators:
     bash .ci/emulators
 

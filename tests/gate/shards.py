@@ -15,6 +15,7 @@ from tests.gate.environment import OLDER_SPARK
 EVERYTHING = {"OMNIGRAPH_NIGHTLY": "1"}
 ON_S3 = {**EVERYTHING, "OMNIGRAPH_TEST_STORE": "s3"}
 
+OTHER_STORES = "tests/s3/test_clouds.py"
 SUITES: Mapping[str, tuple[int, tuple[str, ...]]] = {
     "crash": (
         6,
@@ -36,7 +37,7 @@ SUITES: Mapping[str, tuple[int, tuple[str, ...]]] = {
     ),
     "spark": (6, ("tests/spark", "tests/spark_matrix")),
     "cluster": (2, ("tests/cluster",)),
-    "s3": (2, ("tests/s3", "--ignore-glob=*/test_faults*.py")),
+    "s3": (2, ("tests/s3", "--ignore-glob=*/test_faults*.py", f"--ignore={OTHER_STORES}")),
     "faults": (
         6,
         tuple(f"tests/s3/test_faults{about}.py" for about in ("", "_spark", "_timeouts")),
@@ -169,6 +170,7 @@ def all_shards() -> list[Shard]:
         _shard("cluster", _suite("cluster")),
         _shard("stream kills", _drawn(4, "tests/cluster/test_stream_kills.py")),
         _shard("S3", _suite("s3")),
+        _shard("other stores", [_other_stores()]),
         _shard("faults", _suite("faults")),
         _shard("suites on S3", _suites_on_s3()),
         _shard("behaviours", _suite("behaviours")),
@@ -216,6 +218,10 @@ def _suite(name: str) -> Iterator[Part]:
 
 def _suites_on_s3() -> Iterator[Part]:
     yield from _cut(16, ON_S3, "-n", "2", *SUITES_ON_S3)
+
+
+def _other_stores() -> Part:
+    return Part(label="whole", command=_pytest(OTHER_STORES), environment=EVERYTHING)
 
 
 def _spark_on_s3() -> Iterator[Part]:

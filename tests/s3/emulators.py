@@ -1,4 +1,4 @@
-"""Emulators of Azure's and Google's object stores on this machine: one process and folder each."""
+"""MinIO, and emulators of Azure's and Google's object stores: one process and folder each."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Self
 
+from tests.s3.signing import REGION, signed_request
 from tests.s3.tools import address_of, built, required, reserve_port
 
 ACCOUNT: Final = "devstoreaccount1"
@@ -54,9 +55,10 @@ class _Server:
     def _prepare(self) -> None:
         raise NotImplementedError
 
-    def _start(self, command: Sequence[str], log: Path) -> None:
+    def _start(self, command: Sequence[str], log: Path, **variables: str) -> None:
+        environment = {**os.environ, **variables}
         with log.open("ab") as output:
-            self._process = subprocess.Popen(command, stdout=output, stderr=output)
+            self._process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
         deadline = time.monotonic() + _START_SECONDS
         while not _answers(self.endpoint):
             assert self._process.poll() is None, log.read_text()
@@ -68,6 +70,39 @@ class _Server:
             self._process.kill()
             self._process.wait(timeout=60)
         self._reservation.close()
+
+
+class MinIO(_Server):
+    """An S3 server of its own making, with one bucket."""
+
+    _USER: Final = ("minio-user", "minio-secret-4714")
+
+    def __init__(self, home: Path) -> None:
+        super().__init__()
+        self._home = home
+
+    def _prepare(self) -> None:
+        user, secret = self._USER
+        where = ("--address", f"{self.host}:{self.port}", "--console-address", f"{self.host}:0")
+        self._start(
+            [required(built("minio")), "server", *where, str(self._home / "data")],
+            self._home / "log",
+            MINIO_ROOT_USER=user,
+            MINIO_ROOT_PASSWORD=secret,
+            MINIO_BROWSER="off",
+            MINIO_UPDATE="off",
+        )
+        signed_request(self.endpoint, "PUT", f"/{CONTAINER}", access=user, secret=secret)
+
+    def options(self) -> dict[str, str]:
+        user, secret = self._USER
+        return {
+            "aws_access_key_id": user,
+            "aws_secret_access_key": secret,
+            "aws_region": REGION,
+            "aws_endpoint": self.endpoint,
+            "allow_http": "true",
+        }
 
 
 class Azurite(_Server):
@@ -155,6 +190,7 @@ def _answers(address: str) -> bool:
 
 
 def variables(options: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a process that reaches an emulator by variables."""
-    named = {"allow_http": "AZURE_ALLOW_HTTP"}
+    """The environment of a process that reaches a store by variables."""
+    cloud = "AWS" if "aws_region" in options else "AZURE"
+    named = {"allow_http": f"{cloud}_ALLOW_HTTP"}
     return {**os.environ, **{named.get(name, name.upper()): text for name, text in options.items()}}

@@ -1,11 +1,11 @@
-"""Graphs and inputs on Azure, and inputs on Google's store, as far as their emulators go."""
+"""Graphs on MinIO and on Azure, and inputs on Google's store, as far as their emulators go."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,13 +17,13 @@ from omnigraph_lake import LoadOptions
 from omnigraph_lake.errors import StorageUnavailableError
 from omnigraph_lake.storage.objects.location import parse_root
 from omnigraph_lake.storage.objects.store import Put, StoredObjects
-from tests.s3.emulators import ACCOUNT, CONTAINER, Azurite, FakeGcs, variables
+from tests.s3.emulators import ACCOUNT, CONTAINER, Azurite, FakeGcs, MinIO, variables
 
 pytestmark = [
     pytest.mark.s3,
     pytest.mark.nightly(
-        "starts emulators that npm and Go fetch; what is not about these stores themselves is "
-        "tested on S3"
+        "starts servers that npm and Go fetch; what is not about these stores themselves is "
+        "tested on versitygw"
     ),
 ]
 
@@ -35,6 +35,12 @@ graph = og.open(sys.argv[1])
 for number in range(12):
     graph.write({"Person": [{"name": f"{sys.argv[2]}-{number}"}]})
 """
+
+
+@pytest.fixture(scope="module")
+def minio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MinIO]:
+    with MinIO(tmp_path_factory.mktemp("minio")) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
@@ -61,44 +67,64 @@ def parquet(tmp_path: Path) -> bytes:
     return (tmp_path / "q.parquet").read_bytes()
 
 
-def test_a_container_keeps_a_graph_through_loads_branches_and_maintenance(
-    azurite: Azurite, tmp_path: Path
-) -> None:
-    options = azurite.options()
-    inputs = StoredObjects(parse_root(f"az://{CONTAINER}/in", storage_options=options))
+def live(place: str, spelled: str, options: Mapping[str, str], parquet: bytes) -> None:
+    """A life of a graph in a store: inputs, loads, a branch, a merge and maintenance."""
+    inputs = StoredObjects(parse_root(f"{place}/in", storage_options=options))
     inputs.replace("people.jsonl", people())
-    inputs.replace("Person/q.parquet", parquet(tmp_path))
-    root = f"az://{CONTAINER}/one/graph"
-    graph = og.init(root, schema=SCHEMA, storage_options=options)
+    inputs.replace("Person/q.parquet", parquet)
+    graph = og.init(f"{place}/one/graph", schema=SCHEMA, storage_options=options)
 
-    assert graph.load(f"{LONG_FORM}/in/*.jsonl").written == {"Person": 300, "Knows": 299}
+    assert graph.load(f"{spelled}/in/*.jsonl").written == {"Person": 300, "Knows": 299}
     graph.branches.create("dev")
-    graph.checkout("dev").load(f"az://{CONTAINER}/in/Person")
+    graph.checkout("dev").load(f"{place}/in/Person")
     graph.write({"Person": [{"name": "on main"}]})
     graph.merge("dev", into="main")
     graph.maintenance.optimize()
     graph.maintenance.cleanup(keep_versions=10, dry_run=False)
 
-    spelled = og.open(f"{LONG_FORM}/one/graph", storage_options=options)
-    assert (spelled.count("Person"), spelled.count("Knows")) == (5301, 299)
-    assert spelled.maintenance.check().ok
+    again = og.open(f"{spelled}/one/graph", storage_options=options)
+    assert (again.count("Person"), again.count("Knows")) == (5301, 299)
+    assert again.maintenance.check().ok
 
 
-def test_two_processes_write_to_a_container_and_no_commit_is_lost(azurite: Azurite) -> None:
-    options = azurite.options()
-    root = f"az://{CONTAINER}/two/graph"
+def write_from_processes(root: str, writers: Sequence[str], options: Mapping[str, str]) -> None:
+    """Processes that write twelve people each at once, one per commit; no commit is lost."""
     graph = og.init(root, schema=SCHEMA, storage_options=options)
     before = len(graph.commits(limit=100))
 
-    writers = [
+    processes = [
         subprocess.Popen([sys.executable, "-c", WRITER, root, name], env=variables(options))
-        for name in ("ann", "bob")
+        for name in writers
     ]
 
-    assert [writer.wait(timeout=240) for writer in writers] == [0, 0]
+    assert [process.wait(timeout=240) for process in processes] == [0] * len(writers)
     graph = og.open(root, read_only=True, storage_options=options)
-    assert graph.count("Person") == 24
-    assert len(graph.commits(limit=100)) - before == 24
+    assert graph.count("Person") == 12 * len(writers)
+    assert len(graph.commits(limit=100)) - before == 12 * len(writers)
+    assert graph.maintenance.check().ok
+
+
+def test_minio_keeps_a_graph_through_loads_branches_and_maintenance(
+    minio: MinIO, tmp_path: Path
+) -> None:
+    place = f"s3://{CONTAINER}"
+    live(place, place, minio.options(), parquet(tmp_path))
+
+
+def test_four_processes_write_to_minio_and_no_commit_is_lost(minio: MinIO) -> None:
+    write_from_processes(
+        f"s3://{CONTAINER}/two/graph", ("ann", "bob", "cat", "dan"), minio.options()
+    )
+
+
+def test_a_container_keeps_a_graph_through_loads_branches_and_maintenance(
+    azurite: Azurite, tmp_path: Path
+) -> None:
+    live(f"az://{CONTAINER}", LONG_FORM, azurite.options(), parquet(tmp_path))
+
+
+def test_two_processes_write_to_a_container_and_no_commit_is_lost(azurite: Azurite) -> None:
+    write_from_processes(f"az://{CONTAINER}/two/graph", ("ann", "bob"), azurite.options())
 
 
 def test_a_container_takes_an_object_once(azurite: Azurite) -> None:
