@@ -204,9 +204,11 @@ def test_every_migration_has_a_test_that_opens_its_old_shape() -> None:
     assert f"[{', '.join(str(stamp) for stamp in range(1, names.STAMP))}]" in tests
 
 
-def test_every_record_of_a_decision_has_a_status() -> None:
+def test_every_record_of_a_decision_has_a_status_and_its_date() -> None:
     records = sorted(Path(HOME, "docs/adr").glob("[0-9]*.md"))
-    status = re.compile(r"^Status: (open|accepted|rejected|superseded)", re.MULTILINE)
+    status = re.compile(
+        r"^Status: (open|accepted|rejected|superseded), \d{4}-\d\d-\d\d", re.MULTILINE
+    )
 
     assert records
     assert [place(record) for record in records if not status.search(record.read_text())] == []
