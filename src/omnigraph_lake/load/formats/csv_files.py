@@ -135,7 +135,7 @@ def _integers(cells: pa.StringArray, scalar: ct.Scalar) -> Column:
     plain = pc.match_substring_regex(cells, pattern=_INTEGER)
     wide = pc.if_else(plain, cells, None).cast(pa.int64())
     target = arrow_type(ct.ScalarType(scalar=scalar))
-    limits = np.iinfo(target.to_pandas_dtype())
+    limits = np.iinfo(str(target))  # without pandas, pyarrow 19 gives no dtype
     low, high = max(limits.min, -(2**63)), min(limits.max, 2**63 - 1)
     inside = pc.and_(pc.greater_equal(wide, low), pc.less_equal(wide, high))
     values = pc.if_else(inside, wide, None).cast(target)
