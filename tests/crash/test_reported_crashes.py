@@ -170,6 +170,22 @@ def test_a_reporter_that_was_overtaken_is_not_published_over_the_rows_of_another
     assert sorted(notes) == ["between", "reporter"]
 
 
+def test_a_change_of_the_schema_is_published_alone_beside_a_reporter(graph: Graph) -> None:
+    with other_writer(graph):
+        with open_next_version(read_manifest(graph._objects.root)) as handover:
+            assert handover is not None
+            assert handover.take()
+            reporter = _start(graph, str(ULID()), "reporter", "Note", f"{REPORTED}=stop")
+            reporter.wait_until_stopped()
+        changed = graph.schema.text + "\nnode Added { name: String @key }"
+        graph.schema.apply(changed)
+        reporter.wake()
+        answer = reporter.end().answer
+
+    assert answer == {"said": "failed", "error": "SchemaChangedError"}
+    assert_books(graph, helper=False, reporter=False)
+
+
 @LATER
 def test_a_reporter_that_dies_is_published_by_the_helper(graph: Graph) -> None:
     with reported_pair(graph, f"{COLLECTED}=pause:0") as pair:

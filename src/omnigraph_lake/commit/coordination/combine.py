@@ -144,11 +144,14 @@ class Company:
     def take_reports(self, moved: Moved, others: tuple[Sidecar, ...] | None) -> Moved:
         """Add writers of other tables that have moved these, and wait to be published.
 
+        A change of the schema takes none: they were validated against the schema before it.
         `others` are the sidecars that were seen just now. Otherwise those that are about to report
         are waited for a little while: they would need another swap.
 
         Steps: combine.post_collect
         """
+        if self.own.schema_move is not None:
+            return moved
         reports: dict[str, Sidecar] = {}
         for _ in self._looks() if others is None else range(1):
             sidecars = self.look() if others is None else others
