@@ -56,9 +56,10 @@ def require_inside(root: Root, path: str) -> None:
 def require_tree_inside(root: Root, path: str, *, but: frozenset[str] = frozenset()) -> bool:
     """Refuse a folder with something in it that leads out of the root; whether there is a folder.
 
-    Folders whose names are in `but` are not entered.
+    An empty path is the root itself. Folders whose names are in `but` are not entered.
     """
-    require_inside(root, path)
+    if path:
+        require_inside(root, path)
     if root.scheme is not Scheme.LOCAL or not os.path.isdir(f"{root.uri}/{path}"):  # noqa: PTH112
         return False
     folders = [f"{root.uri}/{path}"]

@@ -174,8 +174,8 @@ class StoredObjects:
 
     def sizes(self, prefix: str) -> Mapping[str, int]:
         """The number of bytes of every object below the prefix, by path."""
-        self._require_tree_inside(prefix)
-        with translated(self.root, f"list {prefix}"):
+        require_tree_inside(self.root, prefix.rstrip("/"))
+        with translated(self.root, f"list {prefix or 'it'}"):
             pages = obstore.list(self._store, prefix)
             sizes = {entry["path"]: int(entry["size"]) for page in pages for entry in page}
             count_listing(len(sizes))
