@@ -92,7 +92,7 @@ costs:
     pytest -q --cost-file /tmp/omnigraph-costs-cluster.json tests/cluster
     python -m tests.gate.costs /tmp/omnigraph-costs-{fast,spark,s3,cluster}.json
 
-# Run the guards against the newest Lance, pre-releases included
+# Run the guards against the newest Lance, pre-releases included, and exchange graphs with it (docs/dev/lance.md)
 newest:
     python -m tests.gate.dependencies lance
 

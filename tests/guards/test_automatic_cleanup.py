@@ -1,4 +1,8 @@
-"""Lance deletes old versions after a commit if the new version has the settings for it."""
+"""Lance deletes old versions after a commit if the new version has the settings for it.
+
+Relied on in: `storage/lance/datasets.py`, `storage/staging/table_versions.py`,
+`storage/staging/drift.py`, `storage/manifest/swap.py`, `storage/manifest/history.py`, `names.py`.
+"""
 
 from __future__ import annotations
 

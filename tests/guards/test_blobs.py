@@ -1,7 +1,12 @@
 """Blob columns.
 
 Properties of type blob are stored as Lance blob columns and take part in every table operation,
-compaction included; a constant of the project says that the installed Lance can do this.
+compaction included; `SUPPORTS_BLOBS` in `storage/lance/compaction.py` says that the installed Lance
+can do this.
+
+Relied on in: `storage/lance/compaction.py`, `storage/lance/tables.py`,
+`storage/staging/changes.py`, `storage/staging/bulk.py`, `engine/blobs.py`,
+`storage/lance/legacy_types.py`.
 """
 
 import lance
@@ -60,7 +65,10 @@ def test_compaction_of_blob_columns_works(blobs: LanceDataset, uri: str) -> None
 
 
 def test_cleanup_after_a_compaction_keeps_blob_values(blobs: LanceDataset, uri: str) -> None:
-    """Relied on by: the files of large values belong to the version that uses them."""
+    """Relied on by: the files of large values belong to the version that uses them.
+
+    Relied on in `storage/manifest/retention.py`.
+    """
     blobs.optimize.compact_files()
     lance.dataset(uri).cleanup_old_versions(versions=list(range(1, blobs.version + 2)))
     assert _values(lance.dataset(uri)) == {i: _value(i) for i in REMAINING}
@@ -96,7 +104,10 @@ def test_a_range_of_a_blob_can_be_read(blobs: LanceDataset) -> None:
 
 
 def test_blob_columns_need_storage_version_2_2(uri: str) -> None:
-    """Relied on by: tables are made with the default storage version or a newer one."""
+    """Relied on by: tables are made with the default storage version or a newer one.
+
+    Relied on in `storage/lance/datasets.py`.
+    """
     with pytest.raises(OSError, match="Blob v2 requires file version"):
         lance.write_dataset(_rows([1]), uri, data_storage_version="2.1")
 

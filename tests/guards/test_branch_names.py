@@ -1,4 +1,7 @@
-"""What Lance does with the names of its branches, and why no slash may reach it."""
+"""What Lance does with the names of its branches, and why no slash may reach it.
+
+Relied on in: `names.py`.
+"""
 
 from __future__ import annotations
 

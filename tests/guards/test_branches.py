@@ -2,6 +2,9 @@
 
 A graph branch that writes a table gets its own Lance branch of that dataset, named after the graph
 branch and the operation that made it; these facts decide how forks are named, pinned and removed.
+
+Relied on in: `storage/lance/forks.py`, `storage/lance/datasets.py`, `storage/manifest/swap.py`,
+`names.py`, `commit/fork_on_write.py`, `storage/staging/table_versions.py`.
 """
 
 from collections.abc import Callable
@@ -35,7 +38,10 @@ def _ids(dataset: LanceDataset) -> list[int]:
 def test_version_numbers_of_a_branch_continue_from_its_parent(
     main: LanceDataset, table: Rows
 ) -> None:
-    """Relied on by: a pin is a pair of branch and version, the number alone is ambiguous."""
+    """Relied on by: a pin is a pair of branch and version, the number alone is ambiguous.
+
+    Relied on in `storage/snapshot.py`.
+    """
     fork = main.create_branch(FORK, 2)
     written = lance.write_dataset(table(1, 50), fork, mode="append")
     assert (fork.version, written.version) == (2, 3)
@@ -75,7 +81,10 @@ def test_a_staged_commit_and_a_restore_work_inside_a_branch(
 
 
 def test_a_branch_keeps_row_ids_and_the_flag_for_them(main: LanceDataset) -> None:
-    """Relied on by: row ids mean the same row on both sides of a merge."""
+    """Relied on by: row ids mean the same row on both sides of a merge.
+
+    Relied on in `storage/staging/row_changes.py`.
+    """
     fork = main.create_branch(FORK, 2)
     rows = fork.to_table(columns=["id", "_rowid"]).to_pylist()
     assert fork.has_stable_row_ids
@@ -138,7 +147,10 @@ def test_deleting_a_branch_twice_is_refused_as_not_found(main: LanceDataset) -> 
 def test_an_old_handle_of_a_deleted_branch_can_still_write(
     main: LanceDataset, uri: str, table: Rows
 ) -> None:
-    """Relied on by: a late writer is stopped by the manifest, not by deleting its fork."""
+    """Relied on by: a late writer is stopped by the manifest, not by deleting its fork.
+
+    Relied on in `storage/refs/branches.py`.
+    """
     fork = lance.write_dataset(table(1, 50), main.create_branch(FORK, 1), mode="append")
     main.branches.delete(FORK)
     assert lance.write_dataset(table(1, 60), fork, mode="append").version == 3
@@ -160,7 +172,10 @@ def test_the_name_of_a_deleted_branch_with_a_late_write_cannot_be_used_again(
 def test_cleanup_on_main_keeps_files_a_branch_needs(
     main: LanceDataset, uri: str, table: Rows
 ) -> None:
-    """Relied on by: forks share files with main and survive its cleanup."""
+    """Relied on by: forks share files with main and survive its cleanup.
+
+    Relied on in `storage/manifest/retention.py`.
+    """
     main.create_branch(FORK, 2)
     lance.write_dataset(table(1, 80), uri, mode="overwrite")
     lance.dataset(uri).cleanup_old_versions(versions=[1, 2])
@@ -170,7 +185,10 @@ def test_cleanup_on_main_keeps_files_a_branch_needs(
 def test_cleanup_on_a_branch_keeps_files_main_needs(
     main: LanceDataset, uri: str, table: Rows
 ) -> None:
-    """Relied on by: a fork can be cleaned on its own."""
+    """Relied on by: a fork can be cleaned on its own.
+
+    Relied on in `storage/manifest/retention.py`.
+    """
     fork = main.create_branch(FORK, 2)
     lance.write_dataset(table(1, 50), fork, mode="overwrite")
     lance.dataset(uri).checkout_version((FORK, None)).cleanup_old_versions(versions=[2])

@@ -1,4 +1,8 @@
-"""What staging from many tasks relies on: numbers of fragments, and deletion files."""
+"""What staging from many tasks relies on: numbers of fragments, and deletion files.
+
+Relied on in: `storage/staging/bulk.py`, `storage/lance/row_lineage.py`,
+`storage/staging/column_changes.py`, `storage/staging/edits.py`, `storage/staging/tail_merge.py`.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 Cleanup is driven by the manifest: it names the versions to delete, and everything a pin, a branch
 or an undecided write still needs must survive. These facts decide which kinds of reference may be
 trusted to protect a file.
+
+Relied on in: `storage/manifest/retention.py`, `maintenance/cleanup.py`.
 """
 
 import os
@@ -96,7 +98,10 @@ def test_cleanup_deletes_files_only_the_named_versions_needed(uri: str, table: R
 
 
 def test_an_open_handle_of_a_cleaned_version_fails_on_read(uri: str, table: Rows) -> None:
-    """Relied on by: a reader retries on "not found", it never sees wrong rows."""
+    """Relied on by: a reader retries on "not found", it never sees wrong rows.
+
+    Relied on in `storage/refs/kept.py`.
+    """
     lance.write_dataset(table(1), uri)
     reader = lance.dataset(uri, version=1)
     lance.write_dataset(table(1), uri, mode="overwrite")
@@ -106,7 +111,10 @@ def test_an_open_handle_of_a_cleaned_version_fails_on_read(uri: str, table: Rows
 
 
 def test_nothing_is_cleaned_up_automatically(seven: LanceDataset, uri: str) -> None:
-    """Relied on by: versions disappear only when we ask for it."""
+    """Relied on by: versions disappear only when we ask for it.
+
+    Relied on in `storage/lance/datasets.py`.
+    """
     assert seven.config() == {}
     assert seven.cleanup_old_versions().old_versions == 0
     assert _versions(uri) == [1, 2, 3, 4, 5, 6, 7]
@@ -213,7 +221,10 @@ def test_a_tag_opens_its_version(seven: LanceDataset, uri: str) -> None:
 
 
 def test_a_tag_name_is_taken_only_once(seven: LanceDataset) -> None:
-    """Relied on by: creating a tag never moves it."""
+    """Relied on by: creating a tag never moves it.
+
+    Relied on in `storage/staging/table_versions.py`.
+    """
     seven.tags.create("keep", 4)
     with pytest.raises(ValueError, match="already exists"):
         seven.tags.create("keep", 5)

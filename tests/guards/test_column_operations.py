@@ -3,6 +3,9 @@
 `Project` takes a schema alone; `Merge` takes a schema and fragments with new data files, and is
 stricter about fields that stay. A schema with numbers of our own can be made only from the form
 that Lance pickles to.
+
+Relied on in: `storage/staging/column_layout.py`, `storage/staging/column_changes.py`,
+`storage/staging/bulk.py`, `storage/staging/table_versions.py`.
 """
 
 from __future__ import annotations
@@ -430,7 +433,10 @@ def test_new_values_cost_one_write_and_no_read(table: LanceDataset) -> None:
 
 
 def test_rows_count_as_updated_only_where_their_fragment_got_a_file(table: LanceDataset) -> None:
-    """Relied on by: computed values show in the changes of a table, other steps do not."""
+    """Relied on by: computed values show in the changes of a table, other steps do not.
+
+    Relied on in `storage/staging/row_changes.py`.
+    """
     columns = ["_rowid", "_row_created_at_version", "_row_last_updated_at_version"]
     schema = wanted(table, replaced("mood", SCHEMA.field("mood").with_nullable(False)), {})
     after = committed(table, LanceOperation.Project(schema))
@@ -447,7 +453,10 @@ def test_rows_count_as_updated_only_where_their_fragment_got_a_file(table: Lance
 def test_an_index_follows_the_number_of_its_field_and_keeps_its_name(
     table: LanceDataset, with_fragments: bool
 ) -> None:
-    """Relied on by: renamed columns stay indexed; dropped and computed ones do not."""
+    """Relied on by: renamed columns stay indexed; dropped and computed ones do not.
+
+    Relied on in `storage/indexes/segments.py`.
+    """
     for name in ("mood", "age"):
         table.create_scalar_index(name, "BTREE")
     table = lance.dataset(table.uri)

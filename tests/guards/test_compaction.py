@@ -2,6 +2,9 @@
 
 Compaction is planned and executed by workers and committed by the driver; its version is published
 like any other, so it must be known how many versions it makes, which, and when it is refused.
+
+Relied on in: `storage/lance/compaction.py`, `storage/staging/table_versions.py`,
+`storage/staging/drift.py`, `maintenance/optimize.py`.
 """
 
 import pickle
@@ -179,7 +182,11 @@ def test_compacting_a_branch_breaks_a_btree_it_inherited(pinned: LanceDataset, u
 
 
 def test_an_inherited_index_is_known_by_its_base(pinned: LanceDataset, uri: str) -> None:
-    """Relied on by: indexes to build again before compacting a branch are found by this."""
+    """Relied on by: indexes to build again before compacting a branch are found by this.
+
+    Relied on in `storage/refs/stored_files.py`, `storage/lance/value_lookups.py`,
+    `storage/indexes/search.py`.
+    """
     pinned.create_scalar_index("id", "BTREE")
     main = lance.dataset(uri)
     bases = [

@@ -2,6 +2,9 @@
 
 A handle that is made of a message reads no version. These facts decide how a rebuilt manifest is
 put above damaged ones.
+
+Relied on in: `storage/manifest/survey.py`, `storage/lance/base_paths.py`,
+`storage/lance/next_version.py`, `names.py`.
 """
 
 from collections.abc import Callable
@@ -81,3 +84,18 @@ def test_a_handle_keeps_the_rule_that_it_found(whole: LanceDataset, table: Rows)
 
     assert _overwrite(above, table(5)) == DAMAGED + 1
     assert _file(whole, DAMAGED + 1).exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"\xa5" * 900, bytes(900)])
+def test_the_time_of_the_open_version_is_read_beside_versions_that_cannot_be(
+    whole: LanceDataset, content: bytes
+) -> None:
+    """Relied on by: a version is known by its time, also while another one is damaged.
+
+    `versions()` would read all of them. Relied on in `storage/lance/datasets.py` (`made_at`).
+    """
+    _file(whole, DAMAGED).write_bytes(content)
+
+    opened = lance.dataset(whole.uri, version=whole.version)
+
+    assert opened.get_version()["timestamp"] == whole.get_version()["timestamp"]

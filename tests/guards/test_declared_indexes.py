@@ -1,6 +1,9 @@
 """What a schema asks for: a tree and full text on one text column, one index for each of several.
 
 A String that is indexed has both. They have names of ours, and a name is how they are found again.
+
+Relied on in: `schema/indexes.py`, `storage/indexes/segments.py`, `storage/indexes/search.py`,
+`names.py`.
 """
 
 import lance

@@ -2,6 +2,9 @@
 
 Indexes are built by maintenance and never waited for; queries must be right with any coverage, and
 an index build on a table with few or odd rows must be predictable.
+
+Relied on in: `storage/indexes/segments.py`, `storage/lance/value_lookups.py`,
+`storage/lance/tables.py`.
 """
 
 from collections.abc import Callable
@@ -105,7 +108,10 @@ def test_a_btree_is_pages_of_values_in_order_with_row_addresses(uri: str) -> Non
 
 
 def test_rows_are_taken_by_their_positions_among_living_ones(uri: str, table: Rows) -> None:
-    """Relied on by: the same lookups; taking rows by address compares every row id."""
+    """Relied on by: the same lookups; taking rows by address compares every row id.
+
+    Relied on in `storage/lance/value_lookups.py`, `storage/indexes/search.py`.
+    """
     lance.write_dataset(table(20), uri, enable_stable_row_ids=True, max_rows_per_file=10)
     lance.dataset(uri).delete("id IN (1, 2, 12)")
 
@@ -135,7 +141,10 @@ def test_a_text_search_finds_rows_the_index_does_not_cover(uri: str) -> None:
 
 
 def test_a_vector_search_finds_rows_the_index_does_not_cover(uri: str) -> None:
-    """Relied on by: a query never waits for an index build."""
+    """Relied on by: a query never waits for an index build.
+
+    Relied on in `storage/indexes/vector_search.py`.
+    """
     lance.write_dataset(_vectors(3), uri).create_index("v", "IVF_FLAT", num_partitions=1)
     dataset = lance.write_dataset(_vectors(2, 3), uri, mode="append")
     assert _nearest(dataset, 5) == [0, 1, 2, 3, 4]

@@ -1,4 +1,8 @@
-"""What compaction, index segments and cleanup of Lance do that maintenance leans on."""
+"""What compaction, index segments and cleanup of Lance do that maintenance leans on.
+
+Relied on in: `storage/indexes/segments.py`, `storage/lance/compaction.py`,
+`maintenance/workers.py`.
+"""
 
 from __future__ import annotations
 
@@ -192,7 +196,11 @@ def test_vector_segments_of_other_partitions_cannot_be_merged(dataset: LanceData
 
 
 def test_statistics_tell_the_centroids_of_a_vector_index(dataset: LanceDataset) -> None:
-    """Relied on by: new vectors join the partitions of the index that exists."""
+    """Relied on by: new vectors join the partitions of the index that exists.
+
+    Relied on in `storage/indexes/segments.py`, `storage/indexes/vector_search.py`,
+    `storage/__init__.py`.
+    """
     served = serve(dataset, [prepared(dataset, "place")])
 
     (segment,) = served.stats.index_stats("place")["indices"]
@@ -286,7 +294,10 @@ def test_committing_a_compaction_gives_a_tree_new_files(dataset: LanceDataset, u
 def test_cleaning_named_versions_of_a_fork_removes_only_its_own(
     dataset: LanceDataset, uri: str
 ) -> None:
-    """Relied on by: the lines of a table are cleaned one by one."""
+    """Relied on by: the lines of a table are cleaned one by one.
+
+    Relied on in `storage/manifest/retention.py`.
+    """
     dataset.insert(rows(20, 5))
     fork = dataset.create_branch("side", 1)
     for start in (30, 40):
@@ -303,7 +314,10 @@ def test_cleaning_named_versions_of_a_fork_removes_only_its_own(
 
 
 def test_the_time_of_a_version_is_local_and_does_not_say_so(dataset: LanceDataset) -> None:
-    """Relied on by: ages of versions are measured in one zone."""
+    """Relied on by: ages of versions are measured in one zone.
+
+    Relied on in `storage/lance/datasets.py` (`made_at`).
+    """
     made = dataset.get_version()["timestamp"]
 
     assert isinstance(made, dt.datetime)
@@ -313,7 +327,10 @@ def test_the_time_of_a_version_is_local_and_does_not_say_so(dataset: LanceDatase
 
 
 def test_an_explained_cleanup_is_what_a_cleanup_does(dataset: LanceDataset, uri: str) -> None:
-    """Relied on by: a preview tells what would go, and removes nothing."""
+    """Relied on by: a preview tells what would go, and removes nothing.
+
+    Relied on in `storage/manifest/retention.py`.
+    """
     for start in (20, 30):
         dataset.insert(rows(start, 5))
     dataset.optimize.compact_files()

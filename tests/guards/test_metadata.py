@@ -3,6 +3,9 @@
 The format version of the store lives in the schema metadata of the manifest table, and the manifest
 table is replaced as a whole by every publish; so it must be known exactly which metadata such a
 replacement keeps, and which it silently drops.
+
+Relied on in: `storage/manifest_rows.py`, `storage/manifest/swap.py`,
+`storage/staging/table_versions.py`, `storage/staging/changes.py`, `storage/staging/drift.py`.
 """
 
 from collections.abc import Callable

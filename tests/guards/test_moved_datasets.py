@@ -2,6 +2,9 @@
 
 A branch names the files that it shares by the address they had. These facts decide how a graph that
 was moved is read, and what its cleanup must not leave to Lance.
+
+Relied on in: `storage/lance/base_paths.py`, `storage/lance/datasets.py`,
+`storage/manifest/retention.py`, `storage/lance/dataset_cache.py`.
 """
 
 import shutil

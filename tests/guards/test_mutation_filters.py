@@ -1,4 +1,8 @@
-"""Filters of mutations: what Lance finds by them, with an index and without."""
+"""Filters of mutations: what Lance finds by them, with an index and without.
+
+Relied on in: `engine/access/conditions.py`, `mutate/statements.py`,
+`storage/lance/value_lookups.py`.
+"""
 
 from __future__ import annotations
 

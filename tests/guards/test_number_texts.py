@@ -1,4 +1,8 @@
-"""What Arrow and NumPy do with texts, as the reading of JSON lines by their shape relies on it."""
+"""What Arrow and NumPy do with texts, as the reading of JSON lines by their shape relies on it.
+
+Relied on in: `load/formats/values.py`, `load/formats/json_shapes.py`, `load/formats/csv_files.py`,
+`load/formats/raw_batches.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What Lance makes of the names of files in a version that somebody else has written."""
+"""What Lance makes of the names of files in a version that somebody else has written.
+
+Relied on in: `storage/objects/containment.py`, `storage/lance/base_paths.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What slots rely on: deleted rows can be read in their places, and files say which they are."""
+"""What slots rely on: deleted rows can be read in their places, and files say which they are.
+
+Relied on in: `storage/lance/fragments.py`, `storage/lance/deletion_files.py`,
+`engine/access/slots.py`.
+"""
 
 from __future__ import annotations
 

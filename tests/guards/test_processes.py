@@ -5,6 +5,8 @@ Lance, what a handle may be used for at once, and that no lock of our own weaken
 
 That a forked child of a process which used Lance hangs or crashes is true only sometimes, so it is
 not run here: guarded are the warning Lance gives and the two ways that work.
+
+Relied on in: `storage/objects/processes.py`, `runner/session.py`, `errors.py`.
 """
 
 import multiprocessing
@@ -78,7 +80,10 @@ def test_a_dataset_handle_can_be_pickled(uri: str, table: Rows) -> None:
 
 
 def test_many_threads_can_read_through_one_handle(uri: str, table: Rows) -> None:
-    """Relied on by: a query reads its tables in parallel."""
+    """Relied on by: a query reads its tables in parallel.
+
+    Relied on in `storage/lance/dataset_cache.py`.
+    """
     dataset = lance.write_dataset(table(100), uri)
     with ThreadPoolExecutor(8) as pool:
         counts = list(pool.map(lambda i: dataset.count_rows(f"id < {i}"), range(32)))
@@ -86,7 +91,10 @@ def test_many_threads_can_read_through_one_handle(uri: str, table: Rows) -> None
 
 
 def test_appends_of_many_threads_without_a_lock_all_land(uri: str, table: Rows) -> None:
-    """Relied on by: Lance's own commit loses nothing, so no lock is ever passed to it."""
+    """Relied on by: Lance's own commit loses nothing, so no lock is ever passed to it.
+
+    Relied on in `storage/lance/next_version.py`, `storage/manifest/swap.py`.
+    """
     lance.write_dataset(table(1), uri)
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda i: lance.write_dataset(table(1, i), uri, mode="append"), range(1, 17)))
@@ -138,7 +146,10 @@ def _race_two_commits_through_a_lock_that_locks_nothing(path: Path, table: Rows)
 def test_a_commit_lock_without_mutual_exclusion_loses_acknowledged_commits(
     tmp_path: Path, table: Rows
 ) -> None:
-    """Relied on by: no commit_lock is ever passed, it replaces the atomic write of the manifest."""
+    """Relied on by: no commit_lock is ever passed, it replaces the atomic write of the manifest.
+
+    Relied on in `storage/lance/next_version.py`, `storage/manifest/swap.py`.
+    """
     for attempt in range(20):
         path = tmp_path / str(attempt)
         if _race_two_commits_through_a_lock_that_locks_nothing(path, table) == 2:

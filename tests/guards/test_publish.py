@@ -3,6 +3,9 @@
 All rows of the manifest table are replaced by one strict Overwrite; that is the single decision
 point of every write. The other form, an upsert that always updates one common row, is guarded too,
 as are the reasons why neither unique inserts nor a success answer is believed.
+
+Relied on in: `storage/manifest/swap.py`, `storage/manifest/state.py`, `storage/__init__.py`,
+`names.py`.
 """
 
 import os

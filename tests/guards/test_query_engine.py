@@ -1,4 +1,7 @@
-"""What DuckDB, NumPy and Arrow do, as the executor of queries relies on it."""
+"""What DuckDB, NumPy and Arrow do, as the executor of queries relies on it.
+
+Relied on in: `engine/expressions/statements.py`, `engine/results.py`, `runner/databases.py`.
+"""
 
 from __future__ import annotations
 
@@ -173,7 +176,10 @@ def test_sums_do_not_wrap_around(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def test_a_stable_sort_of_numbers_keeps_equal_ones_in_order() -> None:
-    """Relied on by: the steps of an adjacency."""
+    """Relied on by: the steps of an adjacency.
+
+    Relied on in `engine/expansion.py`.
+    """
     values = np.array([3, 1, 3, 1, 2] * 1000)
 
     order = np.argsort(values, kind="stable")
@@ -182,7 +188,10 @@ def test_a_stable_sort_of_numbers_keeps_equal_ones_in_order() -> None:
 
 
 def test_counting_with_weights_is_exact_below_2_to_the_53() -> None:
-    """Relied on by: merged rows (frames.py), which count in another way above that."""
+    """Relied on by: merged rows (frames.py), which count in another way above that.
+
+    Relied on in `engine/frames.py`, `engine/grouping.py`.
+    """
     weights = np.array([2**52, 1, 2**52 - 2], dtype=np.int64)
 
     assert np.bincount([0, 0, 0], weights=weights).astype(np.int64).tolist() == [2**53 - 1]
@@ -190,7 +199,10 @@ def test_counting_with_weights_is_exact_below_2_to_the_53() -> None:
 
 
 def test_places_in_a_column_are_found_whatever_its_chunks_are() -> None:
-    """Relied on by: ends of edges as positions of nodes."""
+    """Relied on by: ends of edges as positions of nodes.
+
+    Relied on in `engine/access/resident_tables.py`.
+    """
     known = pa.chunked_array([["a", "b"], ["c"], []], pa.string())
 
     found = pc.index_in(pa.chunked_array([["c", "x"], ["a"]]), value_set=known)
@@ -200,7 +212,10 @@ def test_places_in_a_column_are_found_whatever_its_chunks_are() -> None:
 
 
 def test_an_empty_column_of_chunks_becomes_an_array() -> None:
-    """Relied on by: columns of empty tables that come back from a file."""
+    """Relied on by: columns of empty tables that come back from a file.
+
+    Relied on in `engine/frames.py`.
+    """
     combined = pa.chunked_array([], pa.int64()).combine_chunks()
 
     assert len(combined) == 0

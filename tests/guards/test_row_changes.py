@@ -2,6 +2,9 @@
 
 A stamp is the version that last wrote a row. It tells a row that was moved from one that was
 changed, so which operations write it, and which do not, decides when it may be believed.
+
+Relied on in: `storage/staging/row_changes.py`, `storage/staging/edits.py`,
+`storage/lance/fragments.py`, `storage/lance/tables.py`, `storage/staging/bulk.py`.
 """
 
 import json

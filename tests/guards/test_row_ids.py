@@ -2,6 +2,9 @@
 
 Traversal keeps row ids across queries, and the diff between two commits is read from the change
 feed; both need row ids that never change and are never handed out twice.
+
+Relied on in: `storage/lance/datasets.py`, `storage/staging/row_changes.py`,
+`storage/staging/edits.py`, `storage/staging/bulk.py`, `validation/check.py`.
 """
 
 from collections.abc import Callable

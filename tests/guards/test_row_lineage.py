@@ -2,6 +2,10 @@
 
 Lance reads the three numbers of a row from the manifest, or from columns of a data file with fixed
 field numbers. It offers no call that writes such a file, so fragments are described by hand.
+
+Relied on in: `storage/lance/row_lineage.py`, `storage/lance/compaction.py`,
+`storage/lance/clustering.py`, `storage/staging/bulk.py`, `storage/staging/edits.py`,
+`storage/staging/tail_merge.py`.
 """
 
 import json
@@ -257,7 +261,10 @@ def test_deletions_forks_restores_and_new_columns_keep_hidden_numbers(
 def test_cleanup_and_the_list_of_files_know_files_of_hidden_columns(
     hidden: LanceDataset, uri: str
 ) -> None:
-    """Relied on by: files of hidden columns live as long as the versions that name them."""
+    """Relied on by: files of hidden columns live as long as the versions that name them.
+
+    Relied on in `storage/lance/tables.py`, `storage/manifest/retention.py`.
+    """
     rewritten = _rewritten(hidden, uri)
     tracked = {
         path for batch in rewritten.tracked_files() for path in batch.column("path").to_pylist()

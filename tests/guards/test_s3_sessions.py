@@ -1,4 +1,7 @@
-"""What a Lance session keeps of a store with entity tags."""
+"""What a Lance session keeps of a store with entity tags.
+
+Relied on in: `storage/lance/datasets.py`, `storage/manifest/swap.py`.
+"""
 
 from __future__ import annotations
 

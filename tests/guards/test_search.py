@@ -1,4 +1,9 @@
-"""What Lance's search indexes do, as the executor of queries relies on it."""
+"""What Lance's search indexes do, as the executor of queries relies on it.
+
+Relied on in: `storage/indexes/segments.py`, `storage/indexes/search.py`,
+`storage/indexes/index_files.py`, `storage/indexes/vector_search.py`,
+`engine/access/text_ranking.py`, `engine/access/text_statistics.py`.
+"""
 
 from __future__ import annotations
 
@@ -254,7 +259,10 @@ def test_few_rows_are_those_with_the_highest_scores_and_a_filter_changes_no_scor
 
 
 def test_an_index_says_how_many_tokens_each_text_has(tmp_path: Path) -> None:
-    """Relied on by: tokens of indexed texts are not counted again (storage/indexes/search.py)."""
+    """Relied on by: tokens of indexed texts are not counted again.
+
+    Relied on in `storage/indexes/index_files.py`.
+    """
     held = ["a b", "", "Ünï-cödé x_y 日本 1", " - ", "a", "gone a b"]
     texts(tmp_path / "texts", held)
     dataset = with_text_index(lance.dataset(tmp_path / "texts"))
@@ -367,7 +375,10 @@ def test_l2_is_told_as_its_square(tmp_path: Path) -> None:
 
 
 def test_a_filter_starves_a_fixed_number_of_probes_but_no_minimum(tmp_path: Path) -> None:
-    """Relied on by: `nearest` with a filter that few rows pass (storage/indexes/search.py)."""
+    """Relied on by: `nearest` with a filter that few rows pass.
+
+    Relied on in `storage/indexes/vector_search.py`.
+    """
     vectors = np.random.default_rng(1).random((4000, 8))
     dataset = with_vector_index(tmp_path / "places", vectors, "l2", 20)
     few = "n % 333 = 0"
@@ -389,6 +400,11 @@ def test_as_many_probes_as_partitions_find_the_nearest(tmp_path: Path) -> None:
 
 
 def test_vectors_of_zeros_have_no_cosine(tmp_path: Path) -> None:
+    """Relied on by: rows without a distance, as `engine/search.py` computes it, are no neighbours.
+
+    Without neighbours every row is read, so a query of zeros has the same result as without an
+    index. Spark uses no vector index. Relied on in `storage/indexes/vector_search.py`.
+    """
     vectors = np.vstack([np.zeros((50, 4)), np.random.default_rng(1).normal(size=(50, 4))])
     dataset = with_vector_index(tmp_path / "places", vectors, "cosine", 2)
 

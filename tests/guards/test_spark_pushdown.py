@@ -2,6 +2,8 @@
 
 A source that takes them keeps them on its reader, as Spark documents it. Spark uses that reader
 again for later queries of the same DataFrame that have other filters or none, so rows are missing.
+
+Relied on in: `spark/datasource.py`.
 """
 
 from __future__ import annotations

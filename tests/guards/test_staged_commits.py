@@ -4,6 +4,10 @@ A writer stages on the pinned version, heals the table by a Restore if somebody 
 above the pin, commits, and publishes only if its version is exactly the pinned content plus its own
 effect. These facts say when Lance moves a transaction onto another version, what it then records,
 and when it refuses.
+
+Relied on in: `storage/staging/table_versions.py`, `storage/lance/next_version.py`,
+`commit/table_moves.py`, `commit/effects.py`, `storage/manifest/swap.py`,
+`storage/staging/changes.py`.
 """
 
 from collections.abc import Callable

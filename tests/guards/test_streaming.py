@@ -1,6 +1,8 @@
 """How Spark calls a Python source of a stream.
 
 `change_source` leans on every one of these; a test that turns red says which part of it to change.
+
+Relied on in: `spark/change_source.py`, `runner/spark_versions.py`.
 """
 
 from __future__ import annotations
@@ -148,7 +150,10 @@ def run(spark: SparkSession, place: Place) -> list[dict[str, Any]]:
 
 
 def test_a_schema_is_not_told_whether_it_is_for_a_stream(spark: SparkSession, place: Place) -> None:
-    """Relied on by: a stream must have an option of its own. Red here means it need not."""
+    """Relied on by: a stream must have an option of its own. Red here means it need not.
+
+    Relied on in `spark/datasource.py`.
+    """
     spark.readStream.format("counting").load(place.home)
     streamed = place.calls("schema")
     spark.read.format("counting").load(place.home)

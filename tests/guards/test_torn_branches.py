@@ -4,6 +4,9 @@ Lance makes the directory of a branch first and its ref after it, and looks for 
 deletes; a process can die, or another come, between the two. These facts decide that nobody
 finishes somebody else's branch, and that whoever forked one asks afterwards whether its parent
 still lives.
+
+Relied on in: `commit/refs.py`, `storage/refs/branches.py`, `storage/lance/forks.py`,
+`storage/manifest/swap.py`.
 """
 
 from collections.abc import Callable

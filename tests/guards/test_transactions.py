@@ -2,6 +2,8 @@
 
 Versions above a pin that no write of ours made are found by reading their transactions: the class
 of the operation tells whether it changed content, the properties tell whose it was.
+
+Relied on in: `storage/staging/table_versions.py`, `storage/staging/drift.py`.
 """
 
 from collections.abc import Callable

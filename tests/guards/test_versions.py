@@ -2,6 +2,10 @@
 
 A table is pinned as a version number and opened by that number on every read, so the design leans
 on what opening costs, on how a version that is gone announces itself, and on exclusive creation.
+
+Relied on in: `storage/lance/datasets.py`, `storage/lance/tables.py`,
+`storage/manifest/retention.py`, `storage/staging/table_versions.py`, `storage/lance/base_paths.py`,
+`storage/staging/bulk.py`.
 """
 
 from collections.abc import Callable

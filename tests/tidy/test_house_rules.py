@@ -14,7 +14,7 @@ import pytest
 
 from omnigraph_lake import errors, names
 from omnigraph_lake.maintenance.migrations import STEPS
-from tests.tidy.sources import HOME, SOURCES, nodes_of, place, tree_of
+from tests.tidy.sources import HOME, SOURCE, SOURCES, nodes_of, place, tree_of
 
 pytestmark = [pytest.mark.unit, pytest.mark.usefixtures("_parsed_sources")]
 
@@ -41,6 +41,10 @@ ON_DISK_NAMES = {
 # Each is written so that it does not match itself.
 FOREIGN_TEXTS = re.compile(r"/[r]oot/|/[w]ork/|index[-]url|\bfiles[.]\w+[h]osted")
 """Paths of one machine, and where one machine gets its packages from."""
+
+
+RELIANCE = re.compile(r"Relied on in:?(?:\s+`[^`]+`,?)+")
+RELIANCE_OF_A_MODULE = re.compile(r"\n\nRelied on in:(?:\s+`[^`]+`,){0,5}\s+`[^`]+`\.\Z")
 
 
 PRIVATE_WORDS = re.compile(r"\b(?:whoever|nobody|somebody|mends?|upkeep|left_out)\b", re.IGNORECASE)
@@ -212,6 +216,21 @@ def test_every_record_of_a_decision_has_a_status_and_its_date() -> None:
 
     assert records
     assert [place(record) for record in records if not status.search(record.read_text())] == []
+
+
+def test_every_guard_names_the_files_that_rely_on_it() -> None:
+    guards = sorted(Path(HOME, "tests/guards").glob("test_*.py"))
+
+    def offenders() -> Iterator[str]:
+        for path in guards:
+            if not RELIANCE_OF_A_MODULE.search(ast.get_docstring(tree_of(path)) or ""):
+                yield f"{place(path)}: end the docstring with `Relied on in: ...`, of at most six"
+            for name in re.findall("`(.+?)`", " ".join(RELIANCE.findall(path.read_text()))):
+                if not Path(SOURCE, name).is_file():
+                    yield f"{place(path)}: there is no {name}"
+
+    assert guards
+    require_none(offenders())
 
 
 def _spells_an_on_disk_name(literal: str) -> bool:
