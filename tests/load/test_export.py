@@ -247,20 +247,6 @@ def test_numbers_without_json_are_refused_by_name_and_leave_no_file(
     assert repr(content(copy)) == repr(content(graph))
 
 
-def test_years_that_few_can_read_are_refused_by_name(graph_root: str, tmp_path: Path) -> None:
-    graph = og.init(graph_root, schema="node N { k: String @key  d: Date? }")
-    days = pa.array([0, 4_000_000], pa.int32()).cast(pa.date32())
-    graph.write({"N": pa.table({"k": ["now", "far"], "d": days})})
-
-    with pytest.raises(InvalidInputError, match="N 'far' has '12921-08-18' as d"):
-        graph.export(tmp_path / "graph.jsonl")
-
-    graph.export(tmp_path / "files", format="parquet")
-    copy = og.init(root_at(tmp_path / "copy"), schema="node N { k: String @key  d: Date? }")
-    copy.load(tmp_path / "files")
-    assert copy.scan("N").read_all().column("d").combine_chunks().equals(days)
-
-
 def test_a_directory_with_something_in_it_is_not_written_to(
     graph_root: str, tmp_path: Path
 ) -> None:

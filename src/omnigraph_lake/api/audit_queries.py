@@ -14,6 +14,7 @@ from omnigraph_lake.display.cells import value
 from omnigraph_lake.engine.query import query_graph, query_limits
 from omnigraph_lake.engine.query_text import ChosenQuery, compiled, query_text
 from omnigraph_lake.errors import InvalidInputError
+from omnigraph_lake.schema.python_values import plain_rows
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -83,7 +84,7 @@ def failed_checks(
         result = query_graph(root, snapshot, check, limits=query_limits(None, None), now=now)
         rows: list[dict[str, Any]] = []
         for batch in result:
-            rows += batch.slice(0, _ROWS_SHOWN + 1 - len(rows)).to_pylist()
+            rows += plain_rows(batch.slice(0, _ROWS_SHOWN + 1 - len(rows)))
             if len(rows) > _ROWS_SHOWN:
                 break
         result.cancel()

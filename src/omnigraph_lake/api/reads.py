@@ -29,7 +29,7 @@ from omnigraph_lake.language.diagnostics import did_you_mean, shown
 from omnigraph_lake.schema.arrow import with_end_names
 from omnigraph_lake.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph_lake.schema.ends import end_type_columns
-from omnigraph_lake.schema.json_columns import python_rows, with_json_marks
+from omnigraph_lake.schema.python_values import python_rows, with_json_marks
 from omnigraph_lake.storage.lance.tables import find_entry, known_columns, open_pinned, streamed
 from omnigraph_lake.storage.lance.tables import scan as storage_scan
 from omnigraph_lake.storage.lance.value_lookups import OneOf

@@ -230,6 +230,9 @@ def _show(graph_diff: GraphDiff, rows: int, *, whole_rows: bool) -> None:
 
 
 def _show_rows(key: str, table: TypeDiff, rows: int, *, whole_rows: bool) -> None:
+    # Imported here: it needs Arrow, which takes long to import.
+    from omnigraph_lake.schema.python_values import plain_rows
+
     left = min(rows, table.counts.total)
     if left == 0:
         return
@@ -241,7 +244,7 @@ def _show_rows(key: str, table: TypeDiff, rows: int, *, whole_rows: bool) -> Non
         whole_rows=whole_rows,
     )
     for batch in table.rows(batch_rows=rows):
-        for change in batch.to_pylist():
+        for change in plain_rows(batch):
             for sign, line in lines.of(change):
                 text = f"  {sign} {line}"
                 output.line(text if width is None else fold(text, width))

@@ -25,8 +25,8 @@ from omnigraph_lake.errors import OmnigraphError
 from omnigraph_lake.language.diagnostics import display_width
 from omnigraph_lake.query.typed import TypedQuery
 from omnigraph_lake.query.types import show_with_null
-from omnigraph_lake.schema.json_columns import replace_json
 from omnigraph_lake.schema.json_text import large_integers_as_text
+from omnigraph_lake.schema.python_values import plain_column, plain_rows, replace_json
 from omnigraph_lake.validation.json_encoding import json_values
 
 _PAGE_ROWS: Final = 1_000
@@ -245,7 +245,7 @@ def _write_cards(rows: Rows, stream: IO[bytes], width: int | None) -> int:
     label_width = max(map(display_width, labels), default=0)
     count = 0
     for batch in rows:
-        for row in batch.to_pylist():
+        for row in plain_rows(batch):
             count += 1
             title = f"\u2500\u2500 {count:,} "
             lines = [title.ljust(min(width or WIDTH, WIDTH), "\u2500")]
@@ -275,7 +275,7 @@ def _pages(rows: Rows) -> Iterator[list[list[str]]]:
     seen = False
     for batch in rows:
         for start in range(0, batch.num_rows, _PAGE_ROWS):
-            columns = [column.to_pylist() for column in batch.slice(start, _PAGE_ROWS).columns]
+            columns = list(map(plain_column, batch.slice(start, _PAGE_ROWS).columns))
             page += [list(map(value, row)) for row in zip(*columns, strict=True)]
             if len(page) >= _PAGE_ROWS:
                 yield page

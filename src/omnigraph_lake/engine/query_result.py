@@ -39,7 +39,7 @@ from omnigraph_lake.query.typed import (
     TypedTraversal,
 )
 from omnigraph_lake.query.types import EdgeOf, NodeOf
-from omnigraph_lake.schema.json_columns import is_json, python_column, python_rows
+from omnigraph_lake.schema.python_values import is_json, plain_rows, python_column, python_rows
 from omnigraph_lake.validation.json_encoding import json_values
 
 if TYPE_CHECKING:
@@ -284,7 +284,7 @@ class QueryResult(Displayed):
         facts = [("query", self.query_name)]
         if self._kept is None and self._streamed:
             return Page(facts=facts, lines=["Its rows were already streamed."])
-        rows = [row for part in self._first_parts(count + 1) for row in part.to_pylist()]
+        rows = [row for part in self._first_parts(count + 1) for row in plain_rows(part)]
         table = TableView(
             header=self.columns,
             rows=[[value(row[name]) for name in self.columns] for row in rows[:count]],

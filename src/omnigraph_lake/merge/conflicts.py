@@ -28,6 +28,7 @@ from omnigraph_lake.errors import InvalidInputError, NotFoundError
 from omnigraph_lake.language.diagnostics import did_you_mean, shown
 from omnigraph_lake.names import SOURCE_COLUMN, TARGET_COLUMN, edge_table_key, node_table_key
 from omnigraph_lake.schema.catalog import Catalog, EdgeType, NodeType
+from omnigraph_lake.schema.python_values import time_texts
 from omnigraph_lake.validation.json_encoding import decimal_tokens
 
 
@@ -241,8 +242,7 @@ def _spelt(values: pa.Array) -> list[object]:
     if pat.is_floating(kind):
         return [_number(value) for value in values.to_pylist()]
     if pat.is_temporal(kind):
-        texts = pc.replace_substring(values.cast(pa.string()), pattern=" ", replacement="T")
-        return list(texts.to_pylist())
+        return list(time_texts(values))
     if pat.is_binary(kind) or pat.is_large_binary(kind):
         return [None if content is None else _digest(content) for content in values.to_pylist()]
     return list(values.to_pylist())

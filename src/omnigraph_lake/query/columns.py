@@ -37,7 +37,7 @@ from omnigraph_lake.schema.catalog import (
     ScalarType,
     VectorType,
 )
-from omnigraph_lake.schema.json_columns import result_field
+from omnigraph_lake.schema.python_values import result_field
 
 
 def struct_properties(entity: EntityType, catalog: Catalog) -> tuple[Property, ...]:

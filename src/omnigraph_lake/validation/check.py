@@ -60,9 +60,9 @@ from omnigraph_lake.storage.refs.stored_files import (
 from omnigraph_lake.storage.refs.tags import all_tags, broken_tag_entries, read_tag, tag_logs
 from omnigraph_lake.storage.snapshot import Snapshot, TableEntry
 from omnigraph_lake.storage.staging import table_versions
-from omnigraph_lake.validation.constraints import table_rules
+from omnigraph_lake.validation.constraints import TypeRules, table_rules
 from omnigraph_lake.validation.integrity import broken_rules, read_through
-from omnigraph_lake.validation.violations import describe
+from omnigraph_lake.validation.violations import BadRows, describe
 
 if TYPE_CHECKING:
     from omnigraph_lake.runner.protocol import Runner
@@ -159,9 +159,9 @@ def check_graph(
     snapshot = state.snapshot()
     findings = [
         *_tables_of_catalog(catalog, snapshot),
-        *_pins(root, state, runner),
+        *_pins(root, state, runner, table_rules(catalog)),
     ]
-    if not findings:
+    if all(finding.problem is Problem.BROKEN_RULE for finding in findings):
         findings += _rules(runner, root, catalog, snapshot)
     findings += [*_automatic_cleanup(objects, state), *_chain(root, state)]
     orphans = [orphan for entry in snapshot.tables.values() for orphan in _orphans(root, entry)]
@@ -246,23 +246,26 @@ def _tables_of_catalog(catalog: Catalog, snapshot: Snapshot) -> Iterator[Finding
         )
 
 
-def _pins(root: Root, state: ManifestState, runner: Runner) -> Iterator[Finding]:
+def _pins(
+    root: Root, state: ManifestState, runner: Runner, rules: Mapping[str, TypeRules]
+) -> Iterator[Finding]:
     entries = state.snapshot().tables.values()
-    rows_by_table = read_through(runner, root, entries)
+    read_by_table = read_through(runner, root, entries, rules)
     for entry in entries:
-        rows = rows_by_table[entry.table_key]
-        if isinstance(rows, OmnigraphError):
+        read = read_by_table[entry.table_key]
+        if isinstance(read, OmnigraphError):
             yield Finding(
                 problem=Problem.UNREADABLE_PIN,
                 thing=entry.table_key,
-                message=f"version {entry.version} cannot be read: {rows}",
+                message=f"version {entry.version} cannot be read: {read}",
             )
             continue
-        if rows != entry.row_count:
+        yield from map(_broken_rule, read.bad_rows(entry.table_key))
+        if read.rows != entry.row_count:
             yield Finding(
                 problem=Problem.WRONG_ROW_COUNT,
                 thing=entry.table_key,
-                message=f"version {entry.version} holds {rows} rows, the manifest says "
+                message=f"version {entry.version} holds {read.rows} rows, the manifest says "
                 f"{entry.row_count}",
             )
         if not open_pinned(root, entry).has_stable_row_ids:
@@ -340,8 +343,11 @@ def _cleanup_settings(root: Root, entry: TableEntry) -> Mapping[str, str]:
 
 
 def _rules(runner: Runner, root: Root, catalog: Catalog, snapshot: Snapshot) -> Iterator[Finding]:
-    for broken in broken_rules(runner, root, snapshot, table_rules(catalog)):
-        yield Finding(problem=Problem.BROKEN_RULE, thing=broken.table_key, message=describe(broken))
+    yield from map(_broken_rule, broken_rules(runner, root, snapshot, table_rules(catalog)))
+
+
+def _broken_rule(broken: BadRows) -> Finding:
+    return Finding(problem=Problem.BROKEN_RULE, thing=broken.table_key, message=describe(broken))
 
 
 def _chain(root: Root, state: ManifestState) -> Iterator[Finding]:

@@ -126,8 +126,29 @@ class CanonicalJson:
     column: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InYears:
+    """A time, or each of a list, is in the years 1 to 9999, in UTC; null is exempt.
+
+    Arrow stores more, but neither ISO 8601 nor Python has a common form for it, so that one such
+    row makes its type unreadable.
+    """
+
+    reason: ClassVar[Reason] = Reason.DOES_NOT_FIT
+
+    column: str
+
+
 RowRule: TypeAlias = (
-    Required | ProperId | FiniteKey | FullVector | InEnum | InRange | Matches | CanonicalJson
+    Required
+    | ProperId
+    | FiniteKey
+    | FullVector
+    | InEnum
+    | InRange
+    | InYears
+    | Matches
+    | CanonicalJson
 )
 
 
@@ -317,9 +338,19 @@ def _property_rules(prop: ct.Property) -> tuple[RowRule, ...]:
         rules.append(InEnum(column=prop.name, values=prop.type.values))
     if isinstance(prop.type, ct.VectorType):
         rules.append(FullVector(column=prop.name))
+    if _is_of_times(prop.type):
+        rules.append(InYears(column=prop.name))
     if prop.type == ct.ScalarType(scalar=ct.Scalar.JSON):
         rules.append(CanonicalJson(column=prop.name))
     return tuple(rules)
+
+
+def _is_of_times(kind: ct.PropertyType) -> bool:
+    match kind:
+        case ct.ScalarType(scalar=scalar) | ct.ListType(item=scalar):
+            return scalar in (ct.Scalar.DATE, ct.Scalar.DATETIME)
+        case _:
+            return False
 
 
 def _unique_rules(
@@ -365,6 +396,8 @@ def expectation(rule: RowRule) -> str:
             text = f"one of {', '.join(rule.values)}"
         case InRange():
             text = _range_text(rule)
+        case InYears():
+            text = "a time in the years 1 to 9999"
         case Matches():
             text = f"a match of {rule.pattern!r}"
         case CanonicalJson():

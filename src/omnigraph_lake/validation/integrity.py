@@ -1,6 +1,7 @@
-"""Reads every published row of a graph, and checks the rules that involve more than one row.
+"""Reads every published row of a graph, and checks the rules of its types.
 
-Groups of fragments are the pieces of both. For the rules they send the hashed keys of their rows to
+Groups of fragments are the pieces. Rules of one row are checked where it is read. For those that
+involve more than one row they send the hashed keys of their rows to
 buckets, as the pieces of a load do: every published row is checked as if it were loaded into an
 empty graph, in the order of row addresses.
 
@@ -35,6 +36,7 @@ from omnigraph_lake.storage.lance.tables import (
     scan_fragments,
 )
 from omnigraph_lake.validation.constraints import (
+    CanonicalJson,
     EdgeCount,
     EndpointExists,
     TypeRules,
@@ -44,6 +46,7 @@ from omnigraph_lake.validation.constraints import (
 from omnigraph_lake.validation.hashed_keys import Hashing, KeyBuckets, read_buckets
 from omnigraph_lake.validation.keyed_bucket import Finding, KeyPlan, check_bucket, roles_of
 from omnigraph_lake.validation.keyed_passes import Verdict
+from omnigraph_lake.validation.row_checks import check_rows
 from omnigraph_lake.validation.violations import BadRows, Reason, Violation, unplaced
 
 if TYPE_CHECKING:
@@ -68,25 +71,67 @@ class _Group:
     columns: tuple[str, ...]
 
 
+class _Broken(msgspec.Struct, frozen=True, array_like=True):
+    """Rows of a piece that break a row rule: their number, and the ids and words of the first."""
+
+    reason: Reason
+    columns: tuple[str, ...]
+    count: int
+    first: tuple[tuple[str, str], ...]
+
+    def merge(self, other: _Broken) -> _Broken:
+        first = (*self.first, *other.first)[:EXAMPLES_MAX]
+        return msgspec.structs.replace(self, count=self.count + other.count, first=first)
+
+
+class TableRead(msgspec.Struct, frozen=True, array_like=True):
+    """How many rows a table or a piece of it has, and the row rules that they break."""
+
+    rows: int = 0
+    broken: tuple[_Broken, ...] = ()
+
+    def merge(self, other: TableRead) -> TableRead:
+        broken: dict[tuple[Reason, tuple[str, ...]], _Broken] = {}
+        for part in (*self.broken, *other.broken):
+            rule = (part.reason, part.columns)
+            broken[rule] = broken[rule].merge(part) if rule in broken else part
+        return TableRead(self.rows + other.rows, tuple(broken.values()))
+
+    def bad_rows(self, table_key: str) -> Iterator[BadRows]:
+        for broken in self.broken:
+            shown = [
+                Violation(
+                    table_key=table_key,
+                    reason=broken.reason,
+                    columns=broken.columns,
+                    row=None,
+                    id=row_id,
+                    message=message,
+                )
+                for row_id, message in broken.first
+            ]
+            yield unplaced(shown, count=broken.count)
+
+
 def read_through(
-    runner: Runner, root: Root, entries: Iterable[TableEntry]
-) -> Mapping[str, int | OmnigraphError]:
-    """Read every value; by table, how many rows there were, or why they cannot be read."""
-    results: dict[str, int | OmnigraphError] = {}
+    runner: Runner, root: Root, entries: Iterable[TableEntry], rules: Mapping[str, TypeRules]
+) -> Mapping[str, TableRead | OmnigraphError]:
+    """Read every value; by table, what its rows are like, or why they cannot be read."""
+    results: dict[str, TableRead | OmnigraphError] = {}
     pieces: list[_Group] = []
     for entry in entries:
         try:
             pieces += _groups(root, entry, open_pinned(root, entry).schema.names)
-            results[entry.table_key] = 0
+            results[entry.table_key] = TableRead()
         except OmnigraphError as error:
             results[entry.table_key] = error
     stage = Stage(verb=_VERB, name="read rows")
-    answers = runner.map(stage, pieces, partial(_read_group, root), int)
+    answers = runner.map(stage, pieces, partial(_read_group, root, rules), TableRead)
     for piece, answer in zip(pieces, answers, strict=True):
-        rows = results[piece.entry.table_key]
-        if not isinstance(rows, OmnigraphError):
+        read = results[piece.entry.table_key]
+        if not isinstance(read, OmnigraphError):
             results[piece.entry.table_key] = (
-                answer if isinstance(answer, OmnigraphError) else rows + answer
+                answer if isinstance(answer, OmnigraphError) else read.merge(answer)
             )
     return results
 
@@ -114,14 +159,31 @@ def _groups(root: Root, entry: TableEntry, columns: Sequence[str]) -> list[_Grou
     ]
 
 
-def _read_group(root: Root, piece: _Group, task: Task) -> int:
-    rows = 0
+def _read_group(root: Root, rules: Mapping[str, TypeRules], piece: _Group, task: Task) -> TableRead:
+    read = TableRead()
+    checked = _row_rules(rules.get(piece.entry.table_key), piece)
     for batch in scan_fragments(
         root, piece.entry, piece.fragments, columns=piece.columns, where=None
     ):
         task.advance(rows=batch.num_rows)
-        rows += batch.num_rows
-    return rows
+        bad = check_rows(batch, checked)
+        read = read.merge(TableRead(batch.num_rows, tuple(map(_brief, bad))))
+    return read
+
+
+def _row_rules(rules: TypeRules | None, piece: _Group) -> TypeRules:
+    """Those of the columns that are stored; Json is parsed nowhere else, which costs the most."""
+    chosen = [
+        rule
+        for rule in (() if rules is None else rules.row_rules)
+        if rule.column in piece.columns and not isinstance(rule, CanonicalJson)
+    ]
+    return TypeRules(table_key=piece.entry.table_key, row_rules=tuple(chosen), keyed_rules=())
+
+
+def _brief(bad: BadRows) -> _Broken:
+    first = [(str(violation.id), violation.message) for violation in bad.kept[:EXAMPLES_MAX]]
+    return _Broken(bad.reason, bad.columns, bad.count, tuple(first))
 
 
 def _verdicts(rules: TypeRules) -> Iterator[Verdict]:

@@ -1,6 +1,7 @@
 """Encodes rows of a type as the JSON records that a load reads, and Arrow values as JSON.
 
-JSON has no NaN and no infinity, and dates of other years than 0001 to 9999 have no common format.
+JSON has no NaN and no infinity. Times outside of the years 1 to 9999, which only earlier programs
+stored, are written as Arrow spells them, and a load rejects them by name.
 
 Invariants:
 
@@ -25,12 +26,11 @@ from omnigraph_lake.errors import InvalidInputError
 from omnigraph_lake.names import END_TYPE_COLUMNS, ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph_lake.schema import catalog as ct
 from omnigraph_lake.schema.arrow import end_names
-from omnigraph_lake.schema.json_columns import is_json
+from omnigraph_lake.schema.python_values import is_json, time_texts
 from omnigraph_lake.schema.values import spell_decimal
 from omnigraph_lake.validation.violations import shown, shown_scalar
 
 BLOB_PREFIX: Final = "base64:"
-_YEARS: Final = r"^(000[1-9]|00[1-9]\d|0[1-9]\d\d|[1-9]\d{3})-"
 _ENCODER: Final = msgspec.json.Encoder()
 
 
@@ -121,7 +121,7 @@ def _column(  # noqa: PLR0911 - one per type
             if scalar in ct.FLOATS:
                 return _any_inside(column, _not_finite, nested=nested), column.to_pylist()
             if scalar in (ct.Scalar.DATE, ct.Scalar.DATETIME):
-                return _times(column, nested=nested)
+                return None, json_values(column)
             if scalar is ct.Scalar.JSON:
                 return None, _embed(column)
             return None, column.to_pylist()
@@ -133,17 +133,6 @@ def _column(  # noqa: PLR0911 - one per type
             return _any_inside(column, _not_finite, nested=True), column.to_pylist()
         case _:
             assert_never(prop.type)
-
-
-def _times(column: pa.Array, *, nested: bool) -> tuple[pa.Array, list[object]]:
-    texts = column.cast(pa.list_(pa.string()) if nested else pa.string())
-    bad = _any_inside(texts, _outside_the_years, nested=nested)
-    if not nested:
-        return bad, pc.replace_substring(texts, pattern=" ", replacement="T").to_pylist()
-    return bad, [
-        None if items is None else [text and text.replace(" ", "T") for text in items]
-        for items in texts.to_pylist()
-    ]
 
 
 def _any_inside(
@@ -159,10 +148,6 @@ def _any_inside(
 
 def _not_finite(values: pa.Array) -> pa.Array:
     return pc.invert(pc.is_finite(values))
-
-
-def _outside_the_years(texts: pa.Array) -> pa.Array:
-    return pc.invert(pc.match_substring_regex(texts, pattern=_YEARS))
 
 
 def _blob(value: pa.Scalar) -> str | None:
@@ -193,8 +178,7 @@ def json_values(  # noqa: PLR0911 - one per kind
     if pat.is_floating(kind):
         return [_number(value) for value in values.to_pylist()]
     if pat.is_temporal(kind):
-        texts = pc.replace_substring(values.cast(pa.string()), pattern=" ", replacement="T")
-        return list(texts.to_pylist())
+        return list(time_texts(values))
     if pat.is_large_binary(kind):
         return [None if content is None else _blob_text(content) for content in values.to_pylist()]
     return list(values.to_pylist())

@@ -21,6 +21,7 @@ from omnigraph_lake.names import ID_COLUMN
 from omnigraph_lake.schema.arrow import find_true
 from omnigraph_lake.schema.catalog import Number
 from omnigraph_lake.schema.json_text import is_canonical
+from omnigraph_lake.schema.python_values import outside_the_years
 from omnigraph_lake.validation import constraints
 from omnigraph_lake.validation.input.mentions import Mentions
 from omnigraph_lake.validation.violations import BadRows, bad_rows, shown_scalar
@@ -55,7 +56,7 @@ def check_rows(
     return tuple(findings)
 
 
-def _broken(
+def _broken(  # noqa: C901, PLR0912 - one per rule
     rule: constraints.RowRule, rows: pa.Table | pa.RecordBatch
 ) -> pa.Array | pa.ChunkedArray:
     """True where the rule is broken; null counts as false."""
@@ -76,6 +77,8 @@ def _broken(
             broken = pc.and_(column.is_valid(), pc.invert(pc.is_in(column, allowed)))
         case constraints.InRange():
             broken = _outside(column, rule)
+        case constraints.InYears():
+            broken = _with_odd_times(column)
         case constraints.Matches():
             broken = pc.invert(pc.match_substring_regex(column, pattern=rule.pattern))
         case constraints.CanonicalJson():
@@ -131,6 +134,14 @@ def _outside(
     if high is not None:
         broken = pc.or_(broken, pc.greater(column, high))
     return broken
+
+
+def _with_odd_times(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    if not pat.is_list(column.type):
+        return outside_the_years(column)
+    odd = outside_the_years(pc.list_flatten(column)).fill_null(fill_value=False)
+    lists = pc.list_parent_indices(column).filter(odd)
+    return pc.is_in(pa.array(range(len(column)), lists.type), lists)
 
 
 def _float_bound(bound: Number | None, kind: pa.DataType) -> pa.Scalar | None:

@@ -22,6 +22,7 @@ import pyarrow as pa
 from omnigraph_lake.display.cells import counted
 from omnigraph_lake.display.pages import Displayed, Page
 from omnigraph_lake.display.tables import TableView
+from omnigraph_lake.schema.python_values import plain_value
 
 
 class Reason(enum.StrEnum):
@@ -244,16 +245,8 @@ def _clip(text: str) -> str:
 def shown_scalar(value: pa.Scalar) -> str:
     """An Arrow value as a message quotes it, also where Python has no such value."""
     try:
-        return shown(value.as_py())
+        return shown(plain_value(value))
     except UnicodeDecodeError:
         return "text that is not valid UTF-8"
-    except (ValueError, OverflowError):
-        # Python has no year 30,000 and no nanoseconds.
-        return _shown_as_text(value)
-
-
-def _shown_as_text(value: pa.Scalar) -> str:
-    try:
-        return shown(value.cast(pa.string()).as_py())
-    except pa.ArrowException:
+    except (ValueError, pa.ArrowException):
         return f"a value of type {value.type}"

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.types as pat
 
 from omnigraph_lake import names
 from omnigraph_lake.display.cells import counted, cut, short_ids
@@ -24,6 +23,7 @@ from omnigraph_lake.errors import NotFoundError
 from omnigraph_lake.language.diagnostics import shown as quoted
 from omnigraph_lake.schema.catalog import EdgeEnd, Scalar, ScalarType
 from omnigraph_lake.schema.ends import end_type_columns
+from omnigraph_lake.schema.python_values import plain_rows
 from omnigraph_lake.storage.lance.tables import open_pinned, streamed
 from omnigraph_lake.storage.refs.kept import gone_if_removed
 from omnigraph_lake.view.scene import (
@@ -195,7 +195,7 @@ class SnapshotElements:
                 matching = pc.is_in(batch.column(columns[0]), value_set=wanted)
                 for column in columns[1:]:
                     matching = pc.or_(matching, pc.is_in(batch.column(column), value_set=wanted))
-                yield from _python_rows(batch.filter(matching))
+                yield from plain_rows(batch.filter(matching))
 
     def _blobs(self, table_key: str) -> set[str]:
         declared = self._catalog.tables()[table_key].properties.values()
@@ -407,24 +407,6 @@ def _where(columns: Sequence[str], ids: Sequence[str]) -> str:
 
 def _without_id(row: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in row.items() if name != names.ID_COLUMN}
-
-
-def _python_rows(batch: pa.RecordBatch) -> list[dict[str, object]]:
-    """Rows whose times are texts: Arrow has times that Python has not."""
-    columns = [_readable(column) for column in batch.columns]
-    rows: list[dict[str, object]] = pa.RecordBatch.from_arrays(
-        columns, names=batch.schema.names
-    ).to_pylist()
-    return rows
-
-
-def _readable(column: pa.Array) -> pa.Array:
-    kind = column.type
-    if pat.is_temporal(kind):
-        return column.cast(pa.string())
-    if pat.is_list(kind) and pat.is_temporal(kind.value_type):
-        return column.cast(pa.list_(pa.string()))
-    return column
 
 
 def _end_type(end: EdgeEnd, row: Mapping[str, object], column: str) -> str:

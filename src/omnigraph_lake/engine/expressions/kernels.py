@@ -381,7 +381,11 @@ def _spell(number: float) -> str:
 
 def _datetime_to_text(moments: pa.Array) -> pa.Array:
     def convert(microseconds: int) -> str:
-        moment = _EPOCH + dt.timedelta(microseconds=microseconds)
+        try:
+            moment = _EPOCH + dt.timedelta(microseconds=microseconds)
+        except OverflowError:
+            # Stored before writes refused years that Python has not.
+            return f"{np.datetime64(microseconds, 'us')}Z"
         return moment.replace(tzinfo=None).isoformat() + "Z"
 
     return _each(moments.cast(_DATETIMES).cast(pa.int64()), convert, pa.string(), ValueError)
