@@ -68,6 +68,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason=f"about a local disk: {reason}"))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _datasets_have_no_truth() -> Iterator[None]:
+    """An empty dataset is false, so `dataset or other` takes the other one for a table without rows.
+
+    `optimize` once restored a wrong version by that. No code that a test runs may ask.
+    """
+    from lance import LanceDataset
+
+    def refuse(_: LanceDataset) -> bool:
+        raise TypeError("a dataset was tested for truth, which is false for an empty one")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LanceDataset, "__bool__", refuse, raising=False)
+        yield
+
+
 @pytest.fixture(scope="session")
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """A real server with a bucket, a writer and a reader, for this worker alone."""

@@ -66,7 +66,9 @@ def dataset_for_scan(root: Root, entry: TableEntry) -> LanceDataset:
     if entry.made_at is None:
         return open_pinned(root, entry)
     key = _key(root, entry, entry.version, entry.made_at)
-    dataset = _KEPT.get(key) or _KEPT.get((_SCANNED, key))
+    dataset = _KEPT.get(key)
+    if dataset is None:
+        dataset = _KEPT.get((_SCANNED, key))
     if dataset is None:
         dataset = open_pinned(root, entry)
         _KEPT.keep((_SCANNED, key), dataset)

@@ -399,11 +399,13 @@ def _latest(root: Root, branch: BranchRef | None) -> ManifestState | LanceDatase
     mark = mark_before_opening(root, branch)
     try:
         handle = _open(root, _lance_branch(branch))
+        older: LanceDataset | None = None
         if handle is not None and manifest_rows.KEY_COLUMN not in handle.schema.names:
             # Lance takes a version file of zeros for a version without columns.
-            handle = _step_back(root, branch, None) or handle
+            older = _step_back(root, branch, None)
         elif handle is not None and _may_name_lost(manifest_rows.facts_of(handle.schema)):
-            handle = _step_back(root, branch, handle) or handle
+            older = _step_back(root, branch, handle)
+        handle = handle if older is None else older
     except (errors.DamagedGraphError, errors.StorageUnavailableError):
         handle = _step_back(root, branch, None)
         if handle is None:

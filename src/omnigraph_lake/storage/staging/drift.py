@@ -191,7 +191,7 @@ class _Above:
         if version != self._head:
             # A version whose record was read may be cleaned a moment later.
             opened = self._opened(version)
-            version, dataset = (version, opened) if opened else (self._head, dataset)
+            version, dataset = (self._head, dataset) if opened is None else (version, opened)
         return Candidate(
             version=version,
             rows=self._count(dataset),
