@@ -110,6 +110,20 @@ def test_partitions_of_frames_are_numbered_in_order(
     assert parts == [("a", [0, 1, 2, 3, 4]), ("a", [5, 6, 7, 8, 9]), ("b", [10, 11, 12])]
 
 
+@pytest.mark.parametrize("frames", [1, 2, 3])
+def test_frames_of_one_partition_each_have_numbers_of_their_own(
+    runner: SparkRunner, spark: SparkSession, frames: int
+) -> None:
+    limited = {f"f{number}": spark.range(100).limit(number + 2) for number in range(frames)}
+
+    def work(part: FramePart, _: Task) -> tuple[int, str, int]:
+        return part.number, part.frame, sum(batch.num_rows for batch in part.batches)
+
+    parts = require_answers(runner.map_frames(STAGE, limited, work, tuple[int, str, int]))
+    assert [part[1:] for part in parts] == [(f"f{number}", number + 2) for number in range(frames)]
+    assert len({part[0] for part in parts}) == frames
+
+
 def test_stages_count_what_they_count_in_threads(spark: SparkSession, tmp_path: Path) -> None:
     mapping = SparkRunner(spark, parse_root(str(tmp_path)))
     for _ in range(2):

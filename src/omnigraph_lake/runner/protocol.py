@@ -237,7 +237,7 @@ class FramePart:
     """A part of a frame as a piece: a partition of a DataFrame, or some rows of an Arrow table."""
 
     number: int
-    """Parts are numbered through all frames, in their order."""
+    """Numbers grow through all frames, in their order; on Spark there are gaps."""
     frame: str
     batches: Iterable[pa.RecordBatch]
 

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
-from omnigraph_lake.errors import InvalidInputError, OmnigraphError
+from omnigraph_lake.errors import InvalidInputError, OmnigraphError, SparkJobFailedError
 from omnigraph_lake.packed import Packed
 from omnigraph_lake.runner import spark_versions
 from omnigraph_lake.runner.job_failures import decode_error, encode_error, job_errors, task_errors
@@ -122,8 +122,10 @@ class SparkRunner:
         self._observer.begin(stage, pieces=0)
         with without_noise():
             parts = [
-                _data_frame(name, frame).mapInArrow(tidy(_frame_task(name, work)), _ANSWERS)
-                for name, frame in frames.items()
+                _data_frame(name, frame).mapInArrow(
+                    tidy(_frame_task(name, work, place=place, frames=len(frames))), _ANSWERS
+                )
+                for place, (name, frame) in enumerate(frames.items())
             ]
             union = functools.reduce(lambda left, right: left.unionAll(right), parts)
         return self._answers(stage, union, answer, pieces=0)
@@ -181,8 +183,12 @@ class SparkRunner:
     ) -> Sequence[Answer | OmnigraphError]:
         rows = sorted(self._collect(stage, frame, pieces=pieces), key=lambda row: row.number)
         numbers = [row.number for row in rows]
-        assert len(set(numbers)) == len(numbers), "every piece answers once"
-        assert not pieces or len(numbers) == pieces, "every piece answers"
+        if len(set(numbers)) < len(numbers) or len(numbers) < pieces:
+            raise SparkJobFailedError(
+                f"{stage} has {len(numbers)} answers of {len(set(numbers))} tasks, expected one of "
+                f"each{f' of {pieces}' if pieces else ''}",
+                next_step="Report it with the version of Spark and the plan of the frames.",
+            )
         if not any(row.failed for row in rows):
             return Packed((bytes(row.blob) for row in rows), answer)
         decoder = msgspec.msgpack.Decoder(answer)
@@ -242,12 +248,15 @@ def _answer_row(task: Task, blob: bytes, *, failed: bool) -> pa.RecordBatch:
     )
 
 
-def _frame_task(name: str, work: Callable[[FramePart, Task], Any]) -> ArrowTask:
+def _frame_task(
+    name: str, work: Callable[[FramePart, Task], Any], *, place: int, frames: int
+) -> ArrowTask:
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None
-        # The partitions of a union are those of its frames, one after the other.
-        frame_task = Task(context.partitionId())
+        # The partitions of a union are those of its frames, one after the other; from Spark 4.1 on,
+        # frames of one partition each share that, and their tasks its number.
+        frame_task = Task(context.partitionId() * frames + place)
         part = FramePart(number=frame_task.number, frame=name, batches=batches)
         # A stream can be read once, so only Spark can repeat the work.
         began = time.perf_counter()
