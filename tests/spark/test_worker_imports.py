@@ -20,6 +20,7 @@ import pytest
 import omnigraph_lake as og
 from omnigraph_lake.api.options import LoadOptions
 from omnigraph_lake.runner.session import without_noise
+from omnigraph_lake.spark.datasource import OmnigraphDataSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -88,3 +89,29 @@ def test_tasks_import_only_what_the_page_has_executors_install(
     assert not packages & set(MISSING)
     direct = {name for name in packages - OF_SPARK if not name.startswith("_")}
     assert direct - listed() <= {"cython_runtime", "typing_extensions"}
+
+
+def test_source_sink_and_stream_need_no_other_packages_on_executors(
+    slim: SparkSession, tmp_path: Path
+) -> None:
+    slim.dataSource.register(OmnigraphDataSource)
+    graph = og.init(str(tmp_path / "graph"), schema=SCHEMA)
+    rows = slim.range(20).selectExpr("concat('p', id) AS name")
+    reader = {"type": "Person"}
+
+    rows.write.format("omnigraph").options(**reader).mode("append").save(graph.root)
+    assert slim.read.format("omnigraph").options(**reader).load(graph.root).count() == 20
+
+    changes = slim.readStream.format("omnigraph").options(**reader, startingCommit="beginning")
+    copy = og.init(str(tmp_path / "copy"), schema=SCHEMA)
+    query = (
+        changes.load(graph.root)
+        .selectExpr("after.name AS name")
+        .writeStream.format("omnigraph")
+        .options(**reader, path=copy.root, checkpointLocation=str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(240)
+    assert query.exception() is None
+    assert copy.count("Person") == 20

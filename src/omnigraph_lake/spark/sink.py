@@ -39,7 +39,6 @@ from omnigraph_lake.api.options import LoadOptions
 from omnigraph_lake.api.system_clock import SYSTEM_CLOCK
 from omnigraph_lake.arguments import one_of, parse_operation_id
 from omnigraph_lake.commit.publish import decision_in, last_attempt
-from omnigraph_lake.evolution.widening import widen
 from omnigraph_lake.load.formats.input_names import choose_columns, column_names
 from omnigraph_lake.load.pipeline import stage_frame
 from omnigraph_lake.load.report import FaultPolicy
@@ -278,6 +277,9 @@ def _widening(options: SinkOptions, contract: SchemaContract, schema: pa.Schema)
     if not options.merge_schema or options.type is None:
         return None
     table_key = table_key_named(options.type, contract.catalog)
+    # The compiler of schemas needs a package that executors need not have.
+    from omnigraph_lake.evolution.widening import widen
+
     return widen(contract, {table_key: schema})
 
 
