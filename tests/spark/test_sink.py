@@ -7,7 +7,7 @@ that count, and commit or abort. Spark itself runs in `test_datasource` and in t
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyspark.serializers import CPickleSerializer
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.streaming.datasource import ReadMaxFiles
 from pyspark.sql.types import StructType
@@ -578,9 +578,14 @@ def source(tmp_path: Path, spark: SparkSession) -> Path:
     return folder
 
 
-def run_query(spark: SparkSession, source: Path, writer: Any) -> None:
+def run_query(
+    spark: SparkSession,
+    source: Path,
+    writer: Any,
+    change: Callable[[DataFrame], DataFrame] = lambda frame: frame,
+) -> None:
     """Run a query over what is in the folder now, until that is written."""
-    frame = spark.readStream.schema("name string, age long").json(str(source))
+    frame = change(spark.readStream.schema("name string, age long").json(str(source)))
     query = writer(frame.writeStream).option("checkpointLocation", str(source.parent / "place"))
     query.trigger(availableNow=True).start().awaitTermination()
 
@@ -647,6 +652,30 @@ def test_a_batch_that_foreach_batch_repeats_is_loaded_once(
 
     assert len(graph.commits()) == 3
     assert people(graph)["p1"] == (11, "Ulm")
+
+
+@pytest.mark.parametrize("way", ["foreach_batch", "sink"])
+@pytest.mark.nightly("two more queries each; the gate repeats a batch without state")
+def test_a_stateful_batch_that_is_repeated_is_loaded_once_and_the_stream_goes_on(
+    graph: Graph, spark: SparkSession, source: Path, way: str
+) -> None:
+    def sink(writer: Any) -> Any:
+        if way == "foreach_batch":
+            return writer.foreachBatch(foreach_batch(graph.root, stream="state", type="Person"))
+        return writer.format("omnigraph").option("type", "Person").option("path", graph.root)
+
+    def deduplicated(frame: DataFrame) -> DataFrame:
+        timed = frame.withColumn("at", functions.current_timestamp())
+        return timed.withWatermark("at", "1 hour").dropDuplicates(["name"]).drop("at")
+
+    Path(source, "0.json").write_text('{"name": "a"}\n{"name": "b"}\n{"name": "a"}')
+    run_query(spark, source, sink, deduplicated)
+    forget_last_commit(source)
+    Path(source, "1.json").write_text('{"name": "b"}\n{"name": "c"}')
+    run_query(spark, source, sink, deduplicated)
+
+    assert sorted(people(graph)) == ["a", "b", "c", "p0", "p1", "p2", "p3"]
+    assert graph.maintenance.check().ok
 
 
 def test_foreach_batch_needs_types(graph: Graph) -> None:

@@ -73,7 +73,7 @@ def foreach_batch(  # noqa: PLR0913 - every word of a load is one
         graph = open_graph(root, storage_options=storage_options)
         chosen = graph if branch is None else graph.checkout(branch)
         source = {type: frame} if tables is None and type is not None else tables(frame)  # type: ignore[misc]
-        chosen.load(
+        report = chosen.load(
             source,
             mode=mode,
             on_error=on_error,
@@ -84,5 +84,9 @@ def foreach_batch(  # noqa: PLR0913 - every word of a load is one
             operation_id=batch_operation(stream, batch_id),
             options=options,
         )
+        if report.repeated:
+            # From Spark 4.1 on, a batch must commit every state store of its query, and only
+            # a frame that is evaluated does that.
+            frame.write.format("noop").mode("overwrite").save()
 
     return load_batch
