@@ -6,7 +6,8 @@ tasks of Spark run the pieces; the verb does not know which.
 Contract for work:
 - It is deterministic in its piece, except for names of files and generated ids.
 - It may run several times, also at once; only what the counted attempt answered or sent exists.
-- The order in which messages arrive has no meaning.
+- The order in which messages arrive has no meaning: whatever it is, a task sends the same messages,
+  byte for byte. From 4.2 on, Spark gives up a job whose repeated tasks send others (SPARK-53575).
 
 Invariants:
 - Answers of `map` are in the order of the pieces. A typed error of a piece is its answer; the other
@@ -110,6 +111,10 @@ class Tally(msgspec.Struct, array_like=True):
         self.shuffled += other.shuffled
         self.spilled += other.spilled
         self.seconds = max(self.seconds, other.seconds)
+
+    def repeatable(self) -> Tally:
+        """What every run of the same tasks counts: not their time, nor what they spilled."""
+        return msgspec.structs.replace(self, spilled=0, seconds=0.0)
 
     def end_task(self, seconds: float) -> None:
         """Count a task that has ended."""

@@ -316,9 +316,14 @@ def _messages(
 
 
 def _tally_row(partitions: int | None, tally: Tally) -> pa.RecordBatch:
-    """What a task counted, for the first partition of the next hop, or for the driver."""
-    route = 0 if partitions is None else int(routes(partitions)[0])
-    return _message_row(route, tally=msgspec.msgpack.encode(tally))
+    """What a task counted, for the first partition of the next hop, or for the driver.
+
+    What differs from one run of a task to the next crosses no shuffle.
+    """
+    if partitions is None:
+        return _message_row(0, tally=msgspec.msgpack.encode(tally))
+    route = int(routes(partitions)[0])
+    return _message_row(route, tally=msgspec.msgpack.encode(tally.repeatable()))
 
 
 def _message_row(
