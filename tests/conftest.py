@@ -70,7 +70,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session", autouse=True)
 def _datasets_have_no_truth() -> Iterator[None]:
-    """An empty dataset is false, so `dataset or other` takes the other one for a table without rows.
+    """An empty dataset is false, so `dataset or other` takes the other one where there are no rows.
 
     `optimize` once restored a wrong version by that. No code that a test runs may ask.
     """

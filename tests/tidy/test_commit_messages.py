@@ -10,6 +10,8 @@ import pytest
 
 from tests.tidy.sources import HOME
 
+pytestmark = pytest.mark.unit
+
 SINCE = "2026-11-19T14:00:00+00:00"
 LONGEST_SUBJECT = 72
 LINES_THAT_NEED_A_BODY = 200

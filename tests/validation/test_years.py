@@ -25,6 +25,8 @@ from omnigraph_lake.errors import (
 from omnigraph_lake.graph import Graph
 from tests.gate.seeds import examples, run_seed
 
+pytestmark = pytest.mark.unit
+
 SCHEMA = """
 node A { k: String @key  ts: DateTime?  day: Date?  times: [DateTime]?  days: [Date]? }
 node T { ts: DateTime @key }
