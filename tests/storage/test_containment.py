@@ -52,6 +52,7 @@ def test_a_link_that_leads_out_is_refused_by_every_operation_on_objects(
         lambda: objects.replace("nodes/folder/secret", b""),
         lambda: objects.delete("nodes/folder/secret"),
         lambda: objects.list("nodes"),
+        lambda: objects.list(""),
         lambda: objects.sizes("nodes/folder"),
         lambda: objects.sizes(""),
         lambda: objects.folders("nodes/folder"),

@@ -155,8 +155,8 @@ class StoredObjects:
 
     def list(self, prefix: str) -> tuple[str, ...]:
         """Every path below the prefix, sorted."""
-        self._require_tree_inside(prefix)
-        with translated(self.root, f"list {prefix}"):
+        require_tree_inside(self.root, prefix.rstrip("/"))
+        with translated(self.root, f"list {prefix or 'it'}"):
             paths = tuple(sorted(_paths(self._store, prefix)))
             count_listing(len(paths))
             return paths
@@ -249,11 +249,6 @@ class StoredObjects:
                     raise
                 return None
             return int(facts["size"]), f"{ENTITY_TAG}{facts['e_tag']}"
-
-    def _require_tree_inside(self, prefix: str) -> None:
-        """A listing follows links; all of a root is listed only where a caller chose the folder."""
-        if prefix:
-            require_tree_inside(self.root, prefix.rstrip("/"))
 
 
 def stored_objects(root: Root) -> StoredObjects:
