@@ -91,6 +91,7 @@ def test_tasks_import_only_what_the_page_has_executors_install(
     assert direct - listed() <= {"cython_runtime", "typing_extensions"}
 
 
+@pytest.mark.nightly("four jobs and a stream; the gate has the tasks of loads, scans and checks")
 def test_source_sink_and_stream_need_no_other_packages_on_executors(
     slim: SparkSession, tmp_path: Path
 ) -> None:

@@ -91,9 +91,7 @@ def test_arrow_values_outside_of_the_years_are_refused(
 @pytest.mark.parametrize("text", OUTSIDE)
 def test_parameters_and_literals_outside_of_the_years_are_refused(graph: Graph, text: str) -> None:
     with pytest.raises(InvalidInputError, match="expected an instant"):
-        graph.mutate(
-            "query q($t: DateTime) { insert A { k: 'z', ts: $t } }".replace("'", '"'), {"t": text}
-        )
+        graph.mutate('query q($t: DateTime) { insert A { k: "z", ts: $t } }', {"t": text})
     with pytest.raises(QueryInvalidError, match="is not an instant"):
         graph.mutate(f'query q() {{ insert A {{ k: "z", ts: datetime("{text}") }} }}')
 

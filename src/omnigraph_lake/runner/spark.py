@@ -183,10 +183,10 @@ class SparkRunner:
     ) -> Sequence[Answer | OmnigraphError]:
         rows = sorted(self._collect(stage, frame, pieces=pieces), key=lambda row: row.number)
         numbers = [row.number for row in rows]
-        if len(set(numbers)) < len(numbers) or len(numbers) < pieces:
+        answered, expected = len(set(numbers)), max(len(numbers), pieces)
+        if answered < expected:
             raise SparkJobFailedError(
-                f"{stage} has {len(numbers)} answers of {len(set(numbers))} tasks, expected one of "
-                f"each{f' of {pieces}' if pieces else ''}",
+                f"{stage} has answers of {answered} tasks, expected {expected}",
                 next_step="Report it with the version of Spark and the plan of the frames.",
             )
         if not any(row.failed for row in rows):

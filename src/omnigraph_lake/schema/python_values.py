@@ -138,7 +138,7 @@ def plain_column(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 
 def plain_value(value: pa.Scalar) -> Any:
-    """One value."""
+    """A value; a time that Python has not is a text."""
     try:
         return value.as_py()
     except UnicodeDecodeError:
