@@ -13,8 +13,8 @@ import io
 import json
 import sys
 import traceback
-from collections.abc import Callable, Mapping
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -379,7 +379,7 @@ def _command(entry: str, desk: Desk) -> Ended:
     out, error = _stream(), _stream()
     code: Any = None
     sys.argv = ["omnigraph", *arguments]
-    with redirect_stdout(out), redirect_stderr(error):
+    with redirect_stdout(out), redirect_stderr(error), _without_input():
         try:
             run()
         except SystemExit as end:
@@ -397,6 +397,17 @@ def ending_of(code: object, said: str) -> Ending:
     if not isinstance(code, int) or code < 0 or "Traceback" in said:
         return Ending.RAW
     return Ending.REFUSED if code else Ending.RESULT
+
+
+@contextmanager
+def _without_input() -> Iterator[None]:
+    """Standard input that ends at once; pytest refuses to read from its own."""
+    before = sys.stdin
+    sys.stdin = _stream()
+    try:
+        yield
+    finally:
+        sys.stdin = before
 
 
 def _stream() -> io.TextIOWrapper:

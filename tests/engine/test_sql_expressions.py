@@ -133,6 +133,14 @@ def test_an_expression_has_the_value_that_the_language_defines(
         assert other == REFUSED or order_key(one) == order_key(other)
 
 
+@pytest.mark.unit
+def test_a_constant_that_cannot_be_computed_is_not_refused_where_there_is_no_row() -> None:
+    text = 'omnigraph_strict_text_to_bool(\'\') IS NOT NULL AND t."two_String" = t."two_String"'
+
+    assert answers(text, SCHEMA.empty_table()) == []
+    assert answers(text, pa.Table.from_pylist([{"two_String": "a"}], schema=SCHEMA)) == REFUSED
+
+
 @pytest.mark.random
 @drawn(12)
 @given(drawn=expressions())

@@ -103,7 +103,7 @@ BENCHMARKS: Mapping[str, tuple[str, ...]] = {
     "algorithms": (),
     "backup": ("--nodes", "1000000", "--edges", "5000000", "--writers", "4"),
     "checksums": ("--rounds", "5"),
-    "commit": ("--commits", "2000"),
+    "commit": ("--commits", "500", "--appends", "1000"),
     "durability": (),
     "load": ("--nodes", "200000", "--edges", "1000000", "--no-memory"),
     "local_load": ("--rounds", "1"),
@@ -111,7 +111,7 @@ BENCHMARKS: Mapping[str, tuple[str, ...]] = {
     "merge": ("--nodes", "200000", "--edges", "1000000"),
     "open_cost": (),
     "optimize": ("--tables", "10", "--wide-mb", "200"),
-    "query": ("--rounds", "3", "--cold-keys", "3"),
+    "query": ("--rounds", "3"),
     "s3_cost": (),
     "schema_change": ("--rows", "1000000"),
     "search": ("--rows", "20000", "--questions", "10"),
@@ -280,7 +280,7 @@ def _random_units() -> Iterator[Part]:
 
 def _engines() -> Iterator[Part]:
     yield from _drawn(75, "tests/spark/test_load_engines.py")
-    yield from _drawn(500, "tests/spark/test_load_rules.py")
+    yield from _drawn(500, "tests/load/test_load_rules.py")
 
 
 def _spark_versions() -> Iterator[Part]:

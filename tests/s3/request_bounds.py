@@ -32,8 +32,8 @@ BOUNDS: Final[Mapping[str, Bound]] = {
     "merge, three-way": Bound(61, 58),
     "optimize, nothing to do": Bound(72, 50),
     "cleanup, preview": Bound(320, 200),
-    "check": Bound(460, 370),
-    "check, one other branch": Bound(467, 375),
-    "branch list, one other branch": Bound(23, 19),
+    "check": Bound(380, 300),
+    "check, one other branch": Bound(387, 305),
+    "branch list, one other branch": Bound(28, 19),
 }
 """By operation, on a graph of ten tables: what is needed today and a little more."""

@@ -152,6 +152,10 @@ def test_a_commit_asks_as_much_after_many_commits_to_many_tables(
 
     later = {cost.name: cost for cost in measure_writes(old)}
 
+    # The row that is updated first was updated before, and then lies in a fragment whose hidden
+    # row ids are read, twice.
+    first = later.pop("commit of one row, first")
+    assert first.requests <= costs[first.name].requests + 2
     assert {name: cost.requests for name, cost in later.items()} == {
         name: costs[name].requests for name in later
     }

@@ -84,7 +84,7 @@ class World:
             for each in found:
                 left.remove(each)
         else:
-            assert sorted(found, key=repr) == sorted(expected, key=repr)
+            assert sorted(found, key=repr) == sorted(expected, key=repr), (found, expected)
         return found
 
     def ask(self, match: str, result: str, tail: str = "") -> list[Any]:

@@ -90,7 +90,6 @@ _UNWEIGHED: Final = frozenset(
     {
         AggregateFunction.MINIMUM,
         AggregateFunction.MAXIMUM,
-        AggregateFunction.COLLECT,
         AggregateFunction.FIRST,
         AggregateFunction.LAST,
     }

@@ -40,7 +40,7 @@ from omnigraph_lake.storage.manifest.history import recorded_commits, recorded_r
 from omnigraph_lake.storage.manifest.retention import Line, line_of, versions_of
 from omnigraph_lake.storage.manifest.swap import read_manifest_version
 from omnigraph_lake.storage.manifest.time_travel import branch_commits
-from omnigraph_lake.storage.manifest_rows import Operation, Outcome
+from omnigraph_lake.storage.manifest_rows import GraphCommit, Operation, Outcome
 from omnigraph_lake.storage.refs.branches import (
     branch_logs,
     broken_branch_entries,
@@ -373,8 +373,13 @@ def _chain(root: Root, state: ManifestState) -> Iterator[Finding]:
                 thing=row.operation_id,
                 message=f"operation {row.operation_id} is published without its commit",
             )
+    unfolded = {row.commit_id for row in state.rows if isinstance(row, GraphCommit)}
     for commit in commits.values():
-        decided = decision_in(root, state, commit.operation_id) if commit.operation_id else None
+        decided = state.operation(commit.operation_id) if commit.operation_id else None
+        if decided is None and commit.operation_id and commit.commit_id in unfolded:
+            # A commit in history is the decision about its operation; looking each up there would
+            # read all of history for every commit.
+            decided = decision_in(root, state, commit.operation_id)
         if decided is not None and decided.outcome is not Outcome.PUBLISHED:
             yield Finding(
                 problem=Problem.OPERATION_WITHOUT_COMMIT,
