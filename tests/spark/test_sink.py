@@ -6,7 +6,7 @@ that count, and commit or abort. Spark itself runs in `test_datasource` and in t
 
 from __future__ import annotations
 
-import json
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ import pytest
 from pyspark.serializers import CPickleSerializer
 from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.datasource import WriterCommitMessage
-from pyspark.sql.streaming.datasource import ReadMaxFiles
 from pyspark.sql.types import StructType
 
 import omnigraph_lake as og
@@ -34,9 +33,15 @@ from omnigraph_lake.failpoints import Action, Armed, FailpointReached, arm, disa
 from omnigraph_lake.graph import Graph
 from omnigraph_lake.spark import OmnigraphDataSource, foreach_batch
 from omnigraph_lake.spark.change_source import ChangeStreamReader
-from omnigraph_lake.spark.datasource import plan_sink, planned_stream, planned_write
+from omnigraph_lake.spark.datasource import (
+    plan_sink,
+    planned_read,
+    planned_stream,
+    planned_write,
+)
 from omnigraph_lake.spark.sink import GraphStreamWriter, GraphWriter, StagedPieces, stage_partition
 from tests.gate.selection import for_gate
+from tests.spark.versions import needs_read_limits
 from tests.stores import folder_of
 
 pytestmark = pytest.mark.spark
@@ -334,11 +339,13 @@ class Stream:
         graph: Graph,
         columns: Sequence[str] = (),
         schema: pa.Schema | None = None,
+        query_id: str = "q1",
         **options: str,
     ) -> None:
         self._schema = schema or texts(columns or ["name", "age"])
         typed = {"typeColumn": "kind"} if columns else {"type": "Person"}
-        self._options = {"path": graph.root, "stream": "test", **typed, **options}
+        self._query_id = query_id
+        self._options = {"path": graph.root, **typed, **options}
 
     def batch(self, batch_id: int, *parts: Part) -> None:
         self.commit(batch_id, self.stage(*parts))
@@ -348,7 +355,12 @@ class Stream:
         writer = self._writer()
         SENT.dumps(writer)
         return [
-            stage_partition(writer._plan, iter(frame.to_batches()), partition=number)
+            stage_partition(
+                writer._plan,
+                iter(frame.to_batches()),
+                partition=number,
+                query_id=self._query_id,
+            )
             for number, frame in enumerate(frames)
         ]
 
@@ -368,9 +380,28 @@ def test_every_batch_of_a_stream_is_one_commit_and_its_repetition_none(graph: Gr
 
     assert len(graph.commits()) == 4
     assert len(people(graph)) == 8
-    Stream(graph, stream="another", mode="merge").batch(0, [{"name": "a0", "age": 5}])
+    Stream(graph, query_id="q2", mode="merge").batch(0, [{"name": "a0", "age": 5}])
     assert len(graph.commits()) == 5
     assert people(graph)["a0"] == (5, None)
+
+
+def test_a_label_is_no_owner_of_batches(graph: Graph) -> None:
+    """Two flows into one sink share its options, and each has a batch 0."""
+    for query_id in ("q1", "q2", "q1"):
+        row = {"name": f"of {query_id}"}
+        Stream(graph, query_id=query_id, stream="shared").batch(0, [row])
+
+    assert {"of q1", "of q2"} <= people(graph).keys()
+    assert len(graph.commits()) == 4
+
+
+def test_a_batch_of_an_unknown_query_is_refused(graph: Graph) -> None:
+    stream = Stream(graph, query_id="", stream="label")
+
+    with pytest.raises(InvalidInputError, match="the id of the streaming query"):
+        stream.batch(0, [{"name": "a"}])
+
+    assert len(graph.commits()) == 2
 
 
 COMMIT_STEPS = [
@@ -517,8 +548,10 @@ def after_images(changes: pa.RecordBatch) -> pa.RecordBatch:
 
 def copy_feed(source: Graph, target: Graph, *, batches: int) -> None:
     """Stream what is new in one graph into another; every batch is committed twice."""
+    from pyspark.sql.streaming.datasource import ReadMaxFiles  # from Spark 4.2 on
+
     feed = {"path": source.root, "types": "*", "startingCommit": "beginning"}
-    sink = {"path": target.root, "typeColumn": "_type", "mode": "replace", "stream": "copy"}
+    sink = {"path": target.root, "typeColumn": "_type", "mode": "replace"}
     reader = ChangeStreamReader(planned_stream(feed))
     start = reader.initialOffset()
     columns = ["_type", *reader._plan.stored.names]
@@ -530,13 +563,19 @@ def copy_feed(source: Graph, target: Graph, *, batches: int) -> None:
             )
             SENT.dumps(writer)
             messages: list[WriterCommitMessage | None] = [
-                stage_partition(writer._plan, map(after_images, reader.read(part)), partition=n)
+                stage_partition(
+                    writer._plan,
+                    map(after_images, reader.read(part)),
+                    partition=n,
+                    query_id="copy",
+                )
                 for n, part in enumerate(reader.partitions(start, end))
             ]
             writer.commit(messages, batch_id)
         start = end
 
 
+@needs_read_limits
 def test_a_feed_that_is_streamed_into_another_graph_ends_equal(
     graph: Graph, tmp_path: Path
 ) -> None:
@@ -554,20 +593,14 @@ def test_a_feed_that_is_streamed_into_another_graph_ends_equal(
     assert len(copy.commits()) == 4
 
 
-def test_a_stream_needs_a_name(graph: Graph) -> None:
-    with pytest.raises(InvalidInputError, match="the stream has no name"):
-        plan_sink({"path": graph.root, "type": "Person"}, texts(["name"]), overwrite=False)
+def test_what_spark_adds_to_the_options_is_accepted(graph: Graph) -> None:
+    added = {"queryName": "people", "checkpointLocation": "hdfs://host/place"}
+    options = {"path": graph.root, "type": "Person"}
 
-
-def test_a_stream_is_named_after_the_query_in_its_checkpoint(graph: Graph, tmp_path: Path) -> None:
-    def stream_at(location: str) -> str | None:
-        options = {"path": graph.root, "type": "Person", "checkpointLocation": location}
-        return plan_sink(options, texts(["name"]), overwrite=False).options.stream
-
-    assert stream_at(str(tmp_path)) == f"checkpoint {tmp_path}"
-    Path(tmp_path, "metadata").write_text(json.dumps({"id": "5e1c"}))
-    assert stream_at(str(tmp_path)) == stream_at(tmp_path.as_uri()) == "query 5e1c"
-    assert stream_at("hdfs://host/place") == "checkpoint hdfs://host/place"
+    plan_sink({**options, **added}, texts(["name"]), overwrite=False)
+    planned_read({**options, "location": graph.root})
+    with pytest.raises(InvalidInputError, match="there is no option 'queryNames'"):
+        plan_sink({**options, "queryNames": "people"}, texts(["name"]), overwrite=False)
 
 
 @pytest.fixture
@@ -652,6 +685,32 @@ def test_a_batch_that_foreach_batch_repeats_is_loaded_once(
 
     assert len(graph.commits()) == 3
     assert people(graph)["p1"] == (11, "Ulm")
+
+
+@pytest.mark.parametrize("way", ["foreach_batch", "checkpoint", "sink"])
+@pytest.mark.nightly("two queries each; the gate gives batches the ids of two queries")
+def test_a_stream_whose_checkpoint_was_deleted_loses_no_rows(
+    graph: Graph, spark: SparkSession, source: Path, way: str
+) -> None:
+    place = source.parent / "place"
+
+    def sink(writer: Any) -> Any:
+        if way == "sink":
+            named = writer.format("omnigraph").queryName("people").option("stream", "people")
+            return named.option("type", "Person").option("mode", "merge").option("path", graph.root)
+        checkpoint = str(place) if way == "checkpoint" else None
+        load = foreach_batch(
+            graph.root, stream="people", checkpoint=checkpoint, type="Person", mode="merge"
+        )
+        return writer.foreachBatch(load)
+
+    Path(source, "0.json").write_text('{"name": "a"}')
+    run_query(spark, source, sink)
+    shutil.rmtree(place)
+    Path(source, "1.json").write_text('{"name": "b"}')
+    run_query(spark, source, sink)
+
+    assert {"a", "b"} <= people(graph).keys()
 
 
 @pytest.mark.parametrize("way", ["foreach_batch", "sink"])

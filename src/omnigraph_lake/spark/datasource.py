@@ -29,8 +29,8 @@ Options of a read: `type` (a type's name, or `node:Name` and `edge:Name` where b
 commit), `maxCommitsPerBatch` and `hold`. Options of a write, see `sink`: `type` or `typeColumn`,
 `mode` ("merge" and "replace", which Spark's own modes are not), `branch`, `operationId`, `onError`,
 `maxBad`, `orderBy`, `mergeSchema`, `actor`, `message` and `metadata` (a JSON object of texts); a
-stream into a graph has `stream` instead of `operationId`. All take `storage.NAME` for each option
-NAME of the store.
+stream into a graph has `stream`, a label, instead of `operationId`. All take `storage.NAME` for
+each option NAME of the store.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ from omnigraph_lake.validation.schema_contract import read_contract
 
 _STORAGE_PREFIX: Final = "storage."
 _PAST: Final = ("version", "commit", "timestampAsOf")
-_READ_OPTIONS: Final = ("path", "type", "columns", "filter", *_PAST, "branch")
+_READ_OPTIONS: Final = ("path", "type", "columns", "filter", *_PAST, "branch", "location")
+"""Spark adds `location`, the same as `path`, for a table of its catalog."""
 _STREAM_ONLY: Final = ("startingCommit", "maxCommitsPerBatch", "hold")
 _STREAM_OPTIONS: Final = ("path", "type", "types", "branch", *_STREAM_ONLY)
 _ALL_TYPES: Final = "*"
@@ -175,13 +176,7 @@ def plan_sink(options: Mapping[str, str], schema: pa.Schema, *, overwrite: bool)
     _require_known(options, SINK_OPTIONS)
     root = _root(options)
     existing_graph(root)
-    sink_options = SinkOptions.of(options, root, overwrite=overwrite)
-    if sink_options.stream is None:
-        raise errors.InvalidInputError(
-            "the stream has no name, so a batch that is repeated could not be recognised",
-            next_step='Add `.option("checkpointLocation", PLACE)`, or `.option("stream", NAME)`.',
-        )
-    return SinkPlan.of(sink_options, schema)
+    return SinkPlan.of(SinkOptions.of(options, root, overwrite=overwrite), schema)
 
 
 def planned_read(options: Mapping[str, str]) -> ScanPlan:

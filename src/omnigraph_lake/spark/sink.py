@@ -10,8 +10,8 @@ Invariants:
 - Only what a task reported to the commit counts. What failed, repeated and speculative tasks staged
   is named by no version. Tasks can outlive their write, and Spark does not wait for them: the claim
   of the staging folder is deleted first, so a task that finds it gone removes what it staged.
-- A batch of a stream is the operation that is named after the stream and the number of the batch:
-  it is published once, however often Spark repeats it.
+- A batch of a stream is the operation that is named after the id of its query, which tasks know,
+  and the number of the batch: it is published once, however often Spark repeats it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 import msgspec
 import pyarrow as pa
@@ -48,7 +46,7 @@ from omnigraph_lake.opening import open as open_graph
 from omnigraph_lake.runner.protocol import FramePart, Task
 from omnigraph_lake.runner.shuffle import StoredScratch
 from omnigraph_lake.schema.model import model_hash
-from omnigraph_lake.spark.batches import batch_operation
+from omnigraph_lake.spark.batches import QUERY_ID, batch_operation
 from omnigraph_lake.storage.manifest_rows import Outcome
 from omnigraph_lake.storage.objects.store import StoredObjects
 from omnigraph_lake.storage.refs.references import branch_ref, branch_state
@@ -93,7 +91,7 @@ WRITE_OPTIONS: Final = (
 SINK_OPTIONS: Final = (
     *(name for name in WRITE_OPTIONS if name != "operationId"),
     "stream",
-    "checkpointLocation",
+    *("checkpointLocation", "queryName"),  # which Spark adds
 )
 
 
@@ -147,7 +145,7 @@ class SinkOptions:
             message=options.get("message"),
             metadata=_metadata(options.get("metadata")),
             operation_id=options.get("operationId"),
-            stream=_stream_name(options),
+            stream=options.get("stream"),
         )
 
 
@@ -187,24 +185,6 @@ def _metadata(text: str | None) -> Mapping[str, str] | None:
         )
     commit_note(None, metadata)
     return metadata
-
-
-def _stream_name(options: Mapping[str, str]) -> str | None:
-    """The name of a stream: as given, else the id of the query in its checkpoint.
-
-    A checkpoint that is deleted and made anew starts with batch 0 again, under another id. Where
-    it cannot be read from here, the stream is named after its location.
-    """
-    given = options.get("stream")
-    location = options.get("checkpointLocation")
-    if given is not None or location is None:
-        return given
-    split = urlsplit(location)
-    if split.scheme in {"", "file"}:
-        path = url2pathname(split.path) if split.scheme else location
-        with suppress(OSError, ValueError, KeyError):
-            return f"query {json.loads(Path(path, 'metadata').read_text())['id']}"
-    return f"checkpoint {location}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,6 +280,8 @@ class StagedPieces(WriterCommitMessage):
 
     staging_id: str
     schema_hash: str
+    query_id: str | None = None
+    """Spark's id of the streaming query; None of a write that is no stream."""
     entries: dict[str, TableEntry] = field(default_factory=dict)
     reports: tuple[bytes, ...] = ()
 
@@ -308,7 +290,11 @@ class StagedPieces(WriterCommitMessage):
 
 
 def stage_partition(
-    plan: SinkPlan, batches: Iterator[pa.RecordBatch], *, partition: int
+    plan: SinkPlan,
+    batches: Iterator[pa.RecordBatch],
+    *,
+    partition: int,
+    query_id: str | None = None,
 ) -> StagedPieces:
     """Stage the rows that one task is given; runs in any process.
 
@@ -331,6 +317,7 @@ def stage_partition(
     return StagedPieces(
         staging_id=plan.scratch.operation_id,
         schema_hash=schema_hash,
+        query_id=query_id,
         entries=entries,
         reports=tuple(msgspec.msgpack.encode(report) for report in with_records),
     )
@@ -471,7 +458,7 @@ class GraphWriter(_Sink, DataSourceArrowWriter):
     """Writes a frame as one commit."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return stage_partition(self._plan, iterator, partition=_partition())
+        return stage_partition(self._plan, iterator, partition=_task().partitionId())
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         self._publish(messages, self._plan.options.operation_id)
@@ -489,25 +476,31 @@ class GraphStreamWriter(_Sink, _StreamWriter):
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         batches = iterator if _TAKES_ARROW else _arrow_batches(iterator, self._schema)
-        return stage_partition(self._plan, batches, partition=_partition())
+        return stage_partition(
+            self._plan,
+            batches,
+            partition=_task().partitionId(),
+            query_id=_task().getLocalProperty(QUERY_ID),
+        )
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        self._publish(messages, batch_operation(self._stream, batchId))
+        query_id = next((message.query_id for message in _pieces(messages)), None)
+        if not query_id:
+            raise errors.InvalidInputError(
+                "Spark did not tell its tasks the id of the streaming query, so a batch that is "
+                "repeated could not be recognised",
+                next_step="Write with `omnigraph_lake.spark.foreach_batch` instead.",
+            )
+        self._publish(messages, batch_operation(query_id, self._plan.options.stream, batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
         self._withdraw(messages)
 
-    @property
-    def _stream(self) -> str:
-        stream = self._plan.options.stream
-        assert stream is not None, "streams are planned with a name"
-        return stream
 
-
-def _partition() -> int:
+def _task() -> TaskContext:
     context = TaskContext.get()
     assert context is not None
-    return context.partitionId()
+    return context
 
 
 def _arrow_batches(rows: Iterator[Any], schema: StructType) -> Iterator[pa.RecordBatch]:
