@@ -61,7 +61,7 @@ class OmnigraphError(Exception):
 
     exit_code: ClassVar[int] = 1
     effect: ClassVar[str] = ""
-    written: ClassVar[bool | None] = None
+    written: bool | None = None
     """Whether the call changed the graph; None if that is not known."""
 
     def __init__(self, what: str, *, next_step: str = "") -> None:
@@ -441,10 +441,15 @@ class MaintenanceIncompleteError(OmnigraphError):
     """Maintenance failed for some tables; `report` covers all."""
 
     effect = "the work on the other tables is kept"
-    written = True
 
     def __init__(
-        self, verb: str, errors: Mapping[str, OmnigraphError], *, report: object, root: str
+        self,
+        verb: str,
+        errors: Mapping[str, OmnigraphError],
+        *,
+        report: object,
+        root: str,
+        written: bool,
     ) -> None:
         table_key, first = next(iter(sorted(errors.items())))
         others = f" and {len(errors) - 1} more tables" if len(errors) > 1 else ""
@@ -454,6 +459,7 @@ class MaintenanceIncompleteError(OmnigraphError):
         )
         self.errors = dict(errors)
         self.report = report
+        self.written = written
 
 
 class RecoveryRequiredError(OmnigraphError):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
+from typing import Any
 
 import lance
 import pytest
@@ -323,6 +325,41 @@ def test_a_run_that_was_killed_is_resumed_by_the_next(graph: Graph, tmp_path: Pa
     assert content(graph) == before
     assert fragments(graph, DOC) == 1
     assert graph.maintenance.check().ok
+
+
+def document(*arguments: str) -> dict[str, Any]:
+    """What a command that fails prints with --json."""
+    ended = run(*arguments, "--json")
+    assert ended.returncode != 0
+    return dict(json.loads(ended.stdout))
+
+
+def test_a_failed_run_says_whether_the_graph_was_changed(graph: Graph) -> None:
+    dev = graph.branches.create("dev")
+    dev.write({"Doc": [doc(9)]})
+    lance.dataset(uri(dev, DOC)).delete("n = 9")
+
+    first, second = document("maintain", graph.root), document("maintain", graph.root)
+
+    assert first["error"]["written"] is True
+    assert second["error"]["written"] is False
+
+
+def test_the_row_of_a_table_that_could_not_be_optimized_says_so(graph: Graph) -> None:
+    newest = max(
+        Path(uri(graph, TAG), "_versions").iterdir(), key=lambda path: path.stat().st_mtime
+    )
+    newest.unlink()
+
+    first, second = document("optimize", graph.root), document("optimize", graph.root)
+
+    rows = {row["table_key"]: row for row in first["tables"]}
+    assert "HEAD" in rows[TAG]["error"]
+    assert rows[DOC]["error"] is None
+    assert rows[DOC]["committed"]
+    assert first["error"]["written"] is True
+    assert second["error"]["written"] is False
+    assert "failed: " in run("optimize", graph.root).stdout
 
 
 @pytest.mark.parametrize("verb", ["optimize", "cleanup", "reconcile", "maintain"])

@@ -143,6 +143,22 @@ def test_check_tells_of_tables_without_stable_row_ids(tmp_path: Path) -> None:
     assert "load that into a new graph" in findings[0].message
 
 
+def test_tables_without_stable_row_ids_are_maintained_with_a_warning(tmp_path: Path) -> None:
+    root = str(tmp_path / "g")
+    old_graph(root, stamp=1, stable_row_ids=False)
+    graph = og.open(root)
+    for name in ("ann", "bob"):
+        graph.write({"Person": [{"name": name}]})
+
+    report = graph.maintenance.run()
+
+    outcomes = {step.step.value: step.outcome.value for step in report.steps}
+    assert set(outcomes.values()) == {"done"}
+    assert "without stable row ids" in report.steps[0].messages[0]
+    assert report.exit_code == 0
+    assert graph.scan("Person").read_all().num_rows == 2
+
+
 def asked(root: Path, folder: Path) -> dict[str, Any]:
     folder.mkdir()
     ended = run_module("tests.maintenance.old_reads", str(root), str(folder))

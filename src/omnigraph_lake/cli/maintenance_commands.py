@@ -128,6 +128,7 @@ def reconcile(
         raise output.unsuccessful(
             errors.MaintenanceIncompleteError,
             f"{counted(len(report.failures), 'table')} could not be reconciled",
+            written=bool(report.reclaimed) and not report.dry_run,
         )
 
 
@@ -182,6 +183,7 @@ def cleanup(  # noqa: PLR0913 - each is an option
         raise output.unsuccessful(
             errors.MaintenanceIncompleteError,
             f"cleanup failed for {', '.join(report.failed)}",
+            written=report.has_removed,
         )
 
 
@@ -264,6 +266,7 @@ def maintain(  # noqa: PLR0913 - each is an option
         raise output.unsuccessful(
             errors.DamagedGraphError if is_damaged else errors.MaintenanceIncompleteError,
             "; ".join(messages) or "a step failed",
+            written=report.has_written,
         )
 
 
@@ -446,6 +449,7 @@ def repair(  # noqa: PLR0913 - options of a command
         raise output.unsuccessful(
             errors.DriftNeedsRepairError,
             "not published: " + ", ".join(table.table_key for table in report.refused),
+            written=bool(report.published),
         )
 
 

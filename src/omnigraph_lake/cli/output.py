@@ -290,16 +290,16 @@ def failed(error: dict[str, object]) -> None:
 
 
 def unsuccessful(
-    kind: type[errors.OmnigraphError], message: str, *, next_step: str = ""
+    kind: type[errors.OmnigraphError], message: str, *, next_step: str = "", written: bool = False
 ) -> typer.Exit:
-    """The end of a command whose report says what is wrong."""
+    """The end of a command whose report says what is wrong; `written` as in `error_object`."""
     failed(
         error_object(
             kind.__name__,
             message,
             exit_code=kind.exit_code,
             next_step=next_step,
-            written=kind.written,
+            written=written,
         )
     )
     return typer.Exit(kind.exit_code)

@@ -140,6 +140,13 @@ class CleanupReport(Displayed):
         return sum(table.bytes_removed for table in self.tables) + self.leftovers.bytes
 
     @property
+    def has_removed(self) -> bool:
+        """Whether anything of the graph was removed."""
+        versions = sum(table.old_versions_removed for table in self.tables)
+        files = sum(table.files_removed for table in self.tables) + len(self.leftovers.paths)
+        return not self.dry_run and bool(versions or files or self.reconciled.reclaimed)
+
+    @property
     def failed(self) -> tuple[str, ...]:
         """The tables that could not be cleaned."""
         return tuple(table.table_key for table in self.tables if table.error is not None)

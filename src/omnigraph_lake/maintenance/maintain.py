@@ -23,7 +23,7 @@ Invariants:
 - Every step is repeatable and continues an earlier run, so an interrupted run is resumed by running
   it again.
 - A graph that fails its check is not changed, unless all findings are drift on branches other than
-  main, or automatic cleanup by Lance.
+  main, automatic cleanup by Lance, or tables without stable row ids.
 - An unknown word in a policy file is refused. A setting that is absent has the default shown by
   `Policy`.
 - The metrics file is replaced as a whole, so that no reader finds it partially written.
@@ -98,6 +98,13 @@ class StepReport(Displayed):
     messages: tuple[str, ...] = ()
 
 
+_CHANGES: Final = (
+    *("removed", "reclaimed", "tables_committed", "old_versions_removed"),
+    *("files_removed", "bytes_removed"),
+)
+"""Counts of steps that say that the graph was changed."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintainReport(Displayed):
     """A whole run."""
@@ -105,6 +112,11 @@ class MaintainReport(Displayed):
     root: str
     started_at: str
     steps: tuple[StepReport, ...]
+
+    @property
+    def has_written(self) -> bool:
+        """Whether a step changed the graph."""
+        return any(step.counts.get(count) for step in self.steps for count in _CHANGES)
 
     @property
     def exit_code(self) -> int:
@@ -223,14 +235,19 @@ def _check(
     # Drift on another branch keeps its table from being written on that branch, and nothing else:
     # optimize is about main, and cleanup removes nothing above the pin of a branch. Automatic
     # cleanup never runs in what Omnigraph writes, and optimize disables it.
+    # Stable row ids cannot be added to a table, and every step works without them.
+    warnings = [
+        finding for finding in report.findings if finding.problem is Problem.UNSTABLE_ROW_IDS
+    ]
     harmless = [finding for finding in elsewhere if finding.problem is Problem.DRIFT]
+    harmless += warnings
     harmless += [
         finding for finding in report.findings if finding.problem is Problem.AUTOMATIC_CLEANUP
     ]
     return _StepResult(
         counts={"tables": report.tables, "rows": report.rows, "findings": len(findings)},
         messages=tuple(f"{finding.thing}: {finding.message}" for finding in findings),
-        outcome=StepOutcome.ATTENTION if findings else StepOutcome.DONE,
+        outcome=StepOutcome.ATTENTION if len(findings) > len(warnings) else StepOutcome.DONE,
         ends_run=len(findings) > len(harmless),
     )
 

@@ -279,6 +279,8 @@ class TableOptimizeStats(Displayed):
     manifest_version: int | None = None
     lance_head_version: int | None = None
     pending_indexes: tuple[PendingIndex, ...] = ()
+    error: str | None = None
+    """Why the work on this table failed; what `committed` says got through before."""
 
     def _page(self) -> Page:
         return page_of(OptimizeListing([self]))
@@ -304,6 +306,8 @@ class OptimizeListing(Listing[TableOptimizeStats]):
 
 
 def _outcome(stats: TableOptimizeStats) -> str:
+    if stats.error is not None:
+        return f"failed: {stats.error}"
     if stats.skipped is not None:
         return f"skipped: {stats.skipped.value}"
     if not stats.committed:
@@ -389,14 +393,24 @@ def optimize_graph(
         schema_hash=schema_hash,
     )
     _tidy_up(objects)
-    stats = OptimizeListing(
-        healthy.skipped.get(key) or _stats(key, compacted, indexed, is_renewed=key in renewed.moved)
-        for key in sorted(state.snapshot().tables)
-    )
     # Of several errors of a table the first is the cause.
     errors = {**indexed.errors, **compacted.errors, **unplanned, **healthy.errors}
+    stats = OptimizeListing(
+        healthy.skipped.get(key)
+        or replace(
+            _stats(key, compacted, indexed, is_renewed=key in renewed.moved),
+            error=errors[key].what if key in errors else None,
+        )
+        for key in sorted(state.snapshot().tables)
+    )
     if errors:
-        raise MaintenanceIncompleteError(VERB, errors, report=stats, root=objects.root.uri)
+        raise MaintenanceIncompleteError(
+            VERB,
+            errors,
+            report=stats,
+            root=objects.root.uri,
+            written=any(table.committed for table in stats),
+        )
     return stats
 
 
