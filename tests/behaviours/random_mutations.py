@@ -112,7 +112,7 @@ def nodes(draw: st.DrawFn, kind: str) -> str:
 
 @st.composite
 def inserts(draw: st.DrawFn) -> str:
-    word = draw(one("insert", "upsert"))
+    word = draw(one("insert", "upsert", "replace"))
     kind = draw(one(*NODES, *ENDS))
     optional: tuple[str, ...] = {
         "Person": ("age: 3", "age: 1 + $two", 'tags: ["x"]', "age: $none", "points: 7"),
@@ -227,7 +227,7 @@ def matched(draw: st.DrawFn) -> str:
             by_property = {each.partition(":")[0]: each for each in chosen}
             listed = ", ".join(by_property.values())
             choices.append(f"update ${variable} set {{ {listed} }}")  # noqa: S608 - no SQL
-        insert = MATCHED_INSERTS[kind].format(word=draw(one("insert", "upsert")))
+        insert = MATCHED_INSERTS[kind].format(word=draw(one("insert", "upsert", "replace")))
         choices.append(insert.replace("$v", f"${variable}"))
         statements.append(draw(one(*choices)))
     return f"match {{ {pattern} }} {' '.join(statements)}"

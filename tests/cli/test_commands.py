@@ -198,6 +198,30 @@ def test_a_schema_change_is_planned_and_changes_nothing(graph_root: str, schema:
     assert run("schema", "show", graph_root, "--source").stdout == GOOD
 
 
+def test_a_plan_names_the_queries_that_a_wider_edge_would_refuse(
+    graph_root: str, tmp_path: Path
+) -> None:
+    schema = "node Person { name: String @key } node Company { name: String @key } edge WorksAt: "
+    narrow, wide = tmp_path / "narrow.pg", tmp_path / "wide.pg"
+    narrow.write_text(f"{schema}Person -> Company")
+    wide.write_text(f"{schema}Person | Company -> Company")
+    (tmp_path / "staff.gq").write_text(
+        "query staff() { match { $c: Company $c worksAt $other } return { $other.id } }\n"
+        "query firms() { match { $p: Person $p worksAt $c } return { $c.id } }\n"
+        "query wrong() { match { $p: Nobody } return { $p.id } }\n"
+    )
+    run("init", graph_root, "--schema", str(narrow))
+
+    planned = run("schema", "plan", graph_root, str(wide), "--queries", str(tmp_path))
+    as_json = run("schema", "plan", graph_root, str(wide), "--queries", str(tmp_path), "--json")
+
+    assert planned.returncode == 0
+    assert "staff.gq: query staff is refused afterwards: WorksAt joins" in planned.stderr
+    assert "write `worksAt>` for forward, or `<worksAt` for backward" in planned.stderr
+    refused = json.loads(as_json.stdout)["refused_queries"]
+    assert [(each["file"], each["name"]) for each in refused] == [("staff.gq", "staff")]
+
+
 def test_a_refused_schema_change_exits_with_5(graph_root: str, schema: str) -> None:
     run("init", graph_root, "--schema", schema)
 

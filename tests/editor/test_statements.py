@@ -186,7 +186,7 @@ def words_at(text: str, catalog: Catalog) -> set[str]:
         ('insert Person { email: "x", s', {"status"}),
         ("update Person set { a", {"age"}),
         ("delete Company where cod", {"code"}),
-        ("match { $p: Person } r", {"return"}),
+        ("match { $p: Person } r", {"return", "replace"}),
         ("match { $p: Person } return { $p } o", {"order", "offset"}),
         ("query q($a: S", {"String"}),
         ("($a: S", {"String"}),

@@ -20,8 +20,8 @@ from omnigraph_lake.engine.access.adjacency import (
 )
 from omnigraph_lake.engine.run import Limits, Run
 from omnigraph_lake.errors import QueryCancelledError
+from omnigraph_lake.query.ast import EdgeDirection
 from omnigraph_lake.query.binding import BoundParameters
-from omnigraph_lake.query.typed import EdgeDirection
 from omnigraph_lake.schema.compile import compile_schema
 from tests.drawing import seeds
 from tests.query.evaluator import EPOCH

@@ -47,10 +47,10 @@ edge Owns: P -> Q { w: I32? }
 edge Likes: P -> P | Q { w: I32? }
 """
 SEVERAL_TYPES = [
-    "match { $a: P  $a likes $b } return { $a.k, $b.k, type($b) }",
-    "match { $b: P  $a likes $b } return { $b.k, count($a) }",
-    "match { $a: P  $a likes|owns $b } return { $a.k, count(*) }",
-    'match { $a: P { k: "1" }  $a likes|knows{1,} $b as $way by w } return { $b.id, weight($way) }',
+    "match { $a: P  $a likes> $b } return { $a.k, $b.k, type($b) }",
+    "match { $b: P  $a likes> $b } return { $b.k, count($a) }",
+    "match { $a: P  $a likes|owns> $b } return { $a.k, count(*) }",
+    'match { $a: P { k: "1" }  $a likes|knows>{1,} $b as $w by w } return { $b.id, weight($w) }',
 ]
 QUERIES = [
     "match { $a: P  $a knows $b  $b knows $c } return { count(*) }",
@@ -308,7 +308,7 @@ def test_threads_that_ask_several_versions_share_what_is_in_memory(tmp_path: Pat
 def test_one_commit_builds_no_adjacency_again(tmp_path: Path, edges: str, count: int) -> None:
     changes = made(tmp_path, random.Random(1))
     graph = changes.graph
-    text = f"match {{ $a: P  $a {edges} $b }} return {{ $a.k, $b.k, type($b) }}"
+    text = f"match {{ $a: P  $a {edges}> $b }} return {{ $a.k, $b.k, type($b) }}"
     rows(graph, text, access="resident")
     bases = bases_in_memory()
     assert len(bases) == count

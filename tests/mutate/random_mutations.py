@@ -50,6 +50,8 @@ BODIES = (
     "match { $p: Person  $p.age > N } upsert Tag { word: $p.town }",
     'match { $p: Person  $p.age > N } upsert Tag { word: $p.name, note: "T" }',
     "match { $p: Person  $p.age > N } upsert Person { name: $p.name, age: $p.age }",
+    "match { $p: Person  $p.age > N } replace Person { name: $p.name, age: $p.age }",
+    "match { $p: Person  $p.age > N } replace Tag { word: $p.town }",
     "match { $d: Doc  $c: Person|Tag } insert Mentions { from: $d, to: $c }",
     "match { $p: Person  $p.age > N } delete $p",
     'match { $p: Person  $p.town = "T"  $p knows $q } delete $q',

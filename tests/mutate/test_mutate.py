@@ -170,12 +170,47 @@ def test_a_deleted_entity_can_be_inserted_again_without_its_edges(graph: Graph) 
     assert [each.edges for each in result.statements] == [2, 0]
 
 
-def test_an_upsert_replaces_the_whole_entity_and_keeps_its_edges(graph: Graph) -> None:
-    run(graph, 'upsert Person { email: "ann", name: "Other" }')
+def test_a_replacement_sets_the_whole_entity_and_keeps_its_edges(graph: Graph) -> None:
+    run(graph, 'replace Person { email: "ann", name: "Other" }')
 
     ann = nodes(graph, "Person")["ann"]
     assert (ann["name"], ann["age"], ann["photo"], ann["tags"]) == ("Other", None, None, None)
     assert set(edges(graph, "Knows")) == {"k1", "k2"}
+
+
+def test_an_upsert_keeps_what_it_does_not_assign(graph: Graph) -> None:
+    before = nodes(graph, "Person")["ann"]
+
+    result = run(
+        graph,
+        'upsert Person { email: "ann", name: "One" } upsert Person { email: "ann", weight: 1.5 } '
+        'upsert Person { email: "new", name: "New" }',
+    )
+
+    ann = nodes(graph, "Person")["ann"]
+    assert ann == {**before, "name": "One", "weight": 1.5}
+    counts = result.tables["node:Person"]
+    assert (counts.inserted, counts.updated, counts.deleted) == (1, 1, 0)
+
+
+def test_an_upsert_of_a_match_keeps_what_it_does_not_assign(graph: Graph) -> None:
+    before = nodes(graph, "Person")
+
+    run(graph, "match { $p: Person } upsert Person { email: $p.email, name: upper($p.name) }")
+
+    after = nodes(graph, "Person")
+    assert after == {key: {**row, "name": row["name"].upper()} for key, row in before.items()}
+
+
+def test_null_clears_what_an_upsert_assigns(graph: Graph) -> None:
+    run(graph, 'upsert Person { email: "ann", age: null }')
+
+    assert nodes(graph, "Person")["ann"]["age"] is None
+
+
+def test_an_upsert_of_a_new_entity_needs_every_required_property(graph: Graph) -> None:
+    with pytest.raises(ValidationFailedError, match="name"):
+        run(graph, 'upsert Person { email: "new", age: 3 }')
 
 
 def test_an_upsert_of_an_edge_can_move_it(graph: Graph) -> None:

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from omnigraph_lake.query.ast import EdgeDirection
 from omnigraph_lake.query.expressions import Distance, Expression, Fusion, Ranking, has_aggregate
 from omnigraph_lake.query.plan import vector_arm_depth
 from omnigraph_lake.query.typed import (
     Block,
-    EdgeDirection,
     EdgeStep,
     OrderKey,
     TypedProjection,

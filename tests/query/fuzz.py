@@ -37,7 +37,7 @@ query everything($s: String, $l: [String]?, $v: Vector(2), $n: I32, $d: Date, $b
         $p: Person { name: $s, tags: "x", age: -3, }
         $p $e: knows $q   $q <knows> $r   $r knows{1,3} $t as $way
         $r knows{0,} $u as $light by weight   weight($light) < 4
-        $x: Named   $x worksAt $c   $c contains $o
+        $x: Named   $x worksAt> $c   $c contains $o
         $p.age > 3 and not ($q.age in [1, -2] or $r.name is not null)
         $l contains $p.name   "x" in $p.tags   $p.born >= date("2020-01-31")
         $p.joined < now() and $p.joined != datetime("2020-01-31T10:00:00Z")
@@ -63,7 +63,7 @@ query counted() {
 }
 query computed($s: String?, $n: I64) {
     match {
-        $p: Person   $p knows|worksAt $any   $any: Person|Company   $any _{0,2} $far as $way
+        $p: Person   $p knows|worksAt $any   $any: Person|Company   $any _>{0,2} $far as $way
         $all: _   $all <_> $_   $p <knows|wrote>{2,} $deep   $all.id != "x"
         like($p.name, "a\\\\%_") or matches($p.name, "^[a-z]+$") and split($p.name, ",") contains $s
         length(trim($p.name)) > 2 or coalesce($p.age, $n, 3) = div($p.age, 2)
@@ -101,7 +101,7 @@ query fused($v: Vector(2)) {
 }
 query change($k: String, $n: I32?) {
     insert Person { email: $k, name: "x" status: "away", tags: ["a"], joined: now() }
-    upsert Note { id: $k, title: "t", vector: [0.5, -1] body: null }
+    replace Note { id: $k, title: "t", vector: [0.5, -1] body: null }
     insert Knows { from: $k, to: node(Person, "a"), since: date("2020-01-01") }
     update Person set { age: age + 1, name: $k } where email = $k or age in [1, 2]
     update Knows set { weight: $n } where from = $k and not (to = "b")
@@ -128,7 +128,20 @@ WORDS = [
         "not",
     ),
     *("and", "or", "in", "is", "null", "true", "false", "contains", "starts_with", "ends_with"),
-    *("as", "asc", "desc", "insert", "upsert", "update", "delete", "set", "where", "from", "to"),
+    *(
+        "as",
+        "asc",
+        "desc",
+        "insert",
+        "upsert",
+        "replace",
+        "update",
+        "delete",
+        "set",
+        "where",
+        "from",
+        "to",
+    ),
     *("{", "}", "(", ")", "[", "]", ":", ",", ".", "?", "*", "/", "%", "+", "-", "=", "!=", "!"),
     *("<", ">", "<=", ">=", "<knows>", "{1,2}", "{1,}", "{0,0}", "==", "&&", ";", "$", "@", "'"),
     *("$p", "$q", "$_", "$x", "$s", "$e", "$p.name", "$p.age", "$p.photo", "$e.weight", "$x.id"),

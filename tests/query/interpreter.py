@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, assert_never
 
+from omnigraph_lake.query.ast import EdgeDirection
 from omnigraph_lake.query.expressions import RESULT, Distance, Expression
 from omnigraph_lake.query.expressions import Aggregate as AggregateExpression
 from omnigraph_lake.query.plan import (
@@ -30,7 +31,7 @@ from omnigraph_lake.query.plan import (
     Semi,
     vector_arm_depth,
 )
-from omnigraph_lake.query.typed import EdgeDirection, TypedTraversal
+from omnigraph_lake.query.typed import TypedTraversal
 from omnigraph_lake.query.types import NodeOf
 from omnigraph_lake.schema.catalog import Catalog
 from tests.query.evaluator import (

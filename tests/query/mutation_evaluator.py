@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from typing import Any, assert_never
 
 from omnigraph_lake.ids import node_id
+from omnigraph_lake.query.ast import InsertVerb
 from omnigraph_lake.query.expressions import ROW
 from omnigraph_lake.query.typed import (
     DeleteStatement,
     InsertStatement,
     MatchedStatement,
     MatchedVerb,
-    Presence,
     TypedAssignment,
     TypedQuery,
     TypedWrite,
@@ -91,13 +91,15 @@ class _State:
 
     def insert(self, statement: InsertStatement) -> None:
         kind, declared = self._declared(statement.table_key)
-        row: dict[str, Any] = dict.fromkeys(declared.properties)
-        row.update(self._values(statement.assignments, declared, old={}))
+        given = self._values(statement.assignments, declared, old={})
+        row: dict[str, Any] = {**dict.fromkeys(declared.properties), **given}
         row["id"] = self._identity(declared, row)
         rows = self._rows(kind, statement.type)
         same = [each for each in rows if each["id"] == row["id"]]
-        if same and statement.presence is Presence.NEW:
+        if same and statement.verb is InsertVerb.INSERT:
             raise EvaluationError(f"{statement.table_key} {row['id']} exists")
+        if same and statement.verb is InsertVerb.UPSERT:
+            row = {**same[0], **given, "id": row["id"]}
         rows[:] = [*(each for each in rows if each["id"] != row["id"]), row]
         self.counts[kind] += 1
 
@@ -105,7 +107,7 @@ class _State:
         """A statement for every row of a match; each entity has one row, or all of it fails."""
         kind, declared = self._declared(statement.table_key)
         known = self._values(statement.assignments, declared, old={})
-        if statement.verb in (MatchedVerb.INSERT, MatchedVerb.UPSERT):
+        if statement.verb not in (MatchedVerb.UPDATE, MatchedVerb.DELETE):
             self._insert_matched(statement, rows, known)
             return
         rows = [row for row in rows if row[0] is not None]
@@ -142,6 +144,10 @@ class _State:
             row["id"] = self._identity(declared, row)
             if row["id"] in new_rows:
                 raise EvaluationError("two rows make one entity")
+            if statement.verb is MatchedVerb.UPSERT:
+                same = next((each for each in stored if each["id"] == row["id"]), row)
+                kept = same.keys() - given.keys() - known.keys()
+                row |= {name: same[name] for name in kept}
             new_rows[row["id"]] = row
         if statement.verb is MatchedVerb.INSERT and any(row["id"] in new_rows for row in stored):
             raise EvaluationError("it exists")

@@ -130,7 +130,9 @@ def _ends_with_word(expression: ast.Expression) -> bool:
 def _traversal(traversal: ast.Traversal) -> str:
     variable = "" if traversal.edge_variable is None else f"${traversal.edge_variable.text}: "
     edges = _choice(traversal.edges)
-    edge = f"<{edges}>" if traversal.undirected else edges
+    back = traversal.direction in (ast.EdgeDirection.BACKWARD, ast.EdgeDirection.EITHER)
+    on = traversal.direction in (ast.EdgeDirection.FORWARD, ast.EdgeDirection.EITHER)
+    edge = f"{'<' * back}{edges}{'>' * on}"
     bounds = ""
     if traversal.bounds is not None:
         maximum = "" if traversal.bounds.maximum is None else traversal.bounds.maximum.raw
@@ -165,9 +167,8 @@ def _matched_statement(statement: ast.MatchedStatement) -> Iterator[str]:
 def _statement(statement: ast.Statement) -> Iterator[str]:
     match statement:
         case ast.Insert():
-            word = "upsert" if statement.replacing else "insert"
             inner = ", ".join(_assignment(assignment) for assignment in statement.assignments)
-            yield f"{word} {statement.type.text} {{ {inner} }}"
+            yield f"{statement.verb} {statement.type.text} {{ {inner} }}"
         case ast.Update():
             inner = ", ".join(_assignment(assignment) for assignment in statement.assignments)
             where = expression_text(statement.condition)

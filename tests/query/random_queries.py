@@ -39,6 +39,8 @@ EDGES = [
     *(("x", "worksAt", "c"), ("x", "knows", "p"), ("p", "knows", "x"), ("x", "worksAt", "y")),
     *(("p", "knows{1,}", "r"), ("q", "<knows>{0,}", "p"), ("c", "contains{0,2}", "d")),
     *(("p", "knows", "_"), ("_", "worksAt", "c"), ("p", "worksAt{2,3}", "c")),
+    *(("p", "knows>", "q"), ("q", "<knows", "p"), ("p", "<knows{1,2}", "r")),
+    *(("p", "worksAt>", "c"), ("c", "<worksAt", "p"), ("p", "knows|worksAt>{1,2}", "z")),
     *(("p", "knows|worksAt", "z"), ("z", "worksAt|wrote", "p"), ("p", "<knows|worksAt>", "q")),
     *(("p", "knows|worksAt{1,2}", "c"), ("p", "<knows|worksAt|contains>{1,3}", "z")),
     *(("c", "worksAt|contains", "z"), ("z", "knows|wrote{1,2}", "n"), ("p", "_", "q")),

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from omnigraph_lake.errors import InvalidInputError, QueryInvalidError
+from omnigraph_lake.query.ast import EdgeDirection, write_edges
 from omnigraph_lake.query.checks.adhoc import parameters_of_values
 from omnigraph_lake.query.checks.steps import steps_between
 from omnigraph_lake.query.compile import compile_parsed
@@ -267,7 +268,8 @@ class _Writer:
     ) -> str | None:
         """Edges of several types, or any edge, from a variable; None if they do not fit."""
         assert isinstance(start.type, NodeOf)
-        undirected, hops = self._chance(0.5), self.generator.choice(("", *_HOPS))
+        direction = self.generator.choice((None, None, *EdgeDirection))
+        hops = self.generator.choice(("", *_HOPS))
         is_weighted = self._chance(0.3)
         if is_weighted:
             edges = [each for each in self.catalog.edges.values() if _WEIGHT in each.properties]
@@ -292,10 +294,10 @@ class _Writer:
             left=right if turned else left,
             right=left if turned else right,
             hops=(minimum, maximum),
-            undirected=undirected,
+            direction=direction,
         )
         missing = {each.name for each in chosen} - set(edges_of(between.steps))
-        if not between.steps or (missing and not is_any):
+        if between.ambiguous or not between.steps or (missing and not is_any):
             return None
         if is_weighted and not self._has_weight(edges_of(between.steps)):
             return None
@@ -304,7 +306,7 @@ class _Writer:
             scope[name] = walkable[name] = Seen(name=name, type=NodeOf(types=types))
         words = "|".join(each.name[0].lower() + each.name[1:] for each in chosen)
         word = "_" if is_any else words
-        word = f"<{word}>" if undirected else word
+        word = write_edges(word, direction)
         variable, way = "", ""
         if not hops and self._chance(0.4):
             made = self._name("e")
@@ -351,8 +353,13 @@ class _Writer:
             if name != "_" and name not in walkable:
                 scope[name] = walkable[name] = Seen(name=name, type=NodeOf(types=(kind,)))
         word = edge.name[0].lower() + edge.name[1:]
-        if source == target and self._chance(0.3):
-            word = f"<{word}>"
+        direction = EdgeDirection.FORWARD if self._chance(0.2) else None
+        if source == target and self._chance(0.5):
+            direction = self.generator.choice([*EdgeDirection])
+        turned = source != target and self._chance(0.3)
+        if turned:
+            direction = self.generator.choice([EdgeDirection.BACKWARD, None])
+        word = write_edges(word, direction)
         variable, way = "", ""
         choice = self.generator.random()
         if choice < 0.3:
@@ -367,7 +374,7 @@ class _Writer:
             word += bounds
             if is_weighted or self._chance(0.5):
                 way = self._way(scope, is_weighted=is_weighted)
-        left, right = (start.name, end) if forward else (end, start.name)
+        left, right = (start.name, end) if forward is not turned else (end, start.name)
         return f"${left} {variable}{word} ${right}{way}"
 
     def _end(self, wanted: str, walkable: Mapping[str, Seen]) -> str:

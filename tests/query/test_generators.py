@@ -82,7 +82,7 @@ def test_random_schemas_have_edges_with_several_types_at_an_end() -> None:
 
 
 def test_the_text_that_is_damaged_has_all_of_the_language() -> None:
-    words = ["insert", "upsert", "update", "delete", "set", "where"]
+    words = ["insert", "upsert", "replace", "update", "delete", "set", "where"]
 
     assert missing([*FUNCTIONS, *CHOICES, *OTHERS, *words], SEED_TEXT) == []
     assert [name for name, form in FORMS.items() if not re.search(form, SEED_TEXT)] == []

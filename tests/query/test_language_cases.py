@@ -91,7 +91,7 @@ def test_a_text_condition_compares_tokens(
         ("$p: Person $p knows $p", "$p.id", ["cat"]),
         ("$p: Person $q: Person $p knows $q $q knows $p", "$p.id, $q.id", [("cat", "cat")]),
         ("$p: Person $p knows $_ $p wrote $_", "$p.id", ["ann"] * 4 + ["bob"] + ["cat"] * 2),
-        ("$x: Named $x worksAt $c", "$x.name", ["Ann", "Bob", "Eve_100%"]),
+        ("$x: Named $x worksAt> $c", "$x.name", ["Ann", "Bob", "Eve_100%"]),
         ("$a: Company $a contains $b", "$a.id, $b.id", [("acme", "ann"), ("ann", "zeta")]),
         ("$q.age > 25 $p knows $q $p: Person", "$p.id", ["dan"]),
         (

@@ -184,7 +184,7 @@ def test_a_node_can_be_both_ends() -> None:
 
 
 def test_a_polymorphic_end_is_followed_where_its_type_fits() -> None:
-    found = values("$x: Named $x worksAt $c", "$x.name, $c.id")
+    found = values("$x: Named $x worksAt> $c", "$x.name, $c.id")
 
     assert found == [("Ann", "acme"), ("Bob", "acme"), ("Eve_100%", "ann")]
 

@@ -32,12 +32,20 @@ def test_insert_of_an_existing_key_is_a_conflict() -> None:
         change('insert Person { email: "ann", name: "Other", status: "away" }')
 
 
-def test_upsert_replaces_the_whole_entity_or_creates_it() -> None:
-    outcome = change('upsert Person { email: "ann", name: "Other", status: "away" }')
+def test_replace_sets_the_whole_entity_or_creates_it() -> None:
+    outcome = change('replace Person { email: "ann", name: "Other", status: "away" }')
 
     ann = by_id(outcome.graph["nodes"]["Person"])["ann"]
     assert (ann["name"], ann["age"], ann["tags"]) == ("Other", None, None)
     assert len(outcome.graph["nodes"]["Person"]) == 5
+    assert len(change(f"replace Person {NEW}").graph["nodes"]["Person"]) == 6
+
+
+def test_upsert_keeps_what_it_does_not_assign_or_creates_it() -> None:
+    outcome = change('upsert Person { email: "ann", status: "away" }')
+
+    ann = by_id(outcome.graph["nodes"]["Person"])["ann"]
+    assert (ann["name"], ann["status"]) == ("Ann", "away")
     assert len(change(f"upsert Person {NEW}").graph["nodes"]["Person"]) == 6
 
 

@@ -47,14 +47,14 @@ QUERIES = [
     "$b: Person $a mentions $b",
     "$b: Named $a mentions $b $b.id != $a.id",
     "$a: Document $a $e: mentions $b",
-    "$a: Person $a likes $b",
+    "$a: Person $a likes> $b",
     "$b: Document $a likes $b",
-    "$a: Named $a likes{1,3} $b",
-    "$a: Person $a likes{1,} $b $b: Document",
-    "$a: Company $a owns{1,2} $b as $w",
-    "$a: Person $a likes{1,} $b as $w by weight",
+    "$a: Named $a likes>{1,3} $b",
+    "$a: Person $a likes>{1,} $b $b: Document",
+    "$a: Company $a owns>{1,2} $b as $w",
+    "$a: Person $a likes>{1,} $b as $w by weight",
     "$b: Document $a likes{1,} $b as $w by weight",
-    "$a: Document $a mentions|likes|owns{1,} $b as $w by weight",
+    "$a: Document $a mentions|likes|owns>{1,} $b as $w by weight",
     "$a: Document $a mentions|likes $b",
     "$a: Document optional { $a mentions $b $b: Company }",
     "$a: Document $b: Company not { $a mentions $b }",
@@ -63,7 +63,7 @@ QUERIES = [
 COUNTS = [
     "$a: Document $a mentions $b",
     "$a: Document $a mentions $b $b: Person",
-    "$a: Person $a likes $b $b: Company",
+    "$a: Person $a likes> $b $b: Company",
 ]
 PLAIN = {"Mentions": ("src_type",), "Likes": (), "Owns": ("src_type",)}
 
@@ -153,10 +153,10 @@ def test_queries_end_as_the_evaluator_says(seed: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("pattern", "paths"),
     [
-        ("$a likes{1,} $b as $w", {"ab", "abc", "abcd"}),
-        ("$a likes{2,2} $b as $w", {"abc"}),
-        ("$a likes{1,} $b as $w by weight", {"ab", "abc", "abcd"}),
-        ("$a likes{1,} $b as $w $b: Document", {"abcd"}),
+        ("$a likes>{1,} $b as $w", {"ab", "abc", "abcd"}),
+        ("$a likes>{2,2} $b as $w", {"abc"}),
+        ("$a likes>{1,} $b as $w by weight", {"ab", "abc", "abcd"}),
+        ("$a likes>{1,} $b as $w $b: Document", {"abcd"}),
     ],
 )
 def test_a_chain_passes_nodes_of_every_type_at_an_end(
@@ -188,10 +188,10 @@ MUTATIONS = [
     'match { $a: _ $a.id = "a" } delete $a',
     "match { $a: Person $a <_> $b } delete $b",
     'match { $a: Named $a.id != "c" } update $a set { name: concat(type($a), $a.id) }',
-    "match { $a: Named $a likes $b } update $a set { name: max($b.id) }",
-    "match { $a: Person $a $e: likes|owns $b } update $e set { weight: 7 }",
-    "match { $a: Company $a $e: likes|owns $b } delete $e",
-    "match { $a: Named optional { $a likes $b } } delete $a, $b",
+    "match { $a: Named $a likes> $b } update $a set { name: max($b.id) }",
+    "match { $a: Person $a $e: likes|owns> $b } update $e set { weight: 7 }",
+    "match { $a: Company $a $e: likes|owns> $b } delete $e",
+    "match { $a: Named optional { $a likes> $b } } delete $a, $b",
 ]
 
 

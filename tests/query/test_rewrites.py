@@ -58,7 +58,7 @@ def test_random_queries_mean_the_same_with_and_without_each_rewrite() -> None:
         ('$q: Person { id: "bob" } $p <knows>{1,2} $q as $w', "$p.id, nodes($w), edges($w)", ""),
         ('$p: Person $q: Person { id: "dan" } $p knows{1,3} $q as $w', "nodes($w)", ""),
         ('$c: Company { id: "acme" } $p worksAt $c $p $e: knows $q', "$p.id, $e.id", ""),
-        ("$x: Named $x worksAt $c $c contains $d", "$x, $d.name", ""),
+        ("$x: Named $x worksAt> $c $c contains $d", "$x, $d.name", ""),
         ("$p: Person optional { $p worksAt $c } not { $c: Company }", "$p.id", ""),
         ("$p: Person optional { $p worksAt $c $c.size > 5 }", "$c, count(*) as n", "order { n }"),
         (

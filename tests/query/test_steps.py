@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from omnigraph_lake.query.ast import Binding, Filter, QueryFile, ReadBody, Traversal
+from omnigraph_lake.query.ast import Binding, EdgeDirection, Filter, QueryFile, ReadBody, Traversal
 from omnigraph_lake.query.checks.steps import StepsBetween, steps_between
 from omnigraph_lake.query.parser import parse_queries
 from omnigraph_lake.schema.compile import compile_schema
@@ -33,14 +33,14 @@ def between(
     right: str | None,
     hops: tuple[int, int | None] = (1, 1),
     *,
-    undirected: bool = False,
+    direction: EdgeDirection | None = None,
 ) -> StepsBetween:
     return steps_between(
         [CATALOG.edges[name] for name in edges.split("|")],
         left=None if left is None else frozenset(left.split("|")),
         right=None if right is None else frozenset(right.split("|")),
         hops=hops,
-        undirected=undirected,
+        direction=direction,
     )
 
 
@@ -82,7 +82,9 @@ def test_steps_that_are_too_far_from_an_end_are_not_taken() -> None:
 
 
 def test_undirected_edges_are_followed_both_ways_and_between_equal_types_once() -> None:
-    assert shown(between("Knows|WorksAt", "Person", None, (1, 2), undirected=True)) == [
+    assert shown(
+        between("Knows|WorksAt", "Person", None, (1, 2), direction=EdgeDirection.EITHER)
+    ) == [
         "Person -Knows- Person",
         "Company <-WorksAt- Person",
         "Person -WorksAt-> Company",
@@ -94,6 +96,59 @@ def test_with_no_edges_both_ends_are_of_one_type() -> None:
 
     assert found.right_types == ("Company", "Note", "Person")
     assert found.left_types == ("Person",)
+
+
+SAME = "node A { name: String @key } node B { name: String @key } edge Joins: {ends}"
+
+
+@pytest.mark.parametrize(
+    ("ends", "steps"),
+    [
+        ("A -> A", ["A -Joins-> A"]),
+        ("A -> B", ["A -Joins-> B"]),
+        ("B -> A", ["A <-Joins- B"]),
+        ("A -> A | B", None),
+        ("A | B -> B", ["A -Joins-> B"]),
+        ("B -> A | B", ["A <-Joins- B"]),
+        ("A | B -> A | B", None),
+    ],
+)
+def test_an_edge_without_a_direction_is_followed_in_the_only_one_that_fits(
+    ends: str, steps: list[str] | None
+) -> None:
+    catalog = compile_schema(SAME.replace("{ends}", ends), filename="a.pg", identity_domain="a")
+
+    found = steps_between(
+        [catalog.edges["Joins"]], left=frozenset("A"), right=None, hops=(1, 1), direction=None
+    )
+
+    assert found.ambiguous == (("Joins",) if steps is None else ())
+    assert steps is None or shown(found) == steps
+
+
+def test_an_edge_with_a_direction_is_followed_in_that_one_only() -> None:
+    forward = between("Knows|WorksAt", "Person", None, direction=EdgeDirection.FORWARD)
+    backward = between("Knows|WorksAt", "Person", None, direction=EdgeDirection.BACKWARD)
+    chain = between("WorksAt|Knows", "Company", None, (1, 2), direction=EdgeDirection.BACKWARD)
+
+    assert shown(forward) == ["Person -Knows-> Person", "Person -WorksAt-> Company"]
+    assert shown(backward) == ["Person <-Knows- Person"]
+    assert shown(chain) == ["Person <-Knows- Person", "Company <-WorksAt- Person"]
+
+
+def test_a_chain_that_reaches_both_ends_of_an_edge_without_it_is_ambiguous() -> None:
+    text = f"{SCHEMA} edge Owns: Person -> Company"
+    catalog = compile_schema(text, filename="a.pg", identity_domain="a")
+
+    found = steps_between(
+        [catalog.edges[name] for name in ("Knows", "Owns", "WorksAt")],
+        left=frozenset({"Person"}),
+        right=None,
+        hops=(1, 2),
+        direction=None,
+    )
+
+    assert found.ambiguous == ("Owns", "WorksAt")
 
 
 @pytest.mark.parametrize("edges", list(itertools.permutations(["Knows", "WorksAt", "LocatedIn"])))

@@ -46,7 +46,7 @@ RESULTS = [
     ("$x: Named $y: Named", "$x.name, first($y.id by $x.id) as f", 'having f starts_with "a"'),
     ("$p: Person", f"$p.status, $p.admin, {EVERYTHING}", ""),
     ("$c: Company optional { $c worksAt $p }", "$c, count($p) as n", "order { n desc }"),
-    ("$x: Named optional { $x worksAt $c }", "$c, count(distinct $x) as n", "order { n desc }"),
+    ("$x: Named optional { $x worksAt> $c }", "$c, count(distinct $x) as n", "order { n desc }"),
     ("$p: Person optional { $p worksAt{2,3} $c }", "$c, count($c), count(*)", ""),
     ("$p: Person", "$p.tags, count(*)", ""),
     ("$p: Person", "$p.id", "order { $p.age }"),

@@ -81,7 +81,7 @@ def test_the_gate_reaches_every_branch_that_the_tables_reach(
     matched = [*matches.PATTERNS, *matches.HOPS, *matches.BLOCKS]
     reached.add(people, [*matched], [*matches.IN_GATE])
     reached.add(people, [*counts.COUNTED], [*counts.IN_GATE])
-    reached.add(people, [*counts.DISTINCT], [counts.DISTINCT[1]], distinct="distinct")
+    reached.add(people, [*counts.DISTINCT], [*counts.DISTINCT_IN_GATE], distinct="distinct")
     reached.add(people, [*results.RESULTS], [*results.RESULTS_IN_GATE])
     reached.add(people, [*results.DISTINCT], [*results.DISTINCT_IN_GATE], distinct="distinct")
     reached.add(people, [*searches.RANKED], [*searches.RANKED_IN_GATE])

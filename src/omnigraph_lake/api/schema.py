@@ -15,6 +15,7 @@ from omnigraph_lake.notes import commit_note
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from os import PathLike
 
     from omnigraph_lake.api.options import Spark
     from omnigraph_lake.evolution.apply_schema import SchemaResult
@@ -39,23 +40,44 @@ class SchemaView:
         """The types, properties and constraints."""
         return self._contract().catalog
 
-    def plan(self, text: str, *, filename: str = "schema.pg", hard: bool = False) -> Evolution:
+    def plan(
+        self,
+        text: str,
+        *,
+        filename: str = "schema.pg",
+        hard: bool = False,
+        queries: str | PathLike[str] | None = None,
+    ) -> Evolution:
         """Plan the application of a schema. Changes nothing.
 
         Args:
             text: The new schema, with hints such as `@rename_from` and `@backfill`.
             filename: The file name to show in diagnostics.
             hard: Plan to remove dropped data from history, too.
+            queries: A directory of `.gq` files, to name the queries that the change would refuse.
 
         Raises:
             SchemaInvalidError: the text, or a hint in it, is invalid.
+            NotFoundError: there is no such directory.
         """
         from omnigraph_lake.evolution.plan.planning import evolve  # the compiler: 120 ms
 
         plain_text(text, argument="text")
         plain_text(filename, argument="filename")
         flag(hard, argument="hard")
-        return evolve(self._contract().catalog, text, filename=filename, hard=hard)
+        evolution = evolve(self._contract().catalog, text, filename=filename, hard=hard)
+        if queries is None:
+            return evolution
+        from omnigraph_lake.engine.query_text import find_refused_queries
+        from omnigraph_lake.evolution.plan.planning import RefusedQuery
+
+        refused = tuple(
+            RefusedQuery(file=file, name=name, message=error.message, hint=error.hint)
+            for file, name, error in find_refused_queries(
+                queries, accepted=evolution.accepted, target=evolution.target
+            )
+        )
+        return replace(evolution, refused_queries=refused)
 
 
 class Schema(SchemaView):

@@ -54,7 +54,7 @@ def lint(
 
 
 _BEGINS_WITH_QUERY: Final = re.compile(
-    r"(?:\s|//[^\n]*+|/\*[\s\S]*?\*/)*+(?:(?:query|match|insert|upsert|update|delete)\b|\()"
+    r"(?:\s|//[^\n]*+|/\*[\s\S]*?\*/)*+(?:(?:query|match|insert|upsert|replace|update|delete)\b|\()"
 )
 """No schema does: so the language of standard input is known."""
 

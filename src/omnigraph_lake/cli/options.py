@@ -44,6 +44,7 @@ SchemaFile = Annotated[
 
 
 STDIN: Final = "-"
+QUERIES_VARIABLE: Final = "OMNIGRAPH_QUERIES"
 
 
 def metadata_of(pairs: list[str] | None) -> dict[str, str] | None:

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from omnigraph_lake.view.drawing import View
 
 
-QUERIES_VARIABLE: Final = "OMNIGRAPH_QUERIES"
 _INTEGER: Final = re.compile(r"-?[0-9]{1,20}")
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
 
@@ -65,7 +64,7 @@ StoredOption = Annotated[
     typer.Option(
         "--queries",
         metavar="DIR",
-        envvar=QUERIES_VARIABLE,
+        envvar=options.QUERIES_VARIABLE,
         help="Directory of query files, for --name.",
     ),
 ]
@@ -136,7 +135,9 @@ DiffOption = Annotated[
 ]
 StoredDirectory = Annotated[
     str,
-    typer.Argument(metavar="DIR", envvar=QUERIES_VARIABLE, help="Directory of query files (.gq)."),
+    typer.Argument(
+        metavar="DIR", envvar=options.QUERIES_VARIABLE, help="Directory of query files (.gq)."
+    ),
 ]
 
 
@@ -412,7 +413,7 @@ def _is_text(argument: str) -> bool:
 def _stored(readable: Graph | GraphView, directory: str | None, name: str | None) -> StoredQuery:
     if directory is None or name is None:
         raise typer.BadParameter(
-            f"give a file, -e TEXT, or --name with --queries DIR (or {QUERIES_VARIABLE})",
+            f"give a file, -e TEXT, or --name with --queries DIR (or {options.QUERIES_VARIABLE})",
             param_hint="FILE",
         )
     return readable.queries(directory).find(name)

@@ -48,6 +48,15 @@ def schema_plan(
     file: options.SchemaFile,
     *,
     hard: HardFlag = False,
+    queries: Annotated[
+        str | None,
+        typer.Option(
+            "--queries",
+            metavar="DIR",
+            envvar=options.QUERIES_VARIABLE,
+            help="Directory of query files: name those that the change would refuse.",
+        ),
+    ] = None,
     branch: options.BranchOption = "main",
     as_json: options.JsonFlag = False,
 ) -> None:
@@ -57,7 +66,9 @@ def schema_plan(
     )
 
     opened = og.open(graph, read_only=True).checkout(branch)
-    planned = opened.schema.plan(options.text_of(file), filename=str(file), hard=hard)
+    planned = opened.schema.plan(
+        options.text_of(file), filename=str(file), hard=hard, queries=queries
+    )
     schema_output.plan(
         planned, opened.snapshot().pinned, opened.branches.diverged(planned), as_json=as_json
     )

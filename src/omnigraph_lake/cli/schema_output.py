@@ -73,11 +73,16 @@ def plan(
         and (step.needs or step.cost is not CostClass.METADATA)
     }
     if as_json:
-        output.json_object({**_document(planned.plan, diverged), "rows": rows})
+        refused = [asdict(query) for query in planned.refused_queries]
+        output.json_object(
+            {**_document(planned.plan, diverged), "rows": rows, "refused_queries": refused}
+        )
         return
     output.text(plan_text(planned.plan))
     for table, count in rows.items():
         output.note(f"{table} has {_rows(count)}")
+    for query in planned.refused_queries:
+        output.note(str(query))
     if planned.plan.steps:
         _note_diverged(diverged)
 

@@ -261,7 +261,7 @@ class QueryPlace:
             return
         before = self._before_alternatives()
         last = before[-1].kind if before else ""
-        back = 3 if last == "COLON" else 2 if last in ("LESS", "OPEN_UNDIRECTED") else 1
+        back = 3 if last == "COLON" else 2 if last in ("LESS", "BACKWARD") else 1
         bound = self._binding(before[-back].text[1:]) if len(before) >= back else None
         types = bound.type.types if bound is not None and isinstance(bound.type, NodeOf) else None
         for edge in self.catalog.edges.values():

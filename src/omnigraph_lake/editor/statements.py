@@ -55,7 +55,7 @@ class Piece:
         return self.start + len(self.text)
 
 
-_BODIES: Final = ("match", "insert", "upsert", "update", "delete")
+_BODIES: Final = ("match", "insert", "upsert", "replace", "update", "delete")
 _STARTS: Final = (*_BODIES, "(")
 """The first words of an ad-hoc text."""
 _PIECE: Final = re.compile(

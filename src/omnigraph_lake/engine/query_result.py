@@ -29,10 +29,10 @@ from omnigraph_lake.display.pages import Displayed, Page
 from omnigraph_lake.display.tables import TableView
 from omnigraph_lake.engine.output_formats import is_number
 from omnigraph_lake.errors import InvalidInputError, QueryCancelledError
+from omnigraph_lake.query.ast import EdgeDirection
 from omnigraph_lake.query.expressions import PartOfPath, PathPart
 from omnigraph_lake.query.typed import (
     Block,
-    EdgeDirection,
     EdgeStep,
     TypedQuery,
     TypedRead,

@@ -28,6 +28,7 @@ from omnigraph_lake.query.ast import QueryFile
 from omnigraph_lake.query.binding import BoundParameters, bind
 from omnigraph_lake.query.checks.adhoc import names_without_declaration, parameters_of_values
 from omnigraph_lake.query.compile import compile_parsed
+from omnigraph_lake.query.lint import find_newly_refused
 from omnigraph_lake.query.parser import QUERY_BYTES_MAX, parse_queries
 from omnigraph_lake.query.plan import PLANS_KNOWN
 from omnigraph_lake.query.planning import plan_query
@@ -375,14 +376,8 @@ def stored_queries(
         QueryInvalidError: a file has errors.
         InvalidInputError: two files have a query of the same name, or one has no name.
     """
-    folder = checked_path(directory, argument="directory")
-    if not folder.is_dir():
-        raise NotFoundError(
-            f"there is no directory {folder}",
-            next_step=f"Name a directory that holds {QUERY_SUFFIX} files.",
-        )
     queries: dict[str, StoredQuery] = {}
-    for path in sorted(folder.glob(f"*{QUERY_SUFFIX}")):
+    for path in _query_files(directory):
         source = query_text(path, contract)
         for typed in compiled(source).values():
             if typed.is_adhoc:
@@ -398,6 +393,33 @@ def stored_queries(
                 )
             queries[typed.name] = StoredQuery(source=source, typed=typed)
     return dict(sorted(queries.items()))
+
+
+def find_refused_queries(
+    directory: str | PathLike[str], *, accepted: Catalog, target: Catalog
+) -> Iterator[tuple[str, str, Diagnostic]]:
+    """The queries of a directory that compile with one schema and not with another.
+
+    Yields:
+        The file, the name of the query and its first error.
+
+    Raises:
+        NotFoundError: there is no such directory.
+    """
+    for path in _query_files(directory):
+        text = read_query_file(path)
+        for name, error in find_newly_refused(text, accepted=accepted, target=target):
+            yield path.name, name, error
+
+
+def _query_files(directory: str | PathLike[str]) -> list[Path]:
+    folder = checked_path(directory, argument="directory")
+    if not folder.is_dir():
+        raise NotFoundError(
+            f"there is no directory {folder}",
+            next_step=f"Name a directory that holds {QUERY_SUFFIX} files.",
+        )
+    return sorted(folder.glob(f"*{QUERY_SUFFIX}"))
 
 
 def signature(declaration: TypedParameter | Column) -> str:

@@ -92,7 +92,8 @@ if TYPE_CHECKING:
 _ROWS_PER_FILE: Final = 1 << 20
 _MODES: Final = {
     tq.MatchedVerb.INSERT: WriteMode.APPEND,
-    tq.MatchedVerb.UPSERT: WriteMode.REPLACE,
+    tq.MatchedVerb.UPSERT: WriteMode.MERGE,
+    tq.MatchedVerb.REPLACE: WriteMode.REPLACE,
     tq.MatchedVerb.UPDATE: WriteMode.MERGE,
 }
 
@@ -229,7 +230,7 @@ def first_rows(large: LargeMutation, snapshot: Snapshot, count: int) -> MatchedR
 def count_updated(large: LargeMutation, snapshot: Snapshot, rows: int) -> int:
     """How many of the rows that a statement writes are in the graph already."""
     statement = large.statement
-    if statement.verb is not tq.MatchedVerb.UPSERT:
+    if statement.verb not in (tq.MatchedVerb.UPSERT, tq.MatchedVerb.REPLACE):
         return rows if statement.verb is tq.MatchedVerb.UPDATE else 0
     declared = large.mutation.catalog.tables()[statement.table_key]
     pinned = SnapshotTables(root=large.root, snapshot=snapshot)
@@ -242,7 +243,8 @@ def count_updated(large: LargeMutation, snapshot: Snapshot, rows: int) -> int:
             large.mutation.values,
             new_id=large.mutation.new_id,
         )
-        updated += merged_counts(pinned, statement.table_key, new.column(ID_COLUMN)).updated
+        ids = new.table.column(ID_COLUMN)
+        updated += merged_counts(pinned, statement.table_key, ids).updated
     return updated
 
 

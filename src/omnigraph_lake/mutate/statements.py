@@ -2,8 +2,9 @@
 
 Invariants:
 - A statement sees the effects of the earlier ones, and none of its own.
-- Rows of insert and upsert statements depend on the parameters alone, not on the graph, so they are
-  made once: an id that was drawn for a row stays the same however often the mutation is prepared.
+- What insert, upsert and replace statements assign depends on the parameters alone, not on the
+  graph, so their rows are made once: an id that was drawn for a row stays the same however often
+  the mutation is prepared. What an upsert does not assign is read from the graph.
 - All values of an update are computed from the rows before the statement. What is not assigned is
   copied as it is, blobs included.
 - Deleting a node deletes every edge that is visible at that moment.
@@ -23,6 +24,7 @@ import pyarrow.compute as pc
 
 from omnigraph_lake.engine.access.conditions import lance_filter
 from omnigraph_lake.errors import InvalidInputError, ValidationFailedError
+from omnigraph_lake.load.fill import fill
 from omnigraph_lake.mutate import overlay
 from omnigraph_lake.mutate.matched import (
     MATCHED_LIMITS,
@@ -43,12 +45,15 @@ from omnigraph_lake.mutate.overlay import (
 from omnigraph_lake.mutate.row_values import RowValues, columns_of
 from omnigraph_lake.names import ID_COLUMN, edge_table_key
 from omnigraph_lake.query import typed as tq
+from omnigraph_lake.query.ast import InsertVerb
 from omnigraph_lake.query.expressions import Expression, PropertyOf
 from omnigraph_lake.query.types import STRING
+from omnigraph_lake.schema.arrow import table_schema
 from omnigraph_lake.schema.catalog import Catalog, EdgeType, NodeType, PropertyType
 from omnigraph_lake.validation import constraints
 from omnigraph_lake.validation.input.columns import RawColumn, cast_column
-from omnigraph_lake.validation.input.intake import id_source, table_key_of, take_in
+from omnigraph_lake.validation.input.intake import TakenIn, id_source, table_key_of, take_in
+from omnigraph_lake.validation.input.mentions import Mentions
 from omnigraph_lake.validation.row_checks import check_rows
 from omnigraph_lake.validation.violations import (
     BadRows,
@@ -105,7 +110,7 @@ def require_new(table_key: str, row_id: str, *, taken: bool) -> None:
             columns=(ID_COLUMN,),
             row=None,
             id=row_id,
-            message="it already exists in the graph; use `upsert` to replace it",
+            message="it already exists in the graph; use `upsert` to update it",
         )
         require_none([unplaced([violation], count=1)])
 
@@ -115,9 +120,13 @@ _NO_ROW = pa.table({ID_COLUMN: pa.array([""])})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inserts:
-    """One row per insert statement, by the position of the statement, and their ids by table."""
+    """One row per insert statement, by the position of the statement, and their ids by table.
+
+    `mentions` says what the rows of upserts lack, which an entity that exists keeps.
+    """
 
     rows: Mapping[int, pa.Table]
+    mentions: Mapping[int, Mentions]
     ids: Mapping[str, pa.StringArray]
 
 
@@ -134,27 +143,49 @@ def inserted_rows(
         ValidationFailedError: a value cannot be stored.
         QueryFailedError: a value cannot be computed.
     """
-    by_table: dict[str, list[int]] = {}
+    together: dict[tuple[str, bool], list[int]] = {}
     for position, statement in enumerate(statements):
         if isinstance(statement, tq.InsertStatement):
-            by_table.setdefault(statement.table_key, []).append(position)
+            partial = statement.verb is InsertVerb.UPSERT
+            together.setdefault((statement.table_key, partial), []).append(position)
     rows: dict[int, pa.Table] = {}
+    mentions: dict[int, Mentions] = {}
     ids: dict[str, pa.StringArray] = {}
     declared, rules = catalog.tables(), constraints.table_rules(catalog)
-    for table_key, positions in by_table.items():
+    for (table_key, partial), positions in together.items():
         own = declared[table_key]
-        input_rows = [_values(statements[position], own, values) for position in positions]
-        taken = take_in(own, input_rows, new_ids=id_source(new_id))
+        input_rows = [
+            _values(statements[position], own, values, partial=partial) for position in positions
+        ]
+        taken = take_in(own, input_rows, new_ids=id_source(new_id), partial=partial)
         require_none(taken.findings)
-        require_storable(taken.table, rules[table_key], taken.table.column_names)
-        ids[table_key] = taken.table.column(ID_COLUMN).combine_chunks()
-        # A copy each: Lance refuses lists that are slices of others.
-        rows |= {position: taken.table.take([row]) for row, position in enumerate(positions)}
-    return Inserts(rows=rows, ids=ids)
+        if not partial:
+            require_storable(taken.table, rules[table_key], taken.table.column_names)
+        made = taken.table.column(ID_COLUMN).combine_chunks()
+        ids[table_key] = joined(ids.get(table_key, NO_IDS), made)
+        for row, position in enumerate(positions):
+            # A copy each: Lance refuses lists that are slices of others.
+            rows[position] = taken.table.take([row])
+            lacking = taken.mentions and taken.mentions.take(pa.array([row]))
+            if lacking:
+                mentions[position] = lacking
+            if partial:
+                require_storable(rows[position], rules[table_key], _columns_of_values(own, lacking))
+    return Inserts(rows=rows, mentions=mentions, ids=ids)
+
+
+def _columns_of_values(declared: NodeType | EdgeType, mentions: Mentions | None) -> frozenset[str]:
+    """The columns whose values are given."""
+    columns = frozenset(table_schema(declared).names)
+    return columns if mentions is None else columns - mentions.open_columns
 
 
 def _values(
-    statement: tq.TypedStatement, declared: NodeType | EdgeType, values: RowValues
+    statement: tq.TypedStatement,
+    declared: NodeType | EdgeType,
+    values: RowValues,
+    *,
+    partial: bool,
 ) -> dict[str, Any]:
     assert isinstance(statement, tq.InsertStatement)
     row: dict[str, Any] = {}
@@ -168,7 +199,7 @@ def _values(
     if computed:
         answers = values.computed(_NO_ROW, list(computed.values()), statement.type)
         row |= {name: answer[0].as_py() for name, answer in zip(computed, answers, strict=True)}
-    for name in declared.properties:
+    for name in () if partial else declared.properties:
         require_vector(declared, name, given=row.get(name) is not None)
     return row
 
@@ -217,8 +248,8 @@ def insert_matched(
     values: RowValues,
     *,
     new_id: Callable[[], str],
-) -> pa.Table:
-    """One new entity for every row of a match.
+) -> TakenIn:
+    """One entity for every row of a match, of an upsert with the columns that it assigns.
 
     Raises:
         ValidationFailedError: a value cannot be stored, or two rows make the same entity.
@@ -230,17 +261,38 @@ def insert_matched(
         column, faults = cast_column([known[0]], slot_type(declared, assignment.property))
         assert not faults, "the compiler checked the value"
         columns[assignment.property] = column.take(pa.array(np.zeros(rows.count, np.int64)))
-    for name in declared.properties:
+    partial = statement.verb is tq.MatchedVerb.UPSERT
+    for name in () if partial else declared.properties:
         given = columns.get(name)
         require_vector(declared, name, given=given is not None and not given.null_count)
     if ID_COLUMN in columns and columns[ID_COLUMN].null_count:
         refuse_missing_ids(statement)
-    taken = take_in(declared, pa.table(columns), new_ids=id_source(new_id))
+    taken = take_in(declared, pa.table(columns), new_ids=id_source(new_id), partial=partial)
     require_none(taken.findings)
-    require_storable(taken.table, constraints.rules_of(declared), taken.table.column_names)
+    mentioned = _columns_of_values(declared, taken.mentions)
+    require_storable(taken.table, constraints.rules_of(declared), mentioned)
     if repeated := first_repeated(taken.table.column(ID_COLUMN)):
         refuse_repeats(statement, repeated)
-    return taken.table
+    return taken
+
+
+def fill_rows(
+    declared: NodeType | EdgeType, rows: pa.Table, mentions: Mentions | None, old: pa.Table
+) -> pa.Table:
+    """The rows of an upsert with what they do not mention: as it is, or the default of a new one.
+
+    Raises:
+        InvalidInputError: a new entity lacks a value that it must have.
+    """
+    if mentions is None:
+        return rows
+    filled = fill(declared, rows, mentions, old)
+    is_new = pc.invert(pc.is_in(filled.column(ID_COLUMN), old.column(ID_COLUMN)))
+    new = filled.filter(is_new)
+    for name in declared.properties:
+        require_vector(declared, name, given=not new.column(name).null_count)
+    require_storable(new, constraints.rules_of(declared), mentions.open_columns)
+    return filled
 
 
 def refuse_missing_ids(statement: tq.MatchedStatement) -> None:
@@ -445,11 +497,14 @@ class StatementRun:
         row_id = row.column(ID_COLUMN)[0].as_py()
         pinned = self._present[statement.table_key]
         pinned = pinned.filter(pc.equal(pinned, row_id))
-        if statement.presence is tq.Presence.NEW:
+        if position in self._mutation.inserts.mentions:
+            old = self._whole_rows(statement, self._entities(statement, pa.array([row_id])))
+            row = fill_rows(table.declared, row, self._mutation.inserts.mentions[position], old)
+        if statement.verb is InsertVerb.INSERT:
             free = not len(pinned) or table.takes_charge_of(row_id)
             require_new(statement.table_key, row_id, taken=table.holds(row_id) or not free)
         table.put(row, pinned=pinned)
-        return self._counts(statement.presence.value, statement, 1)
+        return self._counts(statement.verb.value, statement, 1)
 
     def _update(self, statement: tq.UpdateStatement) -> StatementCounts:
         matches = self._matches(statement, "update")
@@ -461,7 +516,9 @@ class StatementRun:
         return self._counts("update", statement, matches.count)
 
     def _whole_rows(
-        self, statement: tq.UpdateStatement | tq.MatchedStatement, matches: _Matches
+        self,
+        statement: tq.InsertStatement | tq.UpdateStatement | tq.MatchedStatement,
+        matches: _Matches,
     ) -> pa.Table:
         """All columns of the entities, changed ones first."""
         table = self.overlay.table(statement.table_key)
@@ -475,7 +532,7 @@ class StatementRun:
     def _apply(self, statement: tq.MatchedStatement, rows: MatchedRows) -> StatementCounts:
         """Apply a statement to the rows of its match."""
         match statement.verb:
-            case tq.MatchedVerb.INSERT | tq.MatchedVerb.UPSERT:
+            case tq.MatchedVerb.INSERT | tq.MatchedVerb.UPSERT | tq.MatchedVerb.REPLACE:
                 return self._insert_rows(statement, rows)
             case tq.MatchedVerb.UPDATE:
                 return self._update_rows(statement, rows)
@@ -487,15 +544,19 @@ class StatementRun:
 
     def _insert_rows(self, statement: tq.MatchedStatement, rows: MatchedRows) -> StatementCounts:
         table = self.overlay.table(statement.table_key)
-        new = insert_matched(
+        taken = insert_matched(
             statement, table.declared, rows, self._values, new_id=self._mutation.new_id
         )
-        ids = joined(*new.column(ID_COLUMN).chunks)
+        ids = joined(*taken.table.column(ID_COLUMN).chunks)
         present = self._pinned.existing(statement.table_key, ids)
         if statement.verb is tq.MatchedVerb.INSERT:
-            taken = joined(without(present, table.known), ids.filter(pc.is_in(ids, table.ids)))
-            for row_id in taken[:1].to_pylist():
+            known = joined(without(present, table.known), ids.filter(pc.is_in(ids, table.ids)))
+            for row_id in known[:1].to_pylist():
                 require_new(statement.table_key, row_id, taken=True)
+        new = taken.table
+        if taken.mentions is not None:
+            old = self._whole_rows(statement, self._entities(statement, ids))
+            new = fill_rows(table.declared, new, taken.mentions, old)
         table.put(new, pinned=present)
         return self._counts(statement.verb.value, statement, new.num_rows)
 
@@ -515,7 +576,9 @@ class StatementRun:
             table.put(new, pinned=matches.ids)
         return self._counts("update", statement, matches.count)
 
-    def _entities(self, statement: tq.MatchedStatement, ids: pa.StringArray) -> _Matches:
+    def _entities(
+        self, statement: tq.InsertStatement | tq.MatchedStatement, ids: pa.StringArray
+    ) -> _Matches:
         """The entities with these ids as earlier statements left them."""
         table = self.overlay.table(statement.table_key)
         pinned_ids: list[pa.StringArray] = [NO_IDS]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, assert_never
 
 from omnigraph_lake.language.diagnostics import Span
 
@@ -294,19 +294,48 @@ class Bounds:
     span: Span
 
 
+class EdgeDirection(enum.StrEnum):
+    """How an edge is followed from the left end of a traversal."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    EITHER = "either"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traversal:
-    """`$left $edge: name|other{1,} $right as $path by weight`; `_` is any edge."""
+    """`$left $edge: name|other>{1,} $right as $path by weight`; `_` is any edge."""
 
     left: Name
     edge_variable: Name | None
     edges: tuple[Name, ...]
-    undirected: bool
+    direction: EdgeDirection | None
+    """None if the text does not say it."""
     bounds: Bounds | None
     right: Name
     path: Name | None
     weight: Name | None
     span: Span
+
+    @property
+    def edges_text(self) -> str:
+        """The edges as they are written, with their direction."""
+        return write_edges("|".join(edge.text for edge in self.edges), self.direction)
+
+
+def write_edges(edges: str, direction: EdgeDirection | None) -> str:
+    """The text of edges that are followed in a direction."""
+    match direction:
+        case None:
+            return edges
+        case EdgeDirection.FORWARD:
+            return f"{edges}>"
+        case EdgeDirection.BACKWARD:
+            return f"<{edges}"
+        case EdgeDirection.EITHER:
+            return f"<{edges}>"
+        case _:
+            assert_never(direction)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -381,13 +410,24 @@ class ReadBody:
     having: Expression | None = None
 
 
+class InsertVerb(enum.StrEnum):
+    """What a statement does with an entity that exists."""
+
+    INSERT = "insert"
+    """It is refused."""
+    UPSERT = "upsert"
+    """It keeps the properties that are not assigned."""
+    REPLACE = "replace"
+    """It becomes what is assigned alone."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Insert:
-    """`insert Type { ... }`, or `upsert` when `replacing`."""
+    """`insert Type { ... }`, `upsert Type { ... }` or `replace Type { ... }`."""
 
+    verb: InsertVerb
     type: Name
     assignments: tuple[Assignment, ...]
-    replacing: bool
     span: Span
 
 

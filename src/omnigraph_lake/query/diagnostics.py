@@ -46,6 +46,7 @@ class Rule(enum.StrEnum):
     OPTIONAL_VARIABLE = "optional-variable"
     HOP_BOUNDS = "hop-bounds"
     UNDIRECTED_EDGE = "undirected-edge"
+    EDGE_DIRECTION = "edge-direction"
     EDGE_VARIABLE = "edge-variable"
     PATH_VARIABLE = "path-variable"
     PATH_WEIGHT = "path-weight"

@@ -29,11 +29,11 @@ _PARTS: Final = frozenset({"MATCH", "RETURN", "HAVING", "ORDER", "LIMIT", "OFFSE
 _OPENING: Final = frozenset({"LBRACE", "LPAR", "LSQB"})
 _CLOSING: Final = frozenset({"RBRACE", "RPAR", "RSQB"})
 _TIGHT_BEFORE: Final = frozenset(
-    {"COMMA", "COLON", "DOT", "PIPE", "QUESTION", "RPAR", "RSQB", "CLOSE_UNDIRECTED"}
+    {"COMMA", "COLON", "DOT", "PIPE", "QUESTION", "RPAR", "RSQB", "FORWARD"}
 )
-_TIGHT_AFTER: Final = frozenset({"DOT", "PIPE", "LPAR", "LSQB", "OPEN_UNDIRECTED"})
+_TIGHT_AFTER: Final = frozenset({"DOT", "PIPE", "LPAR", "LSQB", "BACKWARD"})
 _CALLED: Final = frozenset({"NAME", "TYPE_NAME", "ANNOTATION"})
-_EDGE_ENDS: Final = frozenset({"EDGE_NAME", "CLOSE_UNDIRECTED"})
+_EDGE_ENDS: Final = frozenset({"EDGE_NAME", "FORWARD"})
 _OPERAND_ENDS: Final = frozenset(
     {
         "NAME",

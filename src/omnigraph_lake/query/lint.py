@@ -105,6 +105,25 @@ def lint_parsed(parsed: ast.QueryFile, *, catalog: ct.Catalog) -> LintReport:
     return LintReport(refusal=None, queries=tuple(linted_queries))
 
 
+def find_newly_refused(
+    text: str, *, accepted: ct.Catalog, target: ct.Catalog
+) -> Iterator[tuple[str, Diagnostic]]:
+    """The queries of a text that compile with a schema and not with another; each with an error."""
+    errors = {
+        query.name: error
+        for query in lint_queries(text, catalog=target).queries
+        if (error := _first_error(query)) is not None
+    }
+    for query in lint_queries(text, catalog=accepted).queries if errors else ():
+        if query.name in errors and _first_error(query) is None:
+            yield query.name, errors[query.name]
+
+
+def _first_error(query: LintedQuery) -> Diagnostic | None:
+    errors = (finding for finding in query.findings if finding.severity is Severity.ERROR)
+    return next(errors, None)
+
+
 def describe(query: TypedQuery) -> QueryDescriptor:
     """The descriptor of a query that compiles."""
     return QueryDescriptor(

@@ -23,6 +23,14 @@ from omnigraph_lake.query import ast
 from omnigraph_lake.query.diagnostics import Rule, error
 from omnigraph_lake.query.tokens import WordSorter, explain_character, explain_refusal
 
+_DIRECTIONS: Final = {
+    (False, False): None,
+    (False, True): ast.EdgeDirection.FORWARD,
+    (True, False): ast.EdgeDirection.BACKWARD,
+    (True, True): ast.EdgeDirection.EITHER,
+}
+"""The direction of a traversal by whether `<` and `>` are written."""
+
 
 def _between(first: Any, last: Any) -> Span:
     """From the first to the last of two tokens or nodes."""
@@ -337,13 +345,13 @@ class TreeBuilder(_Expressions):
         return tuple(item for item in items if isinstance(item, ast.Assignment)), items[-1]
 
     def traversal(self, items: list[Any]) -> ast.Traversal:
-        left, edge_variable, (undirected, edges), bounds, right, path_and_weight = items
+        left, edge_variable, back, edges, on, bounds, right, path_and_weight = items
         path, weight = path_and_weight or (None, None)
         return ast.Traversal(
             left=_name(left),
             edge_variable=edge_variable,
             edges=edges,
-            undirected=undirected,
+            direction=_DIRECTIONS[back is not None, on is not None],
             bounds=bounds,
             right=_name(right),
             path=path,
@@ -354,12 +362,8 @@ class TreeBuilder(_Expressions):
     def edge_variable(self, items: list[Any]) -> ast.Name:
         return _name(items[0])
 
-    def edges(self, items: list[Any]) -> tuple[bool, tuple[ast.Name, ...]]:
-        return False, tuple(_name(item) for item in items if item.type != "PIPE")
-
-    def undirected(self, items: list[Any]) -> tuple[bool, tuple[ast.Name, ...]]:
-        _, edges = items[1]
-        return True, edges
+    def edges(self, items: list[Any]) -> tuple[ast.Name, ...]:
+        return tuple(_name(item) for item in items if item.type != "PIPE")
 
     def bounds(self, items: list[Any]) -> ast.Bounds:
         return ast.Bounds(
@@ -401,7 +405,7 @@ class TreeBuilder(_Expressions):
         return ast.Insert(
             type=_name(items[1]),
             assignments=tuple(item for item in items if isinstance(item, ast.Assignment)),
-            replacing=items[0].type == "UPSERT",
+            verb=ast.InsertVerb(items[0].value),
             span=_between(items[0], items[-1]),
         )
 

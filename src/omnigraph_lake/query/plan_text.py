@@ -13,6 +13,7 @@ from typing import Final, TypeAlias, assert_never
 from omnigraph_lake.query import expressions as ex
 from omnigraph_lake.query import plan as lp
 from omnigraph_lake.query import typed as tq
+from omnigraph_lake.query.ast import EdgeDirection
 from omnigraph_lake.query.rewrites import inputs_of
 from omnigraph_lake.query.types import show
 
@@ -135,19 +136,19 @@ def _expand(plan: lp.Expand) -> str:
 
 
 _ARROWS: Final = {
-    tq.EdgeDirection.FORWARD: ("-", "->"),
-    tq.EdgeDirection.BACKWARD: ("<-", "-"),
-    tq.EdgeDirection.EITHER: ("-", "-"),
+    EdgeDirection.FORWARD: ("-", "->"),
+    EdgeDirection.BACKWARD: ("<-", "-"),
+    EdgeDirection.EITHER: ("-", "-"),
 }
 
 
 def _steps(steps: Sequence[tq.EdgeStep]) -> tuple[str, str, str]:
     """The edges between two arrows; each has its own if they are followed in several directions."""
-    directions: dict[str, tq.EdgeDirection] = {}
+    directions: dict[str, EdgeDirection] = {}
     for step in steps:
         earlier = directions.setdefault(step.edge, step.direction)
         if earlier is not step.direction:
-            directions[step.edge] = tq.EdgeDirection.EITHER
+            directions[step.edge] = EdgeDirection.EITHER
     if len(set(directions.values())) == 1:
         left, right = _ARROWS[next(iter(directions.values()))]
         return left, "|".join(sorted(directions)), right
@@ -183,7 +184,7 @@ def _statement(statement: tq.TypedStatement) -> str:
     match statement:
         case tq.InsertStatement():
             return (
-                f"{statement.presence.value} {statement.table_key} "
+                f"{statement.verb.value} {statement.table_key} "
                 f"{_assignments(statement.assignments)}"
             )
         case tq.UpdateStatement():

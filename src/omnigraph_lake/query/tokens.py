@@ -26,7 +26,7 @@ KEYWORDS: Final = frozenset(
         "optional",
         *("not", "and", "or", "in", "is", "null", "true", "false"),
         *("contains", "starts_with", "ends_with", "as", "asc", "desc"),
-        *("insert", "upsert", "update", "delete", "set", "where"),
+        *("insert", "upsert", "replace", "update", "delete", "set", "where"),
         *("case", "when", "then", "else", "end"),
     }
 )
@@ -36,17 +36,18 @@ _OF_CASES: Final = frozenset({"case", "when", "then", "else", "end"})
 """Keywords of an open `case` alone; elsewhere they are names."""
 _NEVER_EDGES: Final = frozenset({"and", "or", "in", "is", "as", "not"})
 _OPERATOR_WORDS: Final = frozenset({"contains", "starts_with", "ends_with"})
+_VALUE_NAMES: Final = frozenset({"null", "true", "false"})
 _NEVER_OPERANDS: Final = frozenset(
-    {*_NEVER_EDGES, *_OPERATOR_WORDS, "null", "true", "false", "where", "return"}
+    {*_NEVER_EDGES, *_OPERATOR_WORDS, *_VALUE_NAMES, "where", "return"}
 )
 _OPERAND_ENDS: Final = frozenset({"VARIABLE", "NUMBER", "STRING", "RPAR", "RSQB", "RBRACE"})
-_STATEMENTS: Final = frozenset({"insert", "upsert", "update", "delete"})
+_STATEMENTS: Final = frozenset({"insert", "upsert", "replace", "update", "delete"})
 _COMPARISONS: Final = frozenset(
     {"EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL"}
 )
 _BEFORE_A_NAME: Final = frozenset({"LBRACE", "COMMA", "COLON"})
 _BEHIND_A_NAME: Final = frozenset({"RBRACE", "COMMA"})
-_EDGE_ENDS: Final = frozenset({"EDGE_NAME", "CLOSE_UNDIRECTED"})
+_EDGE_ENDS: Final = frozenset({"EDGE_NAME", "FORWARD"})
 _BEFORE_AN_OPERAND: Final = frozenset(
     {
         *_EDGE_ENDS,
@@ -131,7 +132,7 @@ def _ends_operand(tokens: Sequence[Token], index: int, words: set[int]) -> bool:
     if index in words:
         return _value(tokens, index) == "end"
     if _kind(tokens, index) == _NAME:
-        is_operator = tokens[index].value in _NEVER_OPERANDS - {"null", "true", "false"}
+        is_operator = tokens[index].value in _NEVER_OPERANDS - _VALUE_NAMES
         return not is_operator or _kind(tokens, index - 1) == "DOT"
     return _kind(tokens, index) in _OPERAND_ENDS
 
@@ -140,16 +141,19 @@ def _sort_word(
     tokens: Sequence[Token], index: int, kinds: list[str], parameters: frozenset[str]
 ) -> None:
     last = _last_alternative(tokens, index)
-    undirected = _kind(tokens, index - 1) == "LESS" and _kind(tokens, last + 1) == "GREATER"
-    start = index - 1 if undirected else index
+    back, on = _kind(tokens, index - 1) == "LESS", _kind(tokens, last + 1) == "GREATER"
+    start = index - back
     named = _follows_edge_variable(tokens, start)
-    if named and _binds_any_type(tokens, index, kinds):
+    if named and not on and _binds_any_type(tokens, index, kinds):
         kinds[index] = "ANY_TYPE"
         return
     if named:
         kinds[start - 2] = "EDGE_VARIABLE"
-    if undirected and (named or _kind(tokens, start - 1) == _VARIABLE):
-        kinds[start], kinds[last + 1] = "OPEN_UNDIRECTED", "CLOSE_UNDIRECTED"
+    if (back or on) and (named or _is_directed(tokens, index, last, back=back, on=on)):
+        if back:
+            kinds[start] = "BACKWARD"
+        if on:
+            kinds[last + 1] = "FORWARD"
         _name_edges(kinds, index, last)
     elif named or _stands_between_ends(tokens, index, parameters):
         _name_edges(kinds, index, last)
@@ -267,6 +271,19 @@ def _stands_between_ends(tokens: Sequence[Token], index: int, parameters: frozen
     return certain and _opens_bounds(tokens, index + 1)
 
 
+def _is_directed(tokens: Sequence[Token], index: int, last: int, *, back: bool, on: bool) -> bool:
+    """Whether words beside `<` or `>` are edges between two variables, not an operand."""
+    if _kind(tokens, index - back - 1) != _VARIABLE:
+        return False
+    if back and on:
+        return True
+    after = last + 1 + on
+    word = tokens[index].value
+    if word in _VALUE_NAMES or (word in SUB_PATTERNS and _kind(tokens, after) != _VARIABLE):
+        return False
+    return _kind(tokens, after) == _VARIABLE or _opens_bounds(tokens, after)
+
+
 def _follows_path(tokens: Sequence[Token], index: int) -> bool:
     """Whether a word is the `by` of `as $path by weight`."""
     return (
@@ -290,6 +307,8 @@ def _is_plain_name(tokens: Sequence[Token], index: int) -> bool:
     before, after = _value(tokens, index - 1), _kind(tokens, index + 1)
     if _kind(tokens, index - 1) == "DOT" or after == "COLON":
         return True
+    if tokens[index].value == "replace" and after != "TYPE_NAME":
+        return True  # the function
     alias = before == "as" and _kind(tokens, index - 2) != "DOT"
     if _follows_path(tokens, index - 1):
         return True
@@ -334,7 +353,7 @@ _VALUE_STARTS: Final = frozenset({"STRING", "NUMBER", "VARIABLE", "LSQB", "LPAR"
 _VALUE_WORDS: Final = frozenset(
     {*_VALUE_STARTS, "FALSE", "MINUS", "NAME", "NOT", "EXISTS", "COUNT", "CASE"}
 )
-_BEHIND_MATCH: Final = frozenset({"RETURN", "INSERT", "UPSERT", "UPDATE", "DELETE"})
+_BEHIND_MATCH: Final = frozenset({"RETURN", "INSERT", "UPSERT", "REPLACE", "UPDATE", "DELETE"})
 _CLAUSE_STARTS: Final = frozenset({"OPTIONAL", "VARIABLE"})
 _WORD: Final = re.compile(r"[$@]?\w+|[<>!]=|\.\.|==|&&|\|\|")
 _VARIABLE_BEFORE: Final = re.compile(r"\$[a-z_]\w*\s*$")
@@ -348,12 +367,12 @@ _OTHER_LANGUAGES: Final = {
     "|": "conditions are joined by the word `or`",
     ";": "clauses and statements are not separated by anything",
     "'": 'strings are written in double quotes: `"text"`',
-    "->": "the direction of an edge follows from the types of its ends: `$a knows $b`",
-    "<-": "the direction of an edge follows from the types of its ends: `$a knows $b`",
+    "->": "an edge that is followed forward is written `$a knows> $b`",
+    "<-": "an edge that is followed backward is written `$a <knows $b`",
     "skip": "rows are skipped by `offset`",
     "select": "columns are listed in `return { ... }`",
     "create": "rows are created by `insert`",
-    "merge": "rows are created or replaced by `upsert`",
+    "merge": "rows are created or updated by `upsert`",
     "by": "write `order { ... }`; columns that are no aggregates are the keys of groups",
     "group": "columns that are no aggregates are the keys of groups",
 }
@@ -436,7 +455,7 @@ def _missing_where(refusal: _Refusal) -> Diagnostic | None:
 
 
 def _misspelt_start(refusal: _Refusal) -> Diagnostic | None:
-    bodies = ("match", "insert", "upsert", "update", "delete")
+    bodies = ("match", "insert", "upsert", "replace", "update", "delete")
     if "QUERY" in refusal.expected and refusal.found:
         words = ("query", *(bodies if "MATCH" in refusal.expected else ()))
         hint = "a file is a list of queries: `query name() { ... }`"
@@ -485,7 +504,7 @@ def _expected_words(refusal: _Refusal) -> str:
         terminals -= _VALUE_WORDS
     if terminals & {"EQUAL", "PLUS", "AND"}:
         # What could continue the expression is rarely what the author meant.
-        terminals -= {*_OPERATORS, "DOT", "LPAR", "EDGE_NAME", "EDGE_VARIABLE", "OPEN_UNDIRECTED"}
+        terminals -= {*_OPERATORS, "DOT", "LPAR", "EDGE_NAME", "EDGE_VARIABLE", "BACKWARD"}
         if not terminals:
             parts.append("an operator")
     parts += [words for terminal, words in _IN_WORDS.items() if terminal in terminals]
@@ -505,7 +524,7 @@ def _hint(refusal: _Refusal) -> str:
     bare, variable = _BARE_NAME.search(text_before), _VARIABLE_BEFORE.search(text_before)
     for condition, hint in (
         (bool(other), other),
-        (word in {"<", ">", "-"}, "the direction of an edge follows from the types of its ends"),
+        (word in {"<", ">", "-"}, "a direction is written `$a knows> $b` or `$a <knows $b`"),
         ("EDGE_NAME" in expected and word[:1].isupper(), "edges start with a small letter here"),
         ("TYPE_NAME" in expected and word[:1].islower(), "type names start with a capital letter"),
         ("VARIABLE" in expected and word[:1].isalpha(), f"variables start with `$`: `${word}`"),

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from omnigraph_lake.query.ast import SubPatternKind
+from omnigraph_lake.query.ast import EdgeDirection, InsertVerb, SubPatternKind
 from omnigraph_lake.query.expressions import Expression, Ranking
 from omnigraph_lake.query.types import ColumnType, NodeOf, ParameterType
 
@@ -31,14 +31,6 @@ class TypedBinding:
     variable: str
     type: NodeOf
     conditions: tuple[Expression, ...] = ()
-
-
-class EdgeDirection(enum.StrEnum):
-    """How an edge is followed from the left end of a traversal."""
-
-    FORWARD = "forward"
-    BACKWARD = "backward"
-    EITHER = "either"
 
 
 _TURNED: Final = {
@@ -211,20 +203,13 @@ class TypedAssignment:
     value: Expression
 
 
-class Presence(enum.StrEnum):
-    """What an insert expects of the identity it writes."""
-
-    NEW = "insert"
-    ANY = "upsert"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InsertStatement:
-    """One entity; properties that are not assigned are null."""
+    """One entity with the properties that are assigned."""
 
+    verb: InsertVerb
     table_key: str
     type: str
-    presence: Presence
     assignments: tuple[TypedAssignment, ...]
 
 
@@ -253,6 +238,7 @@ class MatchedVerb(enum.StrEnum):
 
     INSERT = "insert"
     UPSERT = "upsert"
+    REPLACE = "replace"
     UPDATE = "update"
     DELETE = "delete"
 

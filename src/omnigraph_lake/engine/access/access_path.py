@@ -32,9 +32,9 @@ from omnigraph_lake.engine.access.in_memory import InMemoryAccess
 from omnigraph_lake.ids import key_properties
 from omnigraph_lake.query import expressions as ex
 from omnigraph_lake.query import plan as lp
-from omnigraph_lake.query.ast import BinaryOperator
+from omnigraph_lake.query.ast import BinaryOperator, EdgeDirection
 from omnigraph_lake.query.rewrites import expressions_of, inputs_of, map_inputs
-from omnigraph_lake.query.typed import EdgeDirection, EdgeStep
+from omnigraph_lake.query.typed import EdgeStep
 from omnigraph_lake.storage.objects.background import WORKER
 
 if TYPE_CHECKING:

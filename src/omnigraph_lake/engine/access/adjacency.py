@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from omnigraph_lake.engine import frames
-from omnigraph_lake.query.typed import EdgeDirection
+from omnigraph_lake.query.ast import EdgeDirection
 
 if TYPE_CHECKING:
     from omnigraph_lake.engine.run import Run

@@ -48,7 +48,7 @@ from omnigraph_lake.engine.access.stored_bases import (
 )
 from omnigraph_lake.engine.frames import ABSENT, Positions, different, ranges, whole
 from omnigraph_lake.engine.run import too_large
-from omnigraph_lake.query.typed import EdgeDirection
+from omnigraph_lake.query.ast import EdgeDirection
 from omnigraph_lake.storage.lance.tables import row_parts, rows_at
 from omnigraph_lake.storage.objects.background import WORKER
 from omnigraph_lake.storage.objects.lru_cache import LruCache

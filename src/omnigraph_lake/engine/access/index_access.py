@@ -42,9 +42,10 @@ from omnigraph_lake.engine.search import (
 )
 from omnigraph_lake.names import ID_COLUMN
 from omnigraph_lake.query import expressions as ex
+from omnigraph_lake.query.ast import EdgeDirection
 from omnigraph_lake.query.binding import known_value, known_vector
 from omnigraph_lake.query.plan import vector_arm_depth
-from omnigraph_lake.query.typed import EdgeDirection, EdgeStep
+from omnigraph_lake.query.typed import EdgeStep
 from omnigraph_lake.schema.arrow import table_schema
 from omnigraph_lake.storage.indexes.search import (
     TextQuestion,

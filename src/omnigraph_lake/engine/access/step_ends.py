@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph_lake import names
-from omnigraph_lake.query.typed import EdgeDirection, EdgeStep
+from omnigraph_lake.query.ast import EdgeDirection
+from omnigraph_lake.query.typed import EdgeStep
 from omnigraph_lake.schema.arrow import end_names
 
 if TYPE_CHECKING:

@@ -33,8 +33,8 @@ from omnigraph_lake.engine.spark.patterns import (
 from omnigraph_lake.engine.spark.table_frames import UNIQUE_PAIRS, counts_by_end
 from omnigraph_lake.names import ID_COLUMN, SOURCE_COLUMN, TARGET_COLUMN
 from omnigraph_lake.query import plan as lp
+from omnigraph_lake.query.ast import EdgeDirection
 from omnigraph_lake.query.columns import TYPE_FIELD
-from omnigraph_lake.query.typed import EdgeDirection
 from omnigraph_lake.query.types import is_integer
 from omnigraph_lake.schema.ends import end_type_columns
 

@@ -40,10 +40,10 @@ from omnigraph_lake.names import (
 from omnigraph_lake.query import expressions as ex
 from omnigraph_lake.query import plan as lp
 from omnigraph_lake.query import types as qt
-from omnigraph_lake.query.ast import BinaryOperator, SubPatternKind
+from omnigraph_lake.query.ast import BinaryOperator, EdgeDirection, SubPatternKind
 from omnigraph_lake.query.binding import BoundParameters
 from omnigraph_lake.query.columns import TYPE_FIELD
-from omnigraph_lake.query.typed import EdgeDirection, EdgeStep
+from omnigraph_lake.query.typed import EdgeStep
 from omnigraph_lake.query.types import BLOB
 from omnigraph_lake.runner.scan import ROWS_PER_TASK
 from omnigraph_lake.runner.session import without_noise

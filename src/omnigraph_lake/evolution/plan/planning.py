@@ -316,6 +316,20 @@ _TYPE_DROPPED: Final = {TypeKind.NODE: "OG-DS-102", TypeKind.EDGE: "OG-DS-103"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedQuery:
+    """A query that compiles with the accepted schema and not with the target, and why."""
+
+    file: str
+    name: str
+    message: str
+    hint: str
+
+    def __str__(self) -> str:
+        said = f"{self.message}; {self.hint}" if self.hint else self.message
+        return f"{self.file}: query {self.name} is refused afterwards: {said}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evolution(Displayed):
     """A schema change: where it leads, how, and every warning about its text."""
 
@@ -323,9 +337,12 @@ class Evolution(Displayed):
     target: ct.Catalog
     plan: ep.Plan
     findings: tuple[Diagnostic, ...] = ()
+    refused_queries: tuple[RefusedQuery, ...] = ()
+    """Of the queries that were named; a change never gives another meaning to the others."""
 
     def _page(self) -> Page:
-        return Page(lines=plan_text(self.plan).splitlines())
+        refused = map(str, self.refused_queries)
+        return Page(lines=[*plan_text(self.plan).splitlines(), *refused])
 
 
 def evolve(

@@ -8,8 +8,8 @@ Invariants:
 
 - A variable has one type in a query.
 - The order of lines in the text does not matter.
-- The direction of a traversal follows from the types of its ends alone, for each of its edges.
-  Where both directions fit, the edge is followed forward.
+- A traversal has the direction that the text gives it, or else the only one that the types of its
+  ends leave, for each of its edges.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from omnigraph_lake.query.checks.scope import (
     nodes_bound,
     path_bound,
 )
-from omnigraph_lake.query.checks.steps import StepsBetween, steps_between
+from omnigraph_lake.query.checks.steps import StepsBetween, edge_steps, steps_between
 from omnigraph_lake.query.diagnostics import Rule
 from omnigraph_lake.query.expressions import (
     Entity,
@@ -136,12 +136,16 @@ def _follow_edges(
         left=_node_types(clause.left, scope),
         right=_node_types(clause.right, scope),
         hops=hops if is_choice else (1, 1),
-        undirected=clause.undirected,
+        direction=clause.direction,
     )
 
 
 def _joins_several_types(edge: EdgeType) -> bool:
     return edge.source.is_polymorphic or edge.target.is_polymorphic
+
+
+def _shares_types(edge: EdgeType) -> bool:
+    return not set(edge.source.names).isdisjoint(edge.target.names)
 
 
 def _joins_one_type(edge: EdgeType) -> bool:
@@ -151,7 +155,10 @@ def _joins_one_type(edge: EdgeType) -> bool:
 def _all_followed(
     clause: ast.Traversal, edges: Sequence[EdgeType], between: StepsBetween, scope: Scope
 ) -> bool:
-    """Reports edges that no step follows; of any edge (`_`) one is enough."""
+    """Reports edges that no step follows, of any edge (`_`) only all; and ambiguous ones."""
+    if between.ambiguous:
+        _report_direction(clause, between.ambiguous, scope)
+        return False
     if is_any(clause.edges):
         if not between.steps:
             scope.findings.error(
@@ -161,7 +168,8 @@ def _all_followed(
                 f"to {_describe_end(clause.right, scope)}",
             )
         return bool(between.steps)
-    if clause.undirected and len(edges) == 1 and not _joins_one_type(edges[0]):
+    undirected = clause.direction is ast.EdgeDirection.EITHER
+    if undirected and len(edges) == 1 and not _shares_types(edges[0]):
         edge = edges[0]
         scope.findings.error(
             Rule.UNDIRECTED_EDGE,
@@ -180,12 +188,26 @@ def _all_followed(
             scope.findings.error(
                 Rule.EDGE_ENDPOINT,
                 name.span,
-                f"{named_edge.name} joins {named_edge.source} and {named_edge.target}, "
-                "it is never followed from "
+                f"{_describe_edge(named_edge, clause.direction)}, it is never followed from "
                 f"{_describe_end(clause.left, scope)} to {_describe_end(clause.right, scope)}",
                 "remove it from the alternatives",
             )
     return not missing
+
+
+def _report_direction(clause: ast.Traversal, ambiguous: Sequence[str], scope: Scope) -> None:
+    """Reports edges that the types of both ends allow to follow in both directions."""
+    written = "|".join(edge.text for edge in clause.edges)
+    edge = scope.catalog.edges[ambiguous[0]]
+    scope.findings.error(
+        Rule.EDGE_DIRECTION,
+        clause.edges[0].span,
+        f"{edge.name} joins {edge.source} and {edge.target}, "
+        f"so it can be followed in both directions from {_describe_end(clause.left, scope)} "
+        f"to {_describe_end(clause.right, scope)}",
+        f"write `{ast.write_edges(written, ast.EdgeDirection.FORWARD)}` for forward, "
+        f"or `{ast.write_edges(written, ast.EdgeDirection.BACKWARD)}` for backward",
+    )
 
 
 def _describe_end(name: ast.Name, scope: Scope) -> str:
@@ -425,14 +447,28 @@ def _end_is_node(name: ast.Name, scope: Scope) -> bool:
 def _report_endpoint(clause: ast.Traversal, edge: EdgeType, scope: Scope) -> None:
     """Reports the end of a traversal that is not of a type that its edge joins."""
     left = _node_types(clause.left, scope)
-    fits_left = left is None or bool({*edge.source.names, *edge.target.names} & left)
+    steps = edge_steps(edge, clause.direction or ast.EdgeDirection.EITHER)
+    fits_left = left is None or any(step.start_type in left for step in steps)
     wrong = clause.right if fits_left else clause.left
+    joins = _describe_edge(edge, clause.direction)
     scope.findings.error(
         Rule.EDGE_ENDPOINT,
         wrong.span,
-        f"{edge.name} joins {edge.source} and {edge.target}, "
-        f"`${wrong.text}` is {_describe_end(wrong, scope)}",
+        f"{joins}, `${wrong.text}` is {_describe_end(wrong, scope)}",
     )
+
+
+def _describe_edge(edge: EdgeType, direction: ast.EdgeDirection | None) -> str:
+    """What an edge joins, in the direction that the text gives it."""
+    match direction:
+        case None | ast.EdgeDirection.EITHER:
+            return f"{edge.name} joins {edge.source} and {edge.target}"
+        case ast.EdgeDirection.FORWARD:
+            return f"{edge.name} leads forward from {edge.source} to {edge.target}"
+        case ast.EdgeDirection.BACKWARD:
+            return f"{edge.name} leads backward from {edge.target} to {edge.source}"
+        case _:
+            assert_never(direction)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -177,8 +177,7 @@ def _choice(names: tuple[ast.Name, ...]) -> str:
 
 def _traversal_text(traversal: ast.Traversal, sigil: str) -> str:
     variable = traversal.edge_variable
-    edges = _choice(traversal.edges)
-    edge = f"<{edges}>" if traversal.undirected else edges
+    edge = traversal.edges_text
     bounds = ""
     if traversal.bounds is not None:
         maximum = traversal.bounds.maximum

@@ -5,17 +5,21 @@ Invariants:
 - The result depends on the types of the two ends and on the edges alone, not on their order.
 - Every step is part of a chain that leads from a type of the left end to one of the right end, and
   has no more edges than allowed. Types are all that is known here: such a chain may not be stored.
-- An edge that is followed in one direction is followed forward where that fits both ends, else
-  backward where that does; on the way of a longer chain, away from the end that is known.
+- Without a direction in the text, an edge is followed in the only direction that fits; on the way
+  of a longer chain, away from the end that is known. An edge that joins one type to itself is
+  followed forward. Any other edge that fits in both directions is ambiguous.
+- More types at an end of an edge, or in an interface, never change a direction: the edge is
+  followed as before, or becomes ambiguous.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import assert_never
+from typing import Final, assert_never
 
-from omnigraph_lake.query.typed import EdgeDirection, EdgeStep
+from omnigraph_lake.query.ast import EdgeDirection
+from omnigraph_lake.query.typed import EdgeStep
 from omnigraph_lake.schema.catalog import EdgeType
 
 
@@ -26,6 +30,8 @@ class StepsBetween:
     steps: tuple[EdgeStep, ...]
     left_types: tuple[str, ...]
     right_types: tuple[str, ...]
+    ambiguous: tuple[str, ...] = ()
+    """The edges that fit in both directions, which the text does not decide."""
 
 
 def steps_between(
@@ -34,7 +40,7 @@ def steps_between(
     left: frozenset[str] | None,
     right: frozenset[str] | None,
     hops: tuple[int, int | None],
-    undirected: bool,
+    direction: EdgeDirection | None,
 ) -> StepsBetween:
     """The steps of a traversal; an end whose types are None can be of every type.
 
@@ -43,18 +49,20 @@ def steps_between(
     """
     minimum, maximum = hops
     ends = _Ends(left=left, right=right)
-    if undirected:
-        steps = [step for edge in edges for step in edge_steps(edge, EdgeDirection.EITHER)]
-    else:
-        directions = _directions(edges, ends, chained=maximum != 1)
-        steps = [
-            step
-            for edge in edges
-            if edge.name in directions
-            for step in edge_steps(edge, directions[edge.name])
-        ]
+    directions = (
+        _directions(edges, ends, chained=maximum != 1)
+        if direction is None
+        else _Directions(by_edge=dict.fromkeys((edge.name for edge in edges), direction))
+    )
+    steps = [
+        step
+        for edge in edges
+        if edge.name in directions.by_edge
+        for step in edge_steps(edge, directions.by_edge[edge.name])
+    ]
     # A chain without a maximum passes every type at most once.
     between = _within(steps, ends, 2 * len(steps) + 1 if maximum is None else maximum)
+    between = replace(between, ambiguous=directions.ambiguous)
     if minimum > 0:
         return between
     own_types = ends.types_of_both()
@@ -114,38 +122,99 @@ class _Ends:
         return self.left & self.right
 
 
-def _directions(
-    edges: Sequence[EdgeType], ends: _Ends, *, chained: bool
-) -> dict[str, EdgeDirection]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Directions:
     """How each edge is followed, from left to right; an edge that is never followed has none."""
-    one_way = (EdgeDirection.FORWARD, EdgeDirection.BACKWARD)
+
+    by_edge: Mapping[str, EdgeDirection]
+    ambiguous: tuple[str, ...] = ()
+
+
+_ONE_WAY: Final = (EdgeDirection.FORWARD, EdgeDirection.BACKWARD)
+
+
+def _directions(edges: Sequence[EdgeType], ends: _Ends, *, chained: bool) -> _Directions:
+    """The directions that the types of the ends leave."""
+    fitting = (
+        _fitting_in_chains(edges, ends)
+        if chained
+        else {edge.name: _fitting_between(edge, ends) for edge in edges}
+    )
     directions: dict[str, EdgeDirection] = {}
+    ambiguous: list[str] = []
     for edge in edges:
-        for direction in one_way:
-            steps = edge_steps(edge, direction)
-            if any(ends.start(step) and ends.end(step) for step in steps):
-                directions.setdefault(edge.name, direction)
-    known = ends.right if ends.left is None else ends.left
-    while chained and known is not None:
-        outward = [
-            _outward(step, ends)
+        fits = fitting[edge.name]
+        if len(fits) == 1 or (fits and _joins_a_type_to_itself(edge)):
+            directions[edge.name] = fits[0]
+        elif fits:
+            directions[edge.name] = EdgeDirection.EITHER
+            ambiguous.append(edge.name)
+    return _Directions(by_edge=directions, ambiguous=tuple(ambiguous))
+
+
+def _joins_a_type_to_itself(edge: EdgeType) -> bool:
+    """Whether the edge was never declared between other types.
+
+    Types are only added to the ends of an edge. Several types at both ends may have been two
+    different types once, between which the edge could be followed backward.
+    """
+    return edge.source.names == edge.target.names and len(edge.source.names) == 1
+
+
+def _fitting_between(edge: EdgeType, ends: _Ends) -> tuple[EdgeDirection, ...]:
+    return tuple(
+        direction
+        for direction in _ONE_WAY
+        if any(ends.start(step) and ends.end(step) for step in edge_steps(edge, direction))
+    )
+
+
+def _fitting_in_chains(
+    edges: Sequence[EdgeType], ends: _Ends
+) -> dict[str, tuple[EdgeDirection, ...]]:
+    """The directions that continue a chain away from the end that is known.
+
+    An edge leads on from types that other edges reach; those that it reaches itself say nothing.
+    """
+    decided: dict[str, EdgeDirection] = {}
+    while True:
+        fitting = {
+            edge.name: _fitting_from(edge, _reach(edges, decided, ends, without=edge), ends)
             for edge in edges
-            if edge.name in directions
-            for step in edge_steps(edge, directions[edge.name])
-        ]
-        known = known.union(far for near, far in outward if near in known)
-        # All edges of a round are decided by the same types, so that their order does not matter.
-        decided = {
-            edge.name: direction
-            for edge in edges
-            if edge.name not in directions
-            for direction in reversed(one_way)
-            if any(_outward(step, ends)[0] in known for step in edge_steps(edge, direction))
         }
-        if not decided and all(far in known for near, far in outward if near in known):
-            break
-        directions.update(decided)
-    return directions
+        # All edges of a round are decided by the same types, so that their order does not matter.
+        new = {name: fits[0] for name, fits in fitting.items() if fits and name not in decided}
+        if not new:
+            return fitting
+        decided.update(new)
+
+
+def _fitting_from(edge: EdgeType, known: frozenset[str], ends: _Ends) -> tuple[EdgeDirection, ...]:
+    return tuple(
+        direction
+        for direction in _ONE_WAY
+        if any(_outward(step, ends)[0] in known for step in edge_steps(edge, direction))
+    )
+
+
+def _reach(
+    edges: Sequence[EdgeType],
+    decided: Mapping[str, EdgeDirection],
+    ends: _Ends,
+    *,
+    without: EdgeType,
+) -> frozenset[str]:
+    """The types of a chain from the known end over the edges that are decided, without one."""
+    known = (ends.right if ends.left is None else ends.left) or frozenset()
+    outward = [
+        _outward(step, ends)
+        for edge in edges
+        if edge.name in decided and edge.name != without.name
+        for step in edge_steps(edge, decided[edge.name])
+    ]
+    while not all(far in known for near, far in outward if near in known):
+        known = known.union(far for near, far in outward if near in known)
+    return known
 
 
 def _outward(step: EdgeStep, ends: _Ends) -> tuple[str, str]:

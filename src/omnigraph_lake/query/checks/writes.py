@@ -124,7 +124,7 @@ def _own_type(name: ast.Name, scope: Scope) -> NodeType | EdgeType | None:
 
 
 def _slots(own: NodeType | EdgeType) -> dict[str, _Slot]:
-    key = own.key.properties if isinstance(own, NodeType) and own.key is not None else ()
+    key = _key_of(own)
     slots = {
         prop.name: _Slot(
             column=prop.name,
@@ -192,6 +192,10 @@ def _assignments(
     return valid_assignments if len(valid_assignments) == len(typed_assignments) else None
 
 
+def _key_of(own: NodeType | EdgeType) -> tuple[str, ...]:
+    return own.key.properties if isinstance(own, NodeType) and own.key is not None else ()
+
+
 def _no_slot(name: ast.Name, slots: dict[str, _Slot], scope: Scope) -> None:
     assert scope.own is not None
     if name.text == ID_COLUMN:
@@ -238,16 +242,19 @@ def _insert(
     assignments = _assignments(statement.assignments, slots, scope, updating=False)
     assigned_names = {assignment.name.text for assignment in statement.assignments}
     missing_names = list(_missing(own, assigned_names))
-    if statement.replacing and ID_COLUMN in slots and ID_COLUMN not in assigned_names:
+    may_exist = statement.verb is not ast.InsertVerb.INSERT
+    if statement.verb is ast.InsertVerb.UPSERT:
+        # An entity that exists keeps the others; of a new one the run refuses what it lacks.
+        missing_names = [name for name in missing_names if name in _key_of(own)]
+    if may_exist and ID_COLUMN in slots and ID_COLUMN not in assigned_names:
         missing_names.insert(0, ID_COLUMN)
     if missing_names:
         listed = ", ".join(f"`{name}`" for name in missing_names)
-        word = "upsert" if statement.replacing else "insert"
         scope.findings.error(
             Rule.MISSING_ASSIGNMENT,
             statement.type.span,
-            f"this {word} of {own.name} lacks {listed}",
-            "an upsert of a type without a key names the id"
+            f"this {statement.verb.value} of {own.name} lacks {listed}",
+            "what may exist is named by its id, if its type has no key"
             if missing_names[0] == ID_COLUMN
             else "every property without `?` needs a value",
         )
@@ -257,7 +264,7 @@ def _insert(
     return tq.InsertStatement(
         table_key=_table_key(own),
         type=own.name,
-        presence=tq.Presence.ANY if statement.replacing else tq.Presence.NEW,
+        verb=statement.verb,
         assignments=assignments,
     )
 
@@ -431,7 +438,7 @@ def _check_insert(
     typed = _insert(statement, own, replace(scope, own=own))
     if typed is None or not _require_keys(statement, typed.assignments, scope):
         return None
-    verb = tq.MatchedVerb.UPSERT if statement.replacing else tq.MatchedVerb.INSERT
+    verb = tq.MatchedVerb(statement.verb.value)
     return _statement_of(verb, own, typed.assignments, checked, sub_patterns, first=[])
 
 
