@@ -107,7 +107,8 @@ if _TYPE_CHECKING:
         WrongClockError,
     )
     from omnigraph_lake.evolution.apply_schema import SchemaResult
-    from omnigraph_lake.evolution.plan.planning import Evolution
+    from omnigraph_lake.evolution.plan.plan import Remains
+    from omnigraph_lake.evolution.plan.planning import Evolution, RefusedQuery
     from omnigraph_lake.graph import Graph, GraphView
     from omnigraph_lake.importer.import_report import ImportedSource, ImportReport, RejectedCause
     from omnigraph_lake.language.diagnostics import Diagnostic
@@ -261,8 +262,10 @@ __all__ = [
     "RecoveryReport",
     "RecoveryRequiredError",
     "Reference",
+    "RefusedQuery",
     "RejectedCause",
     "RejectedRecord",
+    "Remains",
     "Remedy",
     "RepairAction",
     "RepairReport",
@@ -414,7 +417,8 @@ _HOMES = {
     ),
     "omnigraph_lake.evolution.apply_schema": ("SchemaResult",),
     "omnigraph_lake.commit.diverged_branches": ("DivergedBranch",),
-    "omnigraph_lake.evolution.plan.planning": ("Evolution",),
+    "omnigraph_lake.evolution.plan.plan": ("Remains",),
+    "omnigraph_lake.evolution.plan.planning": ("Evolution", "RefusedQuery"),
     "omnigraph_lake.api.commit_log": ("CommitLog",),
     "omnigraph_lake.api.blame": (
         "RowHistory",

@@ -159,7 +159,7 @@ def test_edges_without_ids_get_defaults_in_a_merge(graph: Graph) -> None:
 
 def test_mutations_insert_and_replace_with_defaults(graph: Graph) -> None:
     graph.mutate('query add() { insert Shop { name: "a" } insert Near { from: "a", to: "old" } }')
-    graph.mutate('query put() { upsert Shop { name: "old", country: "it" } }')
+    graph.mutate('query put() { replace Shop { name: "old", country: "it" } }')
 
     assert shops(graph) == {"a": FRESH, "old": {**FRESH, "country": "it"}}
     assert graph.scan("Near").read_all().column("meters").to_pylist() == [-1]

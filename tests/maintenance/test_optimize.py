@@ -103,6 +103,7 @@ def test_every_table_is_told_about_with_exactly_these_fields(graph: Graph) -> No
         "manifest_version",
         "lance_head_version",
         "pending_indexes",
+        "error",
     ]
     assert stats == (
         TableOptimizeStats(table_key=CITES, fragments_removed=2, fragments_added=1, committed=True),

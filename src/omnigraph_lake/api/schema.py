@@ -12,6 +12,7 @@ from omnigraph_lake.api.system_clock import SYSTEM_CLOCK
 from omnigraph_lake.arguments import acting, flag, plain_text
 from omnigraph_lake.errors import OmnigraphError
 from omnigraph_lake.notes import commit_note
+from omnigraph_lake.storage.manifest.swap import read_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from omnigraph_lake.api.options import Spark
     from omnigraph_lake.evolution.apply_schema import SchemaResult
+    from omnigraph_lake.evolution.plan.plan import Remains
     from omnigraph_lake.evolution.plan.planning import Evolution
     from omnigraph_lake.schema.catalog import Catalog
     from omnigraph_lake.validation.schema_contract import SchemaContract
@@ -39,6 +41,9 @@ class SchemaView:
     def catalog(self) -> Catalog:
         """The types, properties and constraints."""
         return self._contract().catalog
+
+    def _remains(self, plan: Evolution) -> tuple[Remains, ...]:  # noqa: ARG002 - see `Schema`
+        return ()
 
     def plan(
         self,
@@ -66,6 +71,7 @@ class SchemaView:
         plain_text(filename, argument="filename")
         flag(hard, argument="hard")
         evolution = evolve(self._contract().catalog, text, filename=filename, hard=hard)
+        evolution = replace(evolution, remains=self._remains(evolution) if hard else ())
         if queries is None:
             return evolution
         from omnigraph_lake.engine.query_text import find_refused_queries
@@ -141,14 +147,42 @@ class Schema(SchemaView):
             spark=spark,
         )
         changed = apply_schema(handle.objects, handle.contracts, request, SYSTEM_CLOCK)
-        return self._without_older_versions(changed) if hard and changed.emptied else changed
+        return self._erase(changed) if hard and changed.emptied else changed
 
-    def _without_older_versions(self, changed: SchemaResult) -> SchemaResult:
+    def _erase(self, changed: SchemaResult) -> SchemaResult:
+        """Remove what was dropped from files and older versions, as far as nothing needs it."""
         # Few changes of a schema are hard.
-        from omnigraph_lake.maintenance.cleanup import forget_older_versions
+        from omnigraph_lake.maintenance.cleanup import find_remains, forget_older_versions
 
+        objects = self._handle.objects
+        # The change is made; what stays behind is named, and removed by the next `cleanup`.
         with suppress(OmnigraphError):
-            # The change is made; what stays behind is removed by the next `cleanup`.
-            removed = forget_older_versions(self._handle.objects, changed.emptied, SYSTEM_CLOCK)
-            return replace(changed, bytes_removed=removed.bytes)
-        return changed
+            self._rewrite(changed.emptied)
+        with suppress(OmnigraphError):
+            removed = forget_older_versions(objects, changed.emptied, SYSTEM_CLOCK)
+            changed = replace(changed, bytes_removed=removed.bytes)
+        return replace(changed, remains=find_remains(objects, changed.emptied, removed=True))
+
+    def _rewrite(self, emptied: Mapping[str, frozenset[str]]) -> None:
+        """Write the files of tables that lost columns again, without these; on main."""
+        from omnigraph_lake.maintenance.optimize import OptimizeOptions, optimize_graph
+        from omnigraph_lake.maintenance.workers import Workers, maintenance_concurrency
+        from omnigraph_lake.runner.progress import require_progress
+        from omnigraph_lake.runner.threads import ThreadRunner
+
+        objects = self._handle.objects
+        tables = read_manifest(objects.root).snapshot().tables
+        erased = frozenset(key for key, entry in tables.items() if entry.location in emptied)
+        observer = require_progress(None)
+        with observer:
+            threads = ThreadRunner(observer, parallel=maintenance_concurrency())
+            workers = Workers(root=objects.root, runner=threads)
+            optimize_graph(objects, workers, SYSTEM_CLOCK, options=OptimizeOptions(), erased=erased)
+
+    def _remains(self, plan: Evolution) -> tuple[Remains, ...]:
+        """What keeps values that a planned change drops."""
+        from omnigraph_lake.evolution.apply_schema import find_emptied
+        from omnigraph_lake.maintenance.cleanup import find_remains
+
+        handle = self._handle
+        return find_remains(handle.objects, find_emptied(plan, handle.view()[0]), removed=False)

@@ -9,7 +9,8 @@ import typer
 import omnigraph_lake as og
 from omnigraph_lake.cli import options, output
 from omnigraph_lake.cli.output import YesFlag, require_confirmation
-from omnigraph_lake.errors import SchemaInvalidError
+from omnigraph_lake.display.cells import counted
+from omnigraph_lake.errors import MaintenanceIncompleteError, SchemaInvalidError
 
 schema_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -70,7 +71,10 @@ def schema_plan(
         options.text_of(file), filename=str(file), hard=hard, queries=queries
     )
     schema_output.plan(
-        planned, opened.snapshot().pinned, opened.branches.diverged(planned), as_json=as_json
+        planned,
+        opened.snapshot().pinned,
+        opened.branches.diverged(planned),
+        as_json=as_json,
     )
     if not planned.plan.supported:
         raise output.unsuccessful(SchemaInvalidError, "the change is not supported")
@@ -90,10 +94,18 @@ def schema_apply(  # noqa: PLR0913 - one parameter per option
     actor: options.ActorOption = None,
     message: options.MessageOption = None,
     metadata: options.MetadataOption = None,
+    require_erased: Annotated[
+        bool,
+        typer.Option(
+            "--require-erased", help="With --hard: fail if anything still holds dropped values."
+        ),
+    ] = False,
     yes: YesFlag = False,
     as_json: options.JsonFlag = False,
 ) -> None:
     """Apply a schema file to a graph, as one commit."""
+    if require_erased and not hard:
+        raise typer.BadParameter("only available with --hard", param_hint="--require-erased")
     if hard:
         require_confirmation(graph, "permanently remove what the schema drops", yes=yes)
     from omnigraph_lake.cli import (
@@ -112,3 +124,11 @@ def schema_apply(  # noqa: PLR0913 - one parameter per option
         metadata=options.metadata_of(metadata),
     )
     schema_output.applied(changed, str(file), as_json=as_json)
+    if require_erased and changed.remains:
+        raise output.unsuccessful(
+            MaintenanceIncompleteError,
+            f"the schema is applied, but {counted(len(changed.remains), 'thing')} still "
+            "have dropped values: " + ", ".join(map(str, changed.remains)),
+            next_step="Delete them, then run `omnigraph cleanup`.",
+            written=True,
+        )

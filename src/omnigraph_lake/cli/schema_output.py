@@ -11,7 +11,7 @@ import typer
 import omnigraph_lake as og
 from omnigraph_lake.cli import output
 from omnigraph_lake.cli.output import finding
-from omnigraph_lake.evolution.plan.plan import CostClass, Plan
+from omnigraph_lake.evolution.plan.plan import CostClass, Plan, Remains
 from omnigraph_lake.evolution.plan.plan_text import plan_document, plan_text
 from omnigraph_lake.language.diagnostics import Diagnostic, Severity, render_all
 from omnigraph_lake.query.lint import lint_queries
@@ -75,7 +75,12 @@ def plan(
     if as_json:
         refused = [asdict(query) for query in planned.refused_queries]
         output.json_object(
-            {**_document(planned.plan, diverged), "rows": rows, "refused_queries": refused}
+            {
+                **_document(planned.plan, diverged),
+                "rows": rows,
+                "refused_queries": refused,
+                "remains": [asdict(remain) for remain in planned.remains],
+            }
         )
         return
     output.text(plan_text(planned.plan))
@@ -83,6 +88,7 @@ def plan(
         output.note(f"{table} has {_rows(count)}")
     for query in planned.refused_queries:
         output.note(str(query))
+    _note_remains(planned.remains)
     if planned.plan.steps:
         _note_diverged(diverged)
 
@@ -98,6 +104,7 @@ def applied(changed: SchemaResult, filename: str, *, as_json: bool) -> None:
                 "schema_hash": changed.schema_hash,
                 "rows_written": dict(changed.rows_written),
                 "bytes_removed": changed.bytes_removed,
+                "remains": [asdict(remain) for remain in changed.remains],
                 "plan": None if changed.plan is None else _document(changed.plan, changed.diverged),
             }
         )
@@ -112,6 +119,8 @@ def applied(changed: SchemaResult, filename: str, *, as_json: bool) -> None:
     _note_diverged(changed.diverged)
     if changed.bytes_removed is not None:
         output.note(f"removed {changed.bytes_removed:,} bytes of older versions")
+        output.note("backups and copies of the graph are not looked at")
+    _note_remains(changed.remains)
     output.line(f"applied the schema, commit {changed.commit_id}")
 
 
@@ -120,6 +129,11 @@ def _document(plan: Plan, diverged: Sequence[DivergedBranch]) -> dict[str, objec
         **plan_document(plan),
         "diverged": [asdict(diverged_branch) for diverged_branch in diverged],
     }
+
+
+def _note_remains(remains: Sequence[Remains]) -> None:
+    for remain in remains:
+        output.note(f"dropped values stay in {remain}")
 
 
 def _note_diverged(diverged: Sequence[DivergedBranch]) -> None:

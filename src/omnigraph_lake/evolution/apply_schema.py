@@ -14,7 +14,7 @@ Invariants:
 from __future__ import annotations
 
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -33,7 +33,7 @@ from omnigraph_lake.display.cells import short_id
 from omnigraph_lake.display.pages import Displayed, Page
 from omnigraph_lake.evolution.column_work import write_columns
 from omnigraph_lake.evolution.lifting import describe_change
-from omnigraph_lake.evolution.plan.plan import DropProperty, DropType, Plan
+from omnigraph_lake.evolution.plan.plan import DropProperty, DropType, Plan, Remains
 from omnigraph_lake.evolution.plan.plan_text import plan_text, refusal_of_plan, refusal_of_rows
 from omnigraph_lake.evolution.plan.planning import Evolution, evolve
 from omnigraph_lake.evolution.run_checks import Offenders, failed_checks
@@ -152,10 +152,12 @@ class SchemaResult(Displayed):
     rows_written: Mapping[str, int]
     diverged: tuple[DivergedBranch, ...]
     """Branches that stay on the schema before the change."""
-    emptied: frozenset[str] = frozenset()
-    """The paths of tables that lost columns or were dropped."""
+    emptied: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The paths of tables that lost columns, with these, or were dropped."""
     bytes_removed: int | None = None
     """What a hard change removed; None if it was not hard, or the removal failed."""
+    remains: tuple[Remains, ...] = ()
+    """What still holds dropped values after a hard change."""
 
     @property
     def applied(self) -> bool:
@@ -218,7 +220,7 @@ class _Applying:
         self._target: SchemaContract | None = None
         self._rows: dict[str, int] = {}
         self._diverged: tuple[DivergedBranch, ...] = ()
-        self._emptied: frozenset[str] = frozenset()
+        self._emptied: Mapping[str, frozenset[str]] = {}
 
     def prepare(self, state: ManifestState) -> Prepared:
         take_schema_lock(
@@ -250,12 +252,7 @@ class _Applying:
             for change in staged_changes
             if change.rows_updated
         }
-        self._emptied = frozenset(
-            snapshot.tables[table].location
-            for step in evolution.plan.steps
-            if isinstance(step, DropProperty | DropType)
-            and (table := step.subject.stored_table) is not None
-        )
+        self._emptied = find_emptied(evolution, snapshot)
         move = self._move(evolution, changes)
         return Prepared(
             changes=staged_changes,
@@ -276,7 +273,7 @@ class _Applying:
             schema_hash=schema_hash,
             rows_written=self._rows,
             diverged=self._diverged,
-            emptied=frozenset() if commit_id is None else self._emptied,
+            emptied={} if commit_id is None else self._emptied,
         )
 
     def _plan(self, accepted: SchemaContract) -> Evolution:
@@ -357,6 +354,19 @@ class _Applying:
                 operation_id=self._request.operation_id,
             )
             reach("schema.post_create")
+
+
+def find_emptied(evolution: Evolution, snapshot: Snapshot) -> Mapping[str, frozenset[str]]:
+    """By the path of a table, the columns that a change drops; none where it drops the type."""
+    columns: dict[str, frozenset[str]] = {}
+    for step in evolution.plan.steps:
+        table = step.subject.stored_table
+        if table is None or not isinstance(step, DropProperty | DropType):
+            continue
+        location = snapshot.tables[table].location
+        own = {step.name} if isinstance(step, DropProperty) else set()
+        columns[location] = columns.get(location, frozenset()) | own
+    return columns
 
 
 def _read_set(evolution: Evolution, move: SchemaMove) -> frozenset[str]:

@@ -8,12 +8,12 @@ affect the others, and the next run continues.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from omnigraph_lake import names
 from omnigraph_lake.commit.orphans import (
@@ -27,6 +27,7 @@ from omnigraph_lake.display.cells import counted, file_size
 from omnigraph_lake.display.pages import Displayed, Page
 from omnigraph_lake.display.tables import TableView
 from omnigraph_lake.errors import ConflictError, InvalidInputError, OmnigraphError
+from omnigraph_lake.evolution.plan.plan import Remains
 from omnigraph_lake.failpoints import reach
 from omnigraph_lake.language.diagnostics import shown
 from omnigraph_lake.maintenance.preconditions import require_ready
@@ -43,11 +44,14 @@ from omnigraph_lake.maintenance.protection import (
     remove_table,
 )
 from omnigraph_lake.maintenance.workers import by_table, maintenance_concurrency
+from omnigraph_lake.storage.lance.compaction import holds_dropped_values
 from omnigraph_lake.storage.lance.forks import drop_fork, forks_of
+from omnigraph_lake.storage.lance.tables import open_pinned
 from omnigraph_lake.storage.manifest.history import HISTORY, forget_old_history
 from omnigraph_lake.storage.manifest.retention import (
     Line,
     Removal,
+    line_of,
     older_than,
     preview_removal,
     raise_floors,
@@ -57,6 +61,8 @@ from omnigraph_lake.storage.manifest.retention import (
 )
 from omnigraph_lake.storage.manifest.swap import forget_old_versions, read_manifest
 from omnigraph_lake.storage.refs.branches import living_branches
+from omnigraph_lake.storage.refs.holds import stored_holds
+from omnigraph_lake.storage.refs.tags import claimed_tags
 
 if TYPE_CHECKING:
     from omnigraph_lake.clock import Clock
@@ -282,7 +288,7 @@ def cleanup_graph(objects: Objects, policy: CleanupPolicy, clock: Clock) -> Clea
     )
 
 
-def forget_older_versions(objects: Objects, locations: frozenset[str], clock: Clock) -> Removal:
+def forget_older_versions(objects: Objects, locations: Collection[str], clock: Clock) -> Removal:
     """Remove what these tables were before their newest version, unless it is referenced.
 
     Raises:
@@ -294,6 +300,65 @@ def forget_older_versions(objects: Objects, locations: frozenset[str], clock: Cl
     raise_floors(objects, {line: f for plan in plans for line, f in plan.floors.items()})
     protection = _protection(objects)
     return sum((_removed(objects, protection, plan) for plan in plans), start=Removal())
+
+
+Dropped: TypeAlias = Mapping[str, frozenset[str]]
+"""By the path of a table, the columns that it lost; of a dropped type none are named."""
+
+
+def find_remains(objects: Objects, dropped: Dropped, *, removed: bool) -> tuple[Remains, ...]:
+    """What holds values of dropped columns and types.
+
+    With `removed` also older versions and files of main, which a hard change removes. Backups and
+    copies of a graph are unknown.
+    """
+    root = objects.root
+    held: dict[str, set[tuple[Line, int]]] = {}
+    current = read_manifest(root).snapshot().tables.values()
+    # Before the change, what main has now is what branches and tags will keep of it.
+    newest = {(line_of(entry), entry.version) for entry in current if removed}
+    named = [(f"tag {tag.tag}", tag.snapshot().tables.values()) for tag in claimed_tags(objects)]
+    named += [
+        (f"branch {name}", read_manifest(root, branch=ref).snapshot().tables.values())
+        for name, ref in living_branches(objects).items()
+    ]
+    for holder, tables in named:
+        for entry in tables:
+            pin = (line_of(entry), entry.version)
+            if entry.location in dropped and pin not in newest and _holds(root, entry, dropped):
+                held.setdefault(holder, set()).add(pin)
+    for hold in stored_holds(objects):
+        for versions in hold.versions:
+            if versions.location in dropped:
+                span = range(versions.first, versions.last + 1)
+                held.setdefault(f"hold {hold.hold_id}", set()).update(
+                    (versions.line, version) for version in span
+                )
+    if removed:
+        pins = newest.union(*held.values())
+        for location in dropped:
+            line = Line(location, None)
+            older = {(line, version) for version in versions_of(root, line)} - pins
+            if older:
+                held[f"older versions of {location}"] = older
+    rejected = {path.split("/")[1] for path in objects.list(names.QUARANTINE_DIR)}
+    return (
+        *(Remains(holder=holder, versions=len(pins)) for holder, pins in sorted(held.items())),
+        *(
+            Remains(holder=f"the current files of {entry.table_key}")
+            for entry in (current if removed else ())
+            if entry.location in dropped and holds_dropped_values(root, entry)
+        ),
+        *(Remains(holder=f"rejected records of {owner}") for owner in sorted(rejected)),
+    )
+
+
+def _holds(root: Root, entry: TableEntry, dropped: Dropped) -> bool:
+    columns = dropped[entry.location]
+    if not columns:
+        return True
+    present = columns.intersection(open_pinned(root, entry).schema.names)
+    return bool(present) or holds_dropped_values(root, entry)
 
 
 def _require_young_writers(objects: Objects, clock: Clock) -> None:
@@ -318,7 +383,7 @@ def _plans(
     clock: Clock,
     *,
     foreign: Sequence[ListedFork],
-    only: frozenset[str] | None = None,
+    only: Collection[str] | None = None,
 ) -> tuple[list[_TablePlan], dict[str, OmnigraphError]]:
     """What the policy gives up of every table, and the tables that cannot be looked at.
 

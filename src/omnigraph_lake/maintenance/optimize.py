@@ -342,11 +342,19 @@ class _Healthy:
     state: ManifestState
     skipped: Mapping[str, TableOptimizeStats]
     errors: Mapping[str, OmnigraphError]
+    wanted: frozenset[str] | None = None
+    """The tables to work on; None is all."""
 
     @property
     def entries(self) -> dict[str, TableEntry]:
         tables = self.state.snapshot().tables
-        return {k: e for k, e in tables.items() if k not in self.skipped and k not in self.errors}
+        return {
+            key: entry
+            for key, entry in tables.items()
+            if key not in self.skipped
+            and key not in self.errors
+            and (self.wanted is None or key in self.wanted)
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -359,9 +367,16 @@ class _Compacted:
 
 
 def optimize_graph(
-    objects: Objects, workers: Workers, clock: Clock, *, options: OptimizeOptions
+    objects: Objects,
+    workers: Workers,
+    clock: Clock,
+    *,
+    options: OptimizeOptions,
+    erased: frozenset[str] | None = None,
 ) -> Listing[TableOptimizeStats]:
     """Optimize every table of main, several at a time.
+
+    With `erased` only these tables, and every file of them that holds values of dropped columns.
 
     Raises:
         RecoveryRequiredError, ConflictError, DamagedGraphError: see `preconditions`.
@@ -372,7 +387,9 @@ def optimize_graph(
     catalog, schema_hash = contract.catalog, contract.model_hash
     index_wishes = wished_indexes(catalog)
     healthy = _healthy(objects, state, _without_blobs(catalog), clock)
-    plan_table = partial(_plan_table, objects.root, options, _tables_to_cluster(catalog))
+    healthy = replace(healthy, wanted=erased)
+    clustered = _tables_to_cluster(catalog)
+    plan_table = partial(_plan_table, objects.root, options, clustered, erased is not None)
     healthy, plans, unplanned = _plan(objects, healthy, plan_table)
     held_up = frozenset(
         plan.entry.table_key
@@ -395,23 +412,32 @@ def optimize_graph(
     _tidy_up(objects)
     # Of several errors of a table the first is the cause.
     errors = {**indexed.errors, **compacted.errors, **unplanned, **healthy.errors}
-    stats = OptimizeListing(
-        healthy.skipped.get(key)
-        or replace(
-            _stats(key, compacted, indexed, is_renewed=key in renewed.moved),
-            error=errors[key].what if key in errors else None,
-        )
+    stats = {
+        key: healthy.skipped.get(key)
+        or _stats(key, compacted, indexed, is_renewed=key in renewed.moved)
         for key in sorted(state.snapshot().tables)
+    }
+    return _account(objects.root, stats, errors)
+
+
+def _account(
+    root: Root, stats: Mapping[str, TableOptimizeStats], errors: Mapping[str, OmnigraphError]
+) -> OptimizeListing:
+    """What became of every table.
+
+    Raises:
+        MaintenanceIncompleteError: there is an error.
+    """
+    account = OptimizeListing(
+        replace(table, error=errors[key].what) if key in errors else table
+        for key, table in stats.items()
     )
     if errors:
+        written = any(table.committed for table in account)
         raise MaintenanceIncompleteError(
-            VERB,
-            errors,
-            report=stats,
-            root=objects.root.uri,
-            written=any(table.committed for table in stats),
+            VERB, errors, report=account, root=root.uri, written=written
         )
-    return stats
+    return account
 
 
 def _tables_to_cluster(catalog: Catalog) -> frozenset[str]:
@@ -499,11 +525,15 @@ def _plan(
 
 
 def _plan_table(
-    root: Root, options: OptimizeOptions, clustered: frozenset[str], entry: TableEntry
+    root: Root,
+    options: OptimizeOptions,
+    clustered: frozenset[str],
+    erasing: bool,  # noqa: FBT001 - it is bound in front of the table
+    entry: TableEntry,
 ) -> _Plan:
     """A clustered table is rewritten as a whole, or its ordered fragments stay as they are."""
-    if entry.table_key not in clustered:
-        return plan_compaction(root, entry, options=options.for_lance())
+    if entry.table_key not in clustered or erasing:
+        return plan_compaction(root, entry, options=options.for_lance(), erasing=erasing)
     rewrite = plan_clustering(root, entry)
     if rewrite is not None and not rewrite.is_held_up:
         return rewrite

@@ -462,7 +462,7 @@ def drop_words(mode: ep.DropMode) -> str:
         case ep.DropMode.SOFT:
             return "which older versions keep until cleanup"
         case ep.DropMode.HARD:
-            return "permanently, also in all older versions"
+            return "also in older versions that no branch, tag or reader needs"
 
 
 def _added_property(change: OwnerChange, added: ct.Property) -> ep.AddProperty:

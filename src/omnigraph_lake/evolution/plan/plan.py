@@ -504,6 +504,20 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Remains:
+    """What still holds values that a change of the schema dropped, and in how many versions."""
+
+    holder: str
+    """Such as `tag t0`, `branch dev`, `hold 01K...` or `the current files of node:Person`."""
+    versions: int = 0
+
+    def __str__(self) -> str:
+        if not self.versions:
+            return self.holder
+        return f"{self.holder} ({self.versions:,} version{'s'[: self.versions != 1]})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanWarning:
     """Something to know before the plan is applied; `line` and `column` point into the text."""
 

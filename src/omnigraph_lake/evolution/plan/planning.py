@@ -339,10 +339,14 @@ class Evolution(Displayed):
     findings: tuple[Diagnostic, ...] = ()
     refused_queries: tuple[RefusedQuery, ...] = ()
     """Of the queries that were named; a change never gives another meaning to the others."""
+    remains: tuple[ep.Remains, ...] = ()
+    """Branches, tags, holds and rejected records that keep what a hard change drops. Backups and
+    copies of the graph are unknown."""
 
     def _page(self) -> Page:
         refused = map(str, self.refused_queries)
-        return Page(lines=[*plan_text(self.plan).splitlines(), *refused])
+        kept = (f"dropped values stay in {remains}" for remains in self.remains)
+        return Page(lines=[*plan_text(self.plan).splitlines(), *refused, *kept])
 
 
 def evolve(

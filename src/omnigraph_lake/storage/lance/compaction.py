@@ -176,10 +176,13 @@ def plan_compaction(
     *,
     options: dict[str, Any] | None = None,
     excluded: frozenset[int] = frozenset(),
+    erasing: bool = False,
 ) -> CompactionPlan:
     """What compaction of the fragments that are not excluded would do at the pin.
 
     No task means that there is nothing to do.
+
+    With `erasing` fragments whose files hold values of dropped columns are rewritten, too.
 
     Lance also counts rows that are only marked as deleted, so one fragment can be work. Tasks carry
     along how much they read at once, so that one needs as little memory as another.
@@ -189,39 +192,78 @@ def plan_compaction(
         if damaged_indexes(root, entry):
             return CompactionPlan(entry=entry, tasks=(), is_held_up=True)
         chosen = options or {}
-        tasks = _tasks(dataset, {**chosen, "excluded_fragment_ids": sorted(excluded)})
+        tasks = _tasks(
+            dataset, {**chosen, "excluded_fragment_ids": sorted(excluded)}, erasing=erasing
+        )
         spared = frozenset().union(*dead_entries(dataset).values())
         touched = {
             fragment["id"] for task in tasks for fragment in json.loads(task)["task"]["fragments"]
         }
         if not touched & spared:
             return CompactionPlan(entry=entry, tasks=tasks)
-        rest = _tasks(dataset, {**chosen, "excluded_fragment_ids": sorted(spared | excluded)})
+        without = {**chosen, "excluded_fragment_ids": sorted(spared | excluded)}
+        rest = _tasks(dataset, without, erasing=erasing)
         return CompactionPlan(entry=entry, tasks=rest, is_held_up=True)
 
 
-def _tasks(dataset: LanceDataset, options: dict[str, Any]) -> tuple[str, ...]:
+def holds_dropped_values(root: Root, entry: TableEntry) -> bool:
+    """Whether files of a version hold values of columns that it does not have."""
+    dataset = open_pinned(root, entry)
+    with datasets.translated(root, f"look at the files of {entry.table_key}"):
+        present = _field_ids(dataset)
+        return any(
+            _has_dropped(fragment.metadata.to_json(), present)
+            for fragment in dataset.get_fragments()
+        )
+
+
+def _field_ids(dataset: LanceDataset) -> frozenset[int]:
+    """The ids of the columns, and of what is inside of them."""
+    fields = [field for top in dataset.lance_schema.fields() for field in _with_inner(top)]
+    return frozenset(field.id() for field in fields)
+
+
+def _with_inner(field: Any) -> Iterator[Any]:
+    yield field
+    for inner in field.children():
+        yield from _with_inner(inner)
+
+
+def _has_dropped(fragment: Mapping[str, Any], present: frozenset[int]) -> bool:
+    # A number below zero is a column that another file of the fragment replaces.
+    return any(
+        number >= 0 and number not in present
+        for file in fragment["files"]
+        for number in file["fields"]
+    )
+
+
+def _tasks(dataset: LanceDataset, options: dict[str, Any], *, erasing: bool) -> tuple[str, ...]:
     bounded = {"io_buffer_size": _IO_BUFFER_BYTES, "batch_size": _batch_rows(dataset)}
     # Lance's own description of these classes does not mention their texts.
     plan: Any = Compaction.plan(dataset, cast("CompactionOptions", bounded | options))
     return (
         *(task.json() for task in plan.tasks),
-        *_lineage_tasks(dataset, json.loads(plan.json())),
+        *_further_tasks(dataset, json.loads(plan.json()), erasing=erasing),
     )
 
 
-def _lineage_tasks(dataset: LanceDataset, plan: Mapping[str, Any]) -> Iterator[str]:
+def _further_tasks(
+    dataset: LanceDataset, plan: Mapping[str, Any], *, erasing: bool
+) -> Iterator[str]:
     """Tasks for fragments that need nothing else, but keep long sequences in the manifest.
 
-    Compactions that were made by hand leave them.
+    Compactions that were made by hand leave them. With `erasing` also those with dropped columns.
     """
+    present = _field_ids(dataset) if erasing else frozenset()
     others = {fragment["id"] for task in plan["tasks"] for fragment in task["fragments"]}
     others |= set(plan["options"]["excluded_fragment_ids"])
     for fragment in dataset.get_fragments():
-        if fragment.fragment_id in others or not dataset.has_stable_row_ids:
+        if fragment.fragment_id in others:
             continue
         described = fragment.metadata.to_json()
-        if has_long_sequences(described):
+        is_long = dataset.has_stable_row_ids and has_long_sequences(described)
+        if is_long or (erasing and _has_dropped(described, present)):
             task = {"task": {"fragments": [described]}}
             yield json.dumps({**task, **{key: plan[key] for key in ("read_version", "options")}})
 
