@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from unittest import mock
 
 import pyarrow as pa
 
 import omnigraph_lake as og
 from omnigraph_lake.graph import Graph
 from omnigraph_lake.storage.lance.tables import table_health
+from omnigraph_lake.storage.staging import tail_merge
 from tests.behaviours.histories import row_ids
 
 SCHEMA = """
@@ -26,13 +28,15 @@ RowIds = dict[str, Mapping[str, int]]
 def fragmented(root: str, *, fragments: int) -> Graph:
     """Two tables of so many small fragments each."""
     graph = og.init(root, schema=SCHEMA)
-    for number in range(fragments):
-        names = [f"p{number * ROWS + row}" for row in range(ROWS)]
-        people = pa.table({"name": names, "words": [f"word{name} all" for name in names]})
-        friends = pa.table(
-            {"id": names, "src": names, "dst": ["p0"] * ROWS, "since": pa.array(range(ROWS))}
-        )
-        graph.write({"Person": people, "Knows": friends})
+    # Writes join their small fragments, which leaves little to compact.
+    with mock.patch.object(tail_merge, "FRAGMENTS_KEPT", 2 * fragments):
+        for number in range(fragments):
+            names = [f"p{number * ROWS + row}" for row in range(ROWS)]
+            people = pa.table({"name": names, "words": [f"word{name} all" for name in names]})
+            friends = pa.table(
+                {"id": names, "src": names, "dst": ["p0"] * ROWS, "since": pa.array(range(ROWS))}
+            )
+            graph.write({"Person": people, "Knows": friends})
     return graph
 
 
