@@ -36,7 +36,7 @@ SUITES: Mapping[str, tuple[int, tuple[str, ...]]] = {
         ),
     ),
     "spark": (6, ("tests/spark", "tests/spark_matrix")),
-    "cluster": (2, ("tests/cluster",)),
+    "cluster": (4, ("tests/cluster",)),
     "s3": (2, ("tests/s3", "--ignore-glob=*/test_faults*.py", f"--ignore={OTHER_STORES}")),
     "faults": (
         6,
@@ -280,7 +280,7 @@ def _random_units() -> Iterator[Part]:
 
 def _engines() -> Iterator[Part]:
     yield from _drawn(75, "tests/spark/test_load_engines.py")
-    yield from _drawn(500, "tests/load/test_load_rules.py")
+    yield from _drawn(200, "tests/load/test_load_rules.py")
 
 
 def _spark_versions() -> Iterator[Part]:
