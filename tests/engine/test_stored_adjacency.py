@@ -220,6 +220,7 @@ def test_a_process_uses_what_maintenance_stored_meanwhile(
     assert built == []
 
 
+@pytest.mark.local_disk("copies a folder")
 def test_a_copy_of_the_folder_is_prepared_too(
     optimized: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
