@@ -8,6 +8,7 @@ executor, which another replaces.
 from __future__ import annotations
 
 import random
+import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -27,6 +28,7 @@ from omnigraph_lake.runner.protocol import Stage, Task
 from omnigraph_lake.runner.session import SparkTarget, spark_for_a_while
 from omnigraph_lake.runner.spark import SparkRunner
 from omnigraph_lake.runner.threads import ThreadRunner
+from omnigraph_lake.spark.batches import foreach_batch
 from omnigraph_lake.spark.datasource import OmnigraphDataSource
 from omnigraph_lake.storage.objects.location import parse_root
 from tests.cluster import fragments, inputs, ring
@@ -205,3 +207,33 @@ def test_a_source_is_read_written_and_streamed(
     source = connected.read.format("omnigraph").option("type", "Person").load(graph_root)
     assert sorted(row["id"] for row in streamed) == ["ann", "bob"]
     assert sorted(row["id"] for row in source.collect()) == ["ann", "bob"]
+
+
+@pytest.mark.nightly("three queries of a stream; the gate gives batches ids in one process")
+def test_batches_are_written_once_by_the_checkpoint_of_their_query(
+    connected: SparkSession, graph_root: str, tmp_path: Path
+) -> None:
+    graph = og.init(graph_root, schema="node Person { name: String @key }")
+    folder, place = tmp_path / "in", tmp_path / "place"
+    folder.mkdir()
+
+    def run(name: str) -> None:
+        (folder / f"{name}.json").write_text(f'{{"name": "{name}"}}')
+        rows = connected.readStream.schema("name string").json(str(folder))
+        load = foreach_batch(graph.root, checkpoint=str(place), type="Person", mode="merge")
+        writer = rows.writeStream.foreachBatch(load).option("checkpointLocation", str(place))
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        assert query.exception() is None
+
+    run("a")
+    commits = len(graph.commits())
+    for path in (place / "commits").glob("*0*"):
+        path.unlink()
+    run("a")
+    assert len(graph.commits()) == commits
+    shutil.rmtree(place)
+    run("b")
+
+    names = graph.scan("Person").read_all().column("name").to_pylist()
+    assert sorted(names) == ["a", "b"]
