@@ -176,17 +176,27 @@ def _fitting_in_chains(
 
     An edge leads on from types that other edges reach; those that it reaches itself say nothing.
     """
-    decided: dict[str, EdgeDirection] = {}
+    known = (ends.right if ends.left is None else ends.left) or frozenset()
+    ways: dict[str, list[tuple[str, str]]] = {}
+    """By the type that is reached first, the types that edges lead on to, with the edge."""
+    fitting: dict[str, tuple[EdgeDirection, ...]] = {edge.name: () for edge in edges}
+    reached = known
     while True:
-        fitting = {
-            edge.name: _fitting_from(edge, _reach(edges, decided, ends, without=edge), ends)
-            for edge in edges
-        }
         # All edges of a round are decided by the same types, so that their order does not matter.
-        new = {name: fits[0] for name, fits in fitting.items() if fits and name not in decided}
-        if not new:
-            return fitting
-        decided.update(new)
+        undecided = [edge for edge in edges if not fitting[edge.name]]
+        new = {edge.name: _fitting_from(edge, reached, ends) for edge in undecided}
+        fitting |= {name: fits[:1] for name, fits in new.items()}
+        for edge in undecided:
+            for direction in fitting[edge.name]:
+                for near, far in (_outward(step, ends) for step in edge_steps(edge, direction)):
+                    ways.setdefault(near, []).append((far, edge.name))
+        if not any(new.values()):
+            break
+        reached = _reach(ways, known, without="")
+    for edge in edges:
+        if len(_fitting_from(edge, reached, ends)) > 1:
+            fitting[edge.name] = _fitting_from(edge, _reach(ways, known, without=edge.name), ends)
+    return fitting
 
 
 def _fitting_from(edge: EdgeType, known: frozenset[str], ends: _Ends) -> tuple[EdgeDirection, ...]:
@@ -198,23 +208,16 @@ def _fitting_from(edge: EdgeType, known: frozenset[str], ends: _Ends) -> tuple[E
 
 
 def _reach(
-    edges: Sequence[EdgeType],
-    decided: Mapping[str, EdgeDirection],
-    ends: _Ends,
-    *,
-    without: EdgeType,
+    ways: Mapping[str, Sequence[tuple[str, str]]], known: frozenset[str], *, without: str
 ) -> frozenset[str]:
-    """The types of a chain from the known end over the edges that are decided, without one."""
-    known = (ends.right if ends.left is None else ends.left) or frozenset()
-    outward = [
-        _outward(step, ends)
-        for edge in edges
-        if edge.name in decided and edge.name != without.name
-        for step in edge_steps(edge, decided[edge.name])
-    ]
-    while not all(far in known for near, far in outward if near in known):
-        known = known.union(far for near, far in outward if near in known)
-    return known
+    """The types that chains from known ones reach without one edge."""
+    reached, waiting = set(known), list(known)
+    while waiting:
+        for far, edge in ways.get(waiting.pop(), ()):
+            if edge != without and far not in reached:
+                reached.add(far)
+                waiting.append(far)
+    return frozenset(reached)
 
 
 def _outward(step: EdgeStep, ends: _Ends) -> tuple[str, str]:
