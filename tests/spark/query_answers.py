@@ -77,7 +77,7 @@ class World:
 
         assert frame.columns == [each.name for each in typed.columns]
         if answer.ordered:
-            assert found == expected
+            assert found == expected, _differences(found, expected, frame.columns)
         elif len(answer.rows) < len(answer.all_rows):
             left = [tuple(map(plain, row.values())) for row in answer.all_rows]
             assert len(found) == len(expected)
@@ -89,6 +89,17 @@ class World:
 
     def ask(self, match: str, result: str, tail: str = "") -> list[Any]:
         return self.same(self.query(match, result, tail))
+
+
+def _differences(found: list[Any], expected: list[Any], columns: list[str]) -> list[Any]:
+    """The first values that differ, each with its column."""
+    differing = [
+        (name, one, other)
+        for row, wanted in zip(found, expected, strict=False)
+        for name, one, other in zip(columns, row, wanted, strict=True)
+        if one != other
+    ]
+    return differing[:5] or [len(found), len(expected)]
 
 
 def world(spark: SparkSession, folder: Path, rows: PlainGraph, schema: str = LENIENT) -> World:

@@ -41,6 +41,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pat
 import pyspark
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import functions as sql
@@ -186,19 +187,31 @@ def arrow_column(
         from_arrow: Column = functions.arrow_udf(function, gives)(*columns)
         return from_arrow
 
+    # To pandas moments are nanoseconds, from 1677 to 2262 only, and a NaN is a missing value.
+    passed = [
+        sql.unix_micros(column).cast("string")
+        if pat.is_timestamp(kind)
+        else column.cast("string")
+        if pat.is_floating(kind)
+        else column
+        for column, kind in zip(columns, takes, strict=True)
+    ]
+
+    def array_of(values: Any, kind: pa.DataType) -> pa.Array:
+        is_text = pat.is_timestamp(kind) or pat.is_floating(kind)
+        missing = values.isna().to_numpy(bool)
+        given = pa.string() if is_text else kind
+        array = pa.array(values.to_numpy(object), given, mask=missing, from_pandas=False)
+        return array.cast(pa.int64()).cast(kind) if pat.is_timestamp(kind) else array.cast(kind)
+
     def compute(*series: Any) -> Any:
-        arrays = [
-            pa.array(
-                values.to_numpy(object), kind, mask=values.isna().to_numpy(bool), from_pandas=False
-            )
-            for values, kind in zip(series, takes, strict=True)
-        ]
+        arrays = [array_of(values, kind) for values, kind in zip(series, takes, strict=True)]
         # As text, because to pandas a NaN is a missing value.
         return function(*arrays).cast(pa.string()).to_pandas()
 
     pandas = importlib.import_module("pandas")  # PySpark needs it, this package does not
     compute.__annotations__ = {"series": pandas.Series, "return": pandas.Series}
-    text: Column = functions.pandas_udf(compute, "string")(*columns)
+    text: Column = functions.pandas_udf(compute, "string")(*passed)
     return text.cast(gives)
 
 
