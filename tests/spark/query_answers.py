@@ -99,7 +99,7 @@ def _differences(found: list[Any], expected: list[Any], columns: list[str]) -> l
         for name, one, other in zip(columns, row, wanted, strict=True)
         if one != other
     ]
-    return differing[:5] or [len(found), len(expected)]
+    return differing[:5] or [("rows", len(found), len(expected))]
 
 
 def world(spark: SparkSession, folder: Path, rows: PlainGraph, schema: str = LENIENT) -> World:

@@ -136,12 +136,14 @@ class Adjacency:
         if self.arrivals is None:
             return None
         size = len(self.arrivals) if self.end_size is None else self.end_size
-        counts = np.zeros(size, dtype=np.int64)
+        # The arrays may be those of a later version, with nodes that this one does not have: the
+        # patch takes away all steps to them.
+        counts = np.zeros(max(size, len(self.arrivals)), dtype=np.int64)
         counts[: len(self.arrivals)] = self.arrivals
         if self.patch is not None:
             np.subtract.at(counts, self.patch.replaced_ends, 1)
             np.add.at(counts, self.patch.ends, 1)
-        return counts
+        return counts[:size]
 
     def starts_everywhere(self, nodes: frames.Positions) -> bool:
         """Whether these are all nodes there are, each once."""
