@@ -11,7 +11,8 @@
     │   │       └── LoadRefusedError             carries the report of a whole load
     │   │   └── InputTooLargeError           more rows than this process has memory for
     │   ├── NotFoundError                exit 3
-    │   │   └── NoLongerKeptError            it existed, and a cleanup removed it
+    │   │   ├── NoLongerKeptError            it existed, and a cleanup removed it
+    │   │   └── GraphReplacedError           another graph is at its root
     │   ├── ConflictError                exit 4
     │   │   ├── AlreadyInitialisedError
     │   │   ├── InitialisationClaimedError
@@ -167,6 +168,16 @@ class NotFoundError(NothingWrittenError):
 
 class NoLongerKeptError(NotFoundError):
     """The data existed once, and a cleanup has removed it."""
+
+
+class GraphReplacedError(NotFoundError):
+    """Another graph was created where the graph that was opened had been."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(
+            f"the graph that was opened at {root} is gone; another one was created there since",
+            next_step=f"Open the new one with `og.open({root!r})`.",
+        )
 
 
 class ConflictError(NothingWrittenError):

@@ -294,7 +294,7 @@ class Graph(Reads):
             LoadRefusedError: more records are invalid than allowed; nothing was written.
             OutcomeUnknownError: call `outcome(error.operation_id)` later.
         """
-        self._require_writable("load", dry_run=dry_run)
+        self._require_mode("load", dry_run=dry_run)
         chosen, request_for = _load_options(options, self._handle)
         branch = self._handle.branch if chosen.branch is None else chosen.branch
         request = request_for(
@@ -380,7 +380,7 @@ class Graph(Reads):
         from omnigraph_lake.engine.query_text import all_parameters, choose_query, query_text
         from omnigraph_lake.mutate.mutate import MutationRequest  # DuckDB
 
-        self._require_writable("mutate", dry_run=dry_run)
+        self._require_mode("mutate", dry_run=dry_run)
         parameter_values = all_parameters(params, parameters)
         note, expected = commit_note(message, metadata), self._resolve_head(expect_head)
         ref = self._handle.ref()
@@ -728,9 +728,9 @@ class Graph(Reads):
         finally:
             reading.release()
 
-    def _require_writable(self, verb: str, *, dry_run: bool) -> None:
+    def _require_mode(self, verb: str, *, dry_run: bool) -> None:
         if not flag(dry_run, argument="dry_run"):
-            self._handle.require_writable(verb)
+            self._handle.require_mode(verb)
 
     @property
     def _objects(self) -> Objects:
@@ -756,7 +756,7 @@ class Graph(Reads):
     ) -> WriteResult:
         from omnigraph_lake.load.write import Write, preview_write, write_graph  # DuckDB
 
-        self._require_writable(kind.value, dry_run=dry_run)
+        self._require_mode(kind.value, dry_run=dry_run)
         ref = self._handle.ref()
         write = Write(
             inputs={} if tables is None else tables,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from omnigraph_lake.api.system_clock import SYSTEM_CLOCK
 from omnigraph_lake.creation.initialise import apply_initialise, plan_initialise
 from omnigraph_lake.errors import (
     DamagedGraphError,
+    GraphReplacedError,
     InvalidInputError,
     NotFoundError,
     SchemaInvalidError,
@@ -188,3 +190,64 @@ def test_a_graph_with_unknown_annotations_in_its_schema_opens_and_is_written(
     corrected = graph.schema.text.replace("@audit", "@meta(audit=true)").replace('@unit("m")', "")
     assert graph.schema.apply(corrected).applied
     assert "unknown-annotation" not in run_command("schema", "show", graph_root).stderr
+
+
+THROUGH_ANOTHER: dict[str, Callable[[Graph], object]] = {
+    "write": lambda graph: graph.write({"A": [{"k": "late"}]}),
+    "write of a branch": lambda graph: graph.checkout("dev").write({"A": [{"k": "late"}]}),
+    "delete": lambda graph: graph.delete({"A": ["new"]}),
+    "mutate": lambda graph: graph.mutate('query late() { insert A { k: "late" } }'),
+    "load": lambda graph: graph.load({"A": pa.table({"k": ["late"]})}),
+    "merge": lambda graph: graph.merge("dev"),
+    "restore": lambda graph: graph.restore("main"),
+    "revert": lambda graph: graph.revert("HEAD"),
+    "schema": lambda graph: graph.schema.apply("node A { k: String @key  more: I64? }"),
+    "tag": lambda graph: graph.tags.create("late"),
+    "untag": lambda graph: graph.tags.delete("kept"),
+    "branch": lambda graph: graph.branches.create("late"),
+    "unbranch": lambda graph: graph.branches.delete("dev"),
+    "optimize": lambda graph: graph.maintenance.optimize(),
+    "cleanup": lambda graph: graph.maintenance.cleanup(keep_versions=3, dry_run=False),
+    "reconcile": lambda graph: graph.maintenance.reconcile(dry_run=False),
+    "recover": lambda graph: graph.maintenance.recover(),
+    "repair": lambda graph: graph.maintenance.repair(dry_run=False),
+    "scrub": lambda graph: graph.maintenance.scrub(),
+    "maintain": lambda graph: graph.maintenance.run(),
+    "get": lambda graph: graph.get("A", "new"),
+    "count": lambda graph: graph.count("A"),
+    "query": lambda graph: graph.query("query all() { match { $a: A } return { $a.k } }"),
+    "past": lambda graph: graph.at("kept"),
+}
+
+
+def test_a_handle_refuses_another_graph_at_its_root(graph_root: str) -> None:
+    schema = "node A { k: String @key }"
+    first = og.init(graph_root, schema=schema)
+    first.write({"A": [{"k": "old"}]})
+    shutil.rmtree(folder_of(graph_root))
+    second = og.init(graph_root, schema=schema)
+    second.write({"A": [{"k": "new"}]})
+    second.branches.create("dev")
+    second.tags.create("kept")
+    before = second.commits()
+
+    for call in THROUGH_ANOTHER.values():
+        with pytest.raises(GraphReplacedError, match="another one was created there"):
+            call(first)
+
+    assert (second.commits(), second.count("A")) == (before, 1)
+    assert [tag.tag for tag in second.tags.list()] == ["kept"]
+    assert [branch.name for branch in second.branches.list()] == ["main", "dev"]
+
+
+def test_a_handle_keeps_a_graph_that_is_restored_at_its_root(
+    graph_root: str, tmp_path: Path
+) -> None:
+    graph = og.init(graph_root, schema="node A { k: String @key }")
+    graph.write({"A": [{"k": "old"}]})
+    og.backup(graph_root, str(tmp_path / "backup"))
+    graph.schema.apply("node A { k: String @key  more: I64? }")
+    shutil.rmtree(folder_of(graph_root))
+    og.restore(str(tmp_path / "backup"), graph_root)
+    graph.write({"A": [{"k": "late"}]})
+    assert graph.count("A") == 2

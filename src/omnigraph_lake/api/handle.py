@@ -142,6 +142,16 @@ class Handle:
         return self.mode is not OpenMode.READ_ONLY
 
     def require_writable(self, verb: str) -> None:
+        """Require that the graph is open for writing, and still the one that was opened.
+
+        Raises:
+            GraphReplacedError: another graph is at its root.
+        """
+        self.require_mode(verb)
+        self.contract_of(branch_state(self.objects, None))
+
+    def require_mode(self, verb: str) -> None:
+        """As `require_writable`, for writes `under_schema`: a schema tells the graph it is of."""
         if not self.is_writable:
             raise errors.ReadOnlyError(
                 f"cannot {verb}: {self.root} was opened for reading",

@@ -25,5 +25,4 @@ class Holds:
     def release(self, hold_id: str) -> None:
         """Release any hold. Its reader may then find its data no longer kept."""
         self._handle.require_writable("release a hold")
-        self._handle.manifest()  # a graph of a newer format is left alone
         release_hold(self._handle.objects, plain_text(hold_id, argument="hold_id"))

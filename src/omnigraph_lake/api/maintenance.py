@@ -115,7 +115,6 @@ class Maintenance:
         """
         self._handle.require_writable("recover")
         flag(force, argument="force")
-        self._handle.manifest()  # some writes are settled without a look at the format
         return sweep(self._handle.objects, SYSTEM_CLOCK, force=force)
 
     def recoveries(self) -> Listing[Recovery]:

@@ -43,9 +43,9 @@ class MergeCall:
     metadata: Mapping[str, str] | None
     operation_id: str | None
 
-    def require_writable(self, handle: Handle, verb: str) -> None:
+    def require_mode(self, handle: Handle, verb: str) -> None:
         if not flag(self.dry_run, argument="dry_run"):
-            handle.require_writable(verb)
+            handle.require_mode(verb)
 
     def terms(self, handle: Handle, target: BranchRef | None) -> Callable[[Catalog], MergeTerms]:
         """The checked arguments; the resolution depends on the schema."""
@@ -64,7 +64,7 @@ class MergeCall:
 
 def merge(handle: Handle, source: Reference, into: str | None, call: MergeCall) -> MergeResult:
     """Merge a branch, tag or commit into a branch; that of the handle by default."""
-    call.require_writable(handle, "merge")
+    call.require_mode(handle, "merge")
     resolved = handle.resolve(source)
     target = branch_ref(handle.objects, handle.branch if into is None else into)
     terms = call.terms(handle, target)
@@ -108,7 +108,7 @@ def restore(handle: Handle, reference: Reference, call: MergeCall) -> UndoResult
 def _undo(
     handle: Handle, verb: str, undone: str | None, earlier: str, call: MergeCall
 ) -> UndoResult:
-    call.require_writable(handle, verb)
+    call.require_mode(handle, verb)
     terms, objects = call.terms(handle, handle.ref()), handle.objects
     resolved_earlier = handle.resolve(earlier)
     resolved_undone = None if undone is None else handle.resolve(undone)

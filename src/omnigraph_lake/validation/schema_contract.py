@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from omnigraph_lake import names
-from omnigraph_lake.errors import DamagedGraphError, SchemaInvalidError
+from omnigraph_lake.errors import DamagedGraphError, GraphReplacedError, SchemaInvalidError
 from omnigraph_lake.failpoints import reach
 from omnigraph_lake.schema import legacy_model
 from omnigraph_lake.schema.model import decode_model, encode_model, model_hash, shape_hash
@@ -61,18 +61,36 @@ class Widening:
 
 
 class Contracts:
-    """The accepted schemas that a handle has met, by hash: they never change."""
+    """The accepted schemas that a handle has met, by hash: they never change.
+
+    A hash covers the identity of its graph, so the states of a graph that was created later at the
+    same root have hashes that are not known here.
+    """
 
     def __init__(self, objects: Objects, first: SchemaContract) -> None:
         self._objects = objects
+        self._first = first
         self._known = {first.model_hash: first}
 
     def of(self, schema_hash: str) -> SchemaContract:
-        """The schema of a hash, which a manifest names."""
+        """The schema of a hash, which a manifest names.
+
+        Raises:
+            GraphReplacedError: it is the schema of another graph.
+        """
         known = self._known.get(schema_hash)
         if known is None:
-            known = self._known[schema_hash] = read_contract(self._objects, schema_hash)
+            known = read_contract(self._objects, schema_hash)
+            if not _of_one_graph(self._first, known):
+                raise GraphReplacedError(self._objects.root.uri)
+            self._known[schema_hash] = known
         return known
+
+
+def _of_one_graph(one: SchemaContract, other: SchemaContract) -> bool:
+    if one.legacy_hash is not None or other.legacy_hash is not None:
+        return True  # Omnigraph 0.7 stores no identity: each of its schemas gets one of its own
+    return one.catalog.identity_domain == other.catalog.identity_domain
 
 
 def contract_for(text: str, catalog: Catalog) -> SchemaContract:
