@@ -476,10 +476,11 @@ class _Join(ABC):
         sides = []
         for side, (name, source) in enumerate(zip(("before", "after"), self._sources, strict=True)):
             rows = source.take(few.column(name))
+            columns = dict(zip(rows.schema.names, rows.columns, strict=True))
             kinds = [(column.name, column.types[side]) for column in self._diff.columns]
             sides.append(
                 [
-                    rows.column(name) if name in rows.schema.names else pa.nulls(len(few), kind)
+                    columns[name] if name in columns else pa.nulls(len(few), kind)
                     for name, kind in kinds
                 ]
             )
@@ -724,11 +725,10 @@ def _images(diff: TableDiff, rows: pa.RecordBatch, op: Op) -> pa.RecordBatch:
     schema, count = diff.schema, len(rows)
     present, absent = ("before", "after") if op is Op.DELETE else ("after", "before")
     fields = list(schema.field(present).type)
+    columns = dict(zip(rows.schema.names, rows.columns, strict=True))
     image = pa.StructArray.from_arrays(
         [
-            rows.column(field.name)
-            if field.name in rows.schema.names
-            else pa.nulls(count, field.type)
+            columns[field.name] if field.name in columns else pa.nulls(count, field.type)
             for field in fields
         ],
         fields=fields,

@@ -257,6 +257,7 @@ def _scatter(load: StagedLoad, work: _Scatter, task: Task) -> list[StagedFile]:
     """Send the rows of a piece, with what they mention, to the buckets of their ids."""
     plan, table = load.plan, work.table
     masks = mentions_in(plan.scratch, work.report, table.table_key)
+    masked = {} if masks is None else dict(zip(masks.column_names, masks.columns, strict=True))
     writer = BucketWriter(plan.scratch, table=table.number, role=_RECORDS, buckets=table.buckets)
     first = 0
     columns = plan.schema(table.table_key).names
@@ -264,16 +265,18 @@ def _scatter(load: StagedLoad, work: _Scatter, task: Task) -> list[StagedFile]:
     for batch in staged.read(plan.root, plan.entries[table.table_key], columns):
         task.advance(rows=len(batch))
         numbers = incoming_rows(work.report.number, first, len(batch))
-        rows = batch.append_column(_NUMBER, pa.array(numbers))
+        arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
+        arrays[_NUMBER] = pa.array(numbers)
         for name in table.open_columns:
             flags = pa.repeat(pa.scalar(value=True), len(batch))
-            if masks is not None and name in masks.column_names:
-                flags = masks.column(name).slice(first, len(batch)).combine_chunks()
-                values = rows.column(name)
-                cleared = pc.if_else(flags, values, pa.scalar(None, values.type))
-                rows = rows.set_column(rows.schema.get_field_index(name), name, cleared)
-            rows = rows.append_column(f"{_MENTIONED}{name}", flags)
-        writer.add_by_id(rows)
+            if name in masked:
+                flags = masked[name].slice(first, len(batch)).combine_chunks()
+                values = arrays[name]
+                arrays[name] = pc.if_else(flags, values, pa.scalar(None, values.type))
+            arrays[f"{_MENTIONED}{name}"] = flags
+        added = [pa.field(name, arrays[name].type) for name in list(arrays)[batch.num_columns :]]
+        schema = pa.schema([*batch.schema, *added])
+        writer.add_by_id(pa.RecordBatch.from_arrays(list(arrays.values()), schema=schema))
         first += len(batch)
     return writer.files()
 

@@ -176,12 +176,8 @@ def _columns(
 
 def _frame_columns(load: StagedLoad, table_key: str) -> list[str]:
     """The columns that a frame has, as far as rows are staged with them."""
-    schema = load.plan.schema(table_key)
-    return [
-        name
-        for name in load.frame_columns[table_key]
-        if name in schema.names and not has_blob(schema.field(name))
-    ]
+    shown = {field.name for field in load.plan.schema(table_key) if not has_blob(field)}
+    return [name for name in load.frame_columns[table_key] if name in shown]
 
 
 def _shown(load: StagedLoad, table_key: str, rows: pa.Table) -> Iterable[bytes]:

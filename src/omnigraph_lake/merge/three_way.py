@@ -248,15 +248,31 @@ class _ColumnMerge:
     conflicts: pa.RecordBatch
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Images:
+    """The same rows before and after the changes of the target (ours) and the source (theirs)."""
+
+    theirs_base: pa.RecordBatch
+    ours_base: pa.RecordBatch
+    old: pa.RecordBatch
+    new: pa.RecordBatch
+
+
 def _by_column(theirs: pa.RecordBatch, ours: pa.RecordBatch, table: TableToMerge) -> MergeStep:
     """Rows that both sides inserted or updated: each column from the side that changed it."""
     types = {END_TYPE_COLUMNS[column] for column in table.ends}
+    images = _Images(
+        theirs_base=_rows(theirs.column("before"), table.schema),
+        ours_base=_rows(ours.column("before"), table.schema),
+        old=_rows(ours.column("after"), table.schema),
+        new=_rows(theirs.column("after"), table.schema),
+    )
     merges: dict[str, _ColumnMerge] = {}
     for column in table.schema:
         if column.name in table.ends:
-            merges |= _end_merge(theirs, ours, column.name, table)
+            merges |= _end_merge(theirs, images, column.name, table)
         elif column.name not in types:
-            merges[column.name] = _column_merge(theirs, ours, column, table)
+            merges[column.name] = _column_merge(theirs, ours, images, column.name, table)
     return _step_of(theirs, [merges[name] for name in table.schema.names], table)
 
 
@@ -283,16 +299,19 @@ def _step_of(
 
 
 def _column_merge(
-    theirs: pa.RecordBatch, ours: pa.RecordBatch, field: pa.Field, table: TableToMerge
+    theirs: pa.RecordBatch,
+    ours: pa.RecordBatch,
+    images: _Images,
+    column: str,
+    table: TableToMerge,
 ) -> _ColumnMerge:
     base, old, new = (
-        _rows(images, pa.schema([field])).column(0)
-        for images in (theirs.column("before"), ours.column("after"), theirs.column("after"))
+        image.column(column) for image in (images.theirs_base, images.old, images.new)
     )
     # An insert has no base to compare with, so both sides count as having set every column.
     fresh = _is(theirs, "insert")
-    by_theirs = (fresh & (field.name not in table.theirs_lacks)) | _changed(theirs, field.name)
-    by_ours = (fresh & (field.name not in table.ours_lacks)) | _changed(ours, field.name)
+    by_theirs = (fresh & (column not in table.theirs_lacks)) | _changed(theirs, column)
+    by_ours = (fresh & (column not in table.ours_lacks)) | _changed(ours, column)
     clash = by_theirs & by_ours
     if clash.any():
         # The same change on both sides is no conflict.
@@ -300,23 +319,17 @@ def _column_merge(
     changes = _Sides(by_theirs=by_theirs, by_ours=by_ours, clash=clash)
     rows = pa.array(clash)
     texts = [value_texts(values.filter(rows)) for values in (base, old, new)]
-    return _decide_column(theirs, field.name, (old, new), changes, texts, table)
+    return _decide_column(theirs, column, (old, new), changes, texts, table)
 
 
 def _end_merge(
-    theirs: pa.RecordBatch, ours: pa.RecordBatch, column: str, table: TableToMerge
+    theirs: pa.RecordBatch, images: _Images, column: str, table: TableToMerge
 ) -> dict[str, _ColumnMerge]:
     """The id and the type of a polymorphic end, always of one side."""
     type_column = END_TYPE_COLUMNS[column]
-    fields = pa.schema([table.schema.field(column), table.schema.field(type_column)])
     theirs_base, ours_base, old, new = (
-        _Ends(rows=_rows(images, fields), end=table.ends[column])
-        for images in (
-            theirs.column("before"),
-            ours.column("before"),
-            ours.column("after"),
-            theirs.column("after"),
-        )
+        _Ends(rows=image.select([column, type_column]), end=table.ends[column])
+        for image in (images.theirs_base, images.ours_base, images.old, images.new)
     )
     fresh = _is(theirs, "insert")
     by_theirs, by_ours = fresh | ~theirs_base.same(new), fresh | ~ours_base.same(old)

@@ -221,9 +221,7 @@ def _samples(
         deleted = table.deleted[:SAMPLES_OF_A_TABLE]
         written = table.rows.slice(0, SAMPLES_OF_A_TABLE - len(deleted))
         ids = joined(deleted, *written.column(names.ID_COLUMN).chunks)
-        columns = [
-            name for name in table.rows.column_names if not has_blob(table.rows.schema.field(name))
-        ]
+        columns = [field.name for field in table.rows.schema if not has_blob(field)]
         before, after = (
             {row[names.ID_COLUMN]: name_ends(types[key], row) for row in rows}
             for rows in (

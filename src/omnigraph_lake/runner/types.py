@@ -157,7 +157,8 @@ def from_spark(rows: pa.RecordBatch, stored: pa.Schema) -> pa.RecordBatch:
         ValueError: a value does not fit its column, a vector has another length, a required
             value is null, or a column is missing.
     """
-    missing = [name for name in stored.names if name not in rows.schema.names]
+    known = set(rows.schema.names)
+    missing = [name for name in stored.names if name not in known]
     if missing:
         raise ValueError(f"the rows have no column {missing[0]!r}")
     columns = [_stored(rows.column(field.name), field.type) for field in stored]

@@ -103,8 +103,9 @@ class InMemoryAccess:
         self,
         table: str,
         predicate: Expression | None,
-        columns: Sequence[str],  # noqa: ARG002 - all of a table is at hand
+        columns: Sequence[str],
     ) -> Candidates | None:
+        self._table(table).expect(columns)
         if predicate is None:
             return None
         wanted = find_ids(predicate, self._run.parameters)

@@ -16,7 +16,7 @@ import itertools
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -67,6 +67,8 @@ _PLACES_KEPT: Final = 1 << 16
 _LOOKED_UP_MOST: Final = 256
 _WAITED_FOR_ROWS: Final = 1 << 17
 """A column of fewer rows is read at once by the query that needs it."""
+_READ_TOGETHER: Final = 1 << 14
+"""Of so many rows columns are read by one scan: planning one costs more than reading them."""
 _ID: Final = names.ID_COLUMN
 _ENDS: Final = (names.SOURCE_COLUMN, names.TARGET_COLUMN)
 _EDGE_IDENTITY: Final = (_ID, *_ENDS, *names.END_TYPE_COLUMNS.values())
@@ -110,7 +112,7 @@ class _TableLayout:
     ) -> Column:
         """A column of the base, by place; null in fragments that the version has not."""
         return self.cache.get(
-            key, lambda: self._read(pinned, self._find_present(pinned), name, check)
+            key, lambda: self._read(pinned, self._find_present(pinned), (name,), check)[name]
         )[_VALUES]
 
     def _find_present(self, pinned: PinnedFragments) -> list[Fragment | None]:
@@ -166,31 +168,45 @@ class _TableLayout:
             ids = pc.if_else(pa.array(alive), ids, pa.scalar(None, ids.type))
         return {_VALUES: _contiguous(ids)}
 
+    def read_together(
+        self, pinned: PinnedFragments, keys: Mapping[str, Hashable], check: Check
+    ) -> None:
+        """Read columns of the base that are not in memory by one scan."""
+        columns = self._read(pinned, self._find_present(pinned), tuple(keys), check)
+        for name, arrays in columns.items():
+            self.cache.put(keys[name], arrays, seconds=0.0)
+
     def _read(
         self,
         pinned: PinnedFragments,
         present: Sequence[Fragment | None],
-        name: str,
+        columns: Sequence[str],
         check: Check,
-    ) -> Arrays:
-        kind = pinned.column_type(name)
-        chunks: list[pa.Array] = []
+    ) -> dict[str, Arrays]:
+        kinds = {name: pinned.column_type(name) for name in columns}
+        chunks: dict[str, list[pa.Array]] = {name: [] for name in columns}
         size = 0
         for is_absent, group in itertools.groupby(
             zip(self.layout.base, present, strict=True), key=lambda pair: pair[1] is None
         ):
             fragments = [here or there for there, here in group]
             if is_absent:
-                chunks.append(pa.nulls(sum(fragment.rows for fragment in fragments), kind))
+                rows = sum(fragment.rows for fragment in fragments)
+                for name, kind in kinds.items():
+                    chunks[name].append(pa.nulls(rows, kind))
                 continue
-            for batch in pinned.values(fragments, [name]):
+            for batch in pinned.values(fragments, columns):
                 check()
                 size += batch.nbytes
                 if size > self.cache.limit_bytes:
-                    what = f"column {name!r} of {pinned.entry.table_key}"
+                    what = f"column {columns[0]!r} of {pinned.entry.table_key}"
                     raise too_large(what, self.cache.limit_bytes)
-                chunks.append(batch.column(0))
-        return {_VALUES: _contiguous(pa.chunked_array(chunks, type=kind))}
+                for name, values in zip(columns, batch.columns, strict=True):
+                    chunks[name].append(values)
+        return {
+            name: {_VALUES: _contiguous(pa.chunked_array(chunks[name], type=kind))}
+            for name, kind in kinds.items()
+        }
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -203,6 +219,11 @@ class NumberedTable:
     _table_layout: _TableLayout
     _tails: dict[str, Column] = field(default_factory=dict, repr=False)
     _base_keys: dict[str, Hashable] = field(default_factory=dict, repr=False)
+    _expected: set[str] = field(default_factory=set, repr=False)
+
+    def expect(self, columns: Iterable[str]) -> None:
+        """Say which columns will be read next, so that those of a small table are read at once."""
+        self._expected.update(columns)
 
     def column(self, name: str, check: Check) -> Column:
         """A column of all rows, in the order of their slots."""
@@ -325,7 +346,14 @@ class NumberedTable:
         return addresses
 
     def _base(self, name: str, check: Check) -> Column:
-        key = self._base_key(name)
+        key, cache = self._base_key(name), self._table_layout.cache
+        if name in self._expected and key not in cache:
+            self._expected.discard(name)
+            if self.slots.layout.base_rows <= _READ_TOGETHER:
+                # Other threads may add to the set meanwhile.
+                others = {column: self._base_key(column) for column in tuple(self._expected)}
+                unread = {column: k for column, k in others.items() if k not in cache}
+                self._table_layout.read_together(self.pinned, {name: key, **unread}, check)
         return self._table_layout.base_column(self.pinned, name, key, check)
 
     def _base_key(self, name: str) -> Hashable:
@@ -395,21 +423,24 @@ class NumberedTable:
             placement = placements[fragment.fragment_id]
             values = cache.get(
                 ("tail", root.uri, root.verify, fragment.files, placement),
-                lambda fragment=fragment: self._read_fragment(name, fragment, kind),  # type: ignore[misc]
+                lambda fragment=fragment: self._read_fragment(name, fragment),  # type: ignore[misc]
             )[_VALUES]
             chunks += _chunks(values)
             begin = start + fragment.rows
         chunks.append(pa.nulls(self.slots.size - begin, kind))
         return pa.chunked_array(chunks, type=kind)
 
-    def _read_fragment(self, name: str, fragment: Fragment, kind: pa.DataType) -> Arrays:
-        """A column of a fragment; the other end of its edges is read along, as it is asked next."""
-        columns = _ENDS if name in _ENDS else (name,)
+    def _read_fragment(self, name: str, fragment: Fragment) -> Arrays:
+        """A column of a fragment; what is asked next, as the other end of edges, is read along."""
+        columns: tuple[str, ...] = _ENDS if name in _ENDS else (name,)
+        if name in self._expected and fragment.rows <= _READ_TOGETHER:
+            columns = (name, *self._expected.difference(columns, self._tails))
         batches = list(self.pinned.values([fragment], columns))
         root, cache = self.pinned.root, self._table_layout.cache
         arrays: dict[str, Arrays] = {}
         for column in columns:
             chunks = [batch.column(column) for batch in batches]
+            kind = self.pinned.column_type(column)
             arrays[column] = {_VALUES: _contiguous(pa.chunked_array(chunks, type=kind))}
             if column != name:
                 placement = self.pinned.placements(column)[fragment.fragment_id]

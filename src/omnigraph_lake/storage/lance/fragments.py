@@ -71,14 +71,18 @@ class PinnedFragments:
     fragments: tuple[Fragment, ...]
     _metadata: Mapping[int, FragmentMetadata]
     _places: Mapping[int, _Places]
+    _columns: Mapping[str, Any]
+    """The fields of Lance, by name."""
+    _types: Mapping[str, pa.DataType]
+    """As they are read, which in a table of Omnigraph 0.7 is not as Lance has them."""
     _dataset: LanceDataset
 
     def column_type(self, name: str) -> pa.DataType:
-        return self._dataset.schema.field(name).type
+        return self._types[name]
 
     def placements(self, name: str) -> Mapping[int, Placement]:
         """Where the values of a column lie, by fragment."""
-        column = _field(self._dataset, name)
+        column = self._columns[name]
         kind = str(column.to_arrow().type)
         numbers = tuple(_numbers(column))
         return {number: (kind, *places.of(numbers)) for number, places in self._places.items()}
@@ -155,12 +159,9 @@ def fragments_of(root: Root, entry: TableEntry, identity: Sequence[str]) -> Pinn
     """
     dataset = dataset_for_scan(root, entry)
     with translated(root, f"inspect {entry.table_key}"):
-        known_names = set(dataset.schema.names)
+        columns = {column.name(): column for column in dataset.lance_schema.fields()}
         numbers = [
-            number
-            for name in identity
-            if name in known_names
-            for number in _numbers(_field(dataset, name))
+            number for name in identity if name in columns for number in _numbers(columns[name])
         ]
         metadata = {fragment.fragment_id: fragment.metadata for fragment in dataset.get_fragments()}
     places = {number: _places(described) for number, described in metadata.items()}
@@ -173,6 +174,8 @@ def fragments_of(root: Root, entry: TableEntry, identity: Sequence[str]) -> Pinn
         ),
         _metadata=metadata,
         _places=places,
+        _columns=columns,
+        _types={field.name: field.type for field in dataset.schema},
         _dataset=dataset,
     )
 
@@ -198,10 +201,6 @@ def _places(metadata: FragmentMetadata) -> _Places:
         (overlay.data_file.path, overlay.committed_version) for overlay in metadata.overlays
     )
     return _Places(by_field=by_field, overlays=overlays)
-
-
-def _field(dataset: LanceDataset, name: str) -> Any:
-    return next(field for field in dataset.lance_schema.fields() if field.name() == name)
 
 
 def _numbers(column: Any) -> Iterator[int]:

@@ -246,7 +246,8 @@ def _addressed(
     columns: Sequence[str],
 ) -> Iterator[pa.RecordBatch]:
     blobs = names.BLOB_KEY.encode()
-    has_blobs = any(blobs in (dataset.schema.field(name).metadata or {}) for name in columns)
+    schema = dataset.schema  # converted whole by every call
+    has_blobs = any(blobs in (schema.field(name).metadata or {}) for name in columns)
     with datasets.translated(root, f"read {entry.table_key}"):
         yield from dataset.scanner(
             columns=[*columns, names.ROW_ADDRESS],
@@ -501,7 +502,8 @@ def _scanner(
     columns: Sequence[str],
     where: str | None,
 ) -> LanceScanner:
-    widths = [_width(field.type) for field in dataset.schema if field.name in set(columns)]
+    wanted = set(columns)
+    widths = [_width(field.type) for field in dataset.schema if field.name in wanted]
     return dataset.scanner(
         columns=list(columns),
         filter=where,

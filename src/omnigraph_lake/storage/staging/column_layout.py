@@ -380,13 +380,14 @@ def lay_out(entry: TableEntry, base: LanceDataset, change: ColumnChange) -> Layo
 
 def lay_out_added(entry: TableEntry, base: LanceDataset, schema: pa.Schema) -> Layout:
     """The layout of a table that keeps its columns and gets those that only `schema` has."""
+    kept = set(base.schema.names)
     return lay_out(
         entry,
         base,
         ColumnChange(
             columns=tuple(
                 KeptColumn(field=field, stored=field.name)
-                if field.name in base.schema.names
+                if field.name in kept
                 else NullColumn(field=field)
                 for field in schema
             )
