@@ -7,6 +7,7 @@ of a folder is in exactly one part; random runs by their seed.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -164,7 +165,7 @@ def all_shards() -> list[Shard]:
         _shard("differential on Spark", [_differential_on_spark()]),
         _shard("random", _random_units()),
         _shard("engines", _engines()),
-        _shard("Spark", _suite("spark")),
+        _shard("Spark", [*_suite("spark"), _lost_shuffles()]),
         _shard("Spark versions", _spark_versions()),
         _shard("Spark on S3", _spark_on_s3()),
         _shard("cluster", _suite("cluster")),
@@ -222,6 +223,17 @@ def _suites_on_s3() -> Iterator[Part]:
 
 def _other_stores() -> Part:
     return Part(label="whole", command=_pytest(OTHER_STORES), environment=EVERYTHING)
+
+
+def _lost_shuffles() -> Part:
+    """The share of the gate, while Spark 4.3 loses an output of every shuffle that is read."""
+    injected = "spark.testing.injectShuffleFetchFailures"
+    settings = {injected: "true", f"{injected}ResultStageDelay": "1"}
+    return Part(
+        label="lost shuffles",
+        command=_pytest("-n", "0", "tests/spark"),
+        environment={"OMNIGRAPH_SPARK_SETTINGS": json.dumps(settings)},
+    )
 
 
 def _spark_on_s3() -> Iterator[Part]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -31,9 +33,10 @@ TEST_TARGET = SparkTarget(
         # Two tasks after a shuffle, so that rows do meet in different tasks.
         "spark.sql.shuffle.partitions": "2",
         **({} if is_nightly() else _PLANNED_ONCE),
+        # What a part of the night runs the same tests with.
+        **json.loads(os.environ.get("OMNIGRAPH_SPARK_SETTINGS", "{}")),
     },
 )
-
 
 collect_ignore = (
     [] if HAS_DATA_SOURCES else ["test_change_stream.py", "test_datasource.py", "test_held.py"]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from pyspark.sql import SparkSession
 
@@ -19,6 +22,7 @@ from omnigraph_lake.spark.analytics import (
 )
 from tests.algorithms.random_graphs import EDGE_TYPES, made_graph, random_graph
 from tests.gate.seeds import case_seeds
+from tests.spark.twice import TwiceSession
 
 pytestmark = pytest.mark.spark
 
@@ -48,17 +52,29 @@ def test_ranks_on_spark_have_the_bits_of_those_in_this_process(
 
 @MANY_ROUNDS
 @pytest.mark.parametrize(
-    ("seed", "people", "edges"),
+    ("seed", "people", "edges", "session"),
     [
-        pytest.param(seed, 20 + 20 * number, (20 + 20 * number) * (1 + number % 3), id=str(number))
+        pytest.param(
+            seed,
+            20 + 20 * number,
+            (20 + 20 * number) * (1 + number % 3),
+            (TwiceSession, lambda spark: spark)[number % 2],
+            id=str(number),
+        )
         for number, seed in enumerate(case_seeds("analytics", 3))
     ],
 )
 def test_all_algorithms_have_the_same_bits_on_spark(
-    spark: SparkSession, graph_root: str, seed: str, people: int, edges: int
+    spark: SparkSession,
+    graph_root: str,
+    seed: str,
+    people: int,
+    edges: int,
+    session: Callable[[SparkSession], Any],
 ) -> None:
+    """Also if tasks run twice."""
     made = random_graph(graph_root, seed, people=people, edges=edges)
-    runner = SparkRunner(spark, made.root)
+    runner = SparkRunner(session(spark), made.root)
     blocks = people // 3
 
     for algorithm in made.all_algorithms():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import cast
 
 import pytest
 from pyspark.sql import SparkSession
@@ -14,6 +15,7 @@ from tests.diff.buckets import set_rows_per_bucket
 from tests.diff.documents import change_documents, document, document_graph
 from tests.gate.seeds import case_seeds
 from tests.gate.selection import for_gate
+from tests.spark.twice import TwiceSession
 from tests.stores import folder_of
 
 pytestmark = pytest.mark.spark
@@ -52,6 +54,19 @@ def test_counts_and_files_are_those_of_one_process(
     assert len(files) > len(there.tables)
     assert file_contents(tmp_path / "there") == file_contents(tmp_path / "here")
     assert staged_files(graph) == []
+
+
+@pytest.mark.nightly("a diff whose tasks run twice; the gate loads and merges that way")
+def test_tasks_may_run_twice(graph: Graph, spark: SparkSession) -> None:
+    dev = graph.branches.create("dev")
+    change_documents(dev, random.Random(11))
+
+    here = graph.diff("main", "dev")
+    there = graph.diff("main", "dev", spark=cast("SparkSession", TwiceSession(spark)))
+
+    assert {key: table.counts for key, table in there.tables.items()} == {
+        key: table.counts for key, table in here.tables.items()
+    }
 
 
 @pytest.mark.nightly(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from hypothesis import given
@@ -15,6 +15,7 @@ from tests.load.oracle import SCHEMA, Case
 from tests.load.outcomes import outcomes_of
 from tests.load.random_loads import loads
 from tests.load.test_load_random import any_records
+from tests.spark.twice import TwiceSession
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,8 +31,10 @@ pytestmark = [
 
 
 def test_random_loads_end_alike_in_both_engines(spark: SparkSession, tmp_path: Path) -> None:
+    """Every second one with tasks that run twice."""
     og.init(str(tmp_path / "template"), schema=SCHEMA)
     numbers = itertools.count()
+    sessions = itertools.cycle([spark, cast("SparkSession", TwiceSession(spark))])
 
     @drawn(12)
     @given(case=loads(records=any_records()))
@@ -40,7 +43,7 @@ def test_random_loads_end_alike_in_both_engines(spark: SparkSession, tmp_path: P
             case,
             tmp_path / str(next(numbers)),
             tmp_path / "template",
-            {"local": lambda _: None, "spark": lambda _: spark},
+            {"local": lambda _: None, "spark": lambda _: next(sessions)},
         )
 
         assert outcomes["spark"] == outcomes["local"]

@@ -90,6 +90,25 @@ def test_load_merge(spark: SparkSession, graph: Graph) -> None:
     assert (abouts["p4"], abouts["p8"]) == ("likes tea 4", None)
 
 
+@pytest.mark.parametrize("frames", [1, 2, 3])
+@beside_other_tests
+def test_load_frames_of_one_partition(spark: SparkSession, empty: Graph, frames: int) -> None:
+    """A limit, a coalesce and an aggregate: from 4.1 on, Spark zips such frames in a union."""
+    one_row = people(spark, 0, 40).groupBy().agg(sql.min("name").alias("dst"))
+    links = one_row.withColumn("src", sql.col("dst"))
+    given = {
+        "Person": people(spark, 0, 50).limit(30),
+        "Knows": links.select("src", "dst"),
+        "Town": spark.range(100).coalesce(1).selectExpr("concat('t', id) AS name"),
+    }
+    empty.schema.apply(SCHEMA + "node Town { name: String @key }")
+
+    report = empty.load({name: given[name] for name in list(given)[:frames]}, spark=spark)
+
+    assert report.written == dict(list({"Person": 30, "Knows": 1, "Town": 100}.items())[:frames])
+    assert empty.maintenance.check().ok
+
+
 @beside_other_tests
 def test_load_replace(spark: SparkSession, graph: Graph) -> None:
     graph.load({"Person": people(spark, 4, 9, "70")}, mode="replace", spark=spark)

@@ -44,6 +44,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 import pyspark
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark import StorageLevel
 from pyspark.sql import functions as sql
 
 from omnigraph_lake.errors import InvalidInputError, SparkUnavailableError
@@ -93,6 +94,8 @@ __all__ = [
 Result = TypeVar("Result")
 
 _DESCRIPTION: Final = "spark.job.description"
+_ROUNDS_REMEMBERED: Final = 64
+"""Spark plans a job over all stages that it was made from, so a long loop forgets some."""
 _POLL_SECONDS: Final = 0.5
 _CANCEL_SECONDS: Final = 0.2
 _STATUS_MILLISECONDS: Final = 1000
@@ -254,6 +257,49 @@ def arrow_column_or_refusal(
             sql.substr(spelt, sql.lit(2)).cast(gives)
         ),
     )
+
+
+class Computed:
+    """Frames of a loop: each is computed once, and what is computed later is made from it.
+
+    Rows that die with an executor are computed again. A local checkpoint would forget how they were
+    made, so that a query, and its result as long as it is used, would fail with them. The round
+    before is let go: it is needed for that alone, and the shuffles behind it are still there.
+    """
+
+    def __init__(self) -> None:
+        self._rounds = 0
+        self._kept: Any = None
+
+    def frame(self, frame: DataFrame) -> DataFrame:
+        """The rows of a frame, computed now."""
+        self._rounds += 1
+        session: Any = frame.sparkSession
+        if _context(session) is None or self._rounds % _ROUNDS_REMEMBERED == 0:
+            return _checkpoint(frame)
+        made: Any = frame
+        # A checkpoint that is to come: a leaf of plans, over rows that are kept when computed.
+        leaf = made._jdf.localCheckpoint(False)  # noqa: FBT003, SLF001 - as Java calls it
+        try:
+            rows = leaf.queryExecution().logical().rdd()
+            # Without this mark the rows keep how they were made.
+            none = getattr(session.sparkContext._jvm.scala, "None$")  # noqa: SLF001
+            getattr(rows, "checkpointData_$eq")(getattr(none, "MODULE$"))
+        except (Py4JError, TypeError):  # a platform that does not show its internals
+            return _checkpoint(frame)
+        rows.count()
+        if self._kept is not None:
+            self._kept.unpersist(False)  # noqa: FBT003
+        self._kept = rows
+        computed: DataFrame = type(made)(leaf, session)
+        return computed
+
+
+def _checkpoint(frame: DataFrame) -> DataFrame:
+    """The rows of a frame without how they were made, on two executors where Spark can."""
+    checkpoint: Callable[..., DataFrame] = frame.localCheckpoint
+    has_level = "storageLevel" in signature(checkpoint).parameters
+    return checkpoint(storageLevel=StorageLevel.MEMORY_AND_DISK_2) if has_level else checkpoint()
 
 
 def try_remainder(dividend: Column, divisor: Column) -> Column:

@@ -61,6 +61,7 @@ from omnigraph_lake.query.types import (
     scalar_of,
 )
 from omnigraph_lake.runner.session import without_noise
+from omnigraph_lake.runner.spark_versions import Computed
 from omnigraph_lake.schema.catalog import DECIMAL_DIGITS_MAX, Catalog, DecimalType, Scalar
 
 if TYPE_CHECKING:
@@ -759,7 +760,7 @@ class _Executor:
         rows = self._rows(plan, wanted, outer)
         if _repeats(plan):
             with spark_rows.query_errors():
-                rows = replace(rows, frame=rows.frame.localCheckpoint())
+                rows = replace(rows, frame=Computed().frame(rows.frame))
             self._done[id(plan), wanted, id(outer)] = rows
         return rows
 
