@@ -237,7 +237,7 @@ def _lost_shuffles() -> Part:
 
 
 def _spark_on_s3() -> Iterator[Part]:
-    yield from _cut(6, ON_S3, "-m", "not s3", "tests/spark")
+    yield from _cut(6, ON_S3, "-m", "not s3", "tests/spark", "tests/spark_matrix")
 
 
 def _cut(count: int, environment: Mapping[str, str], *arguments: str) -> Iterator[Part]:
