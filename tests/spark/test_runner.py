@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -15,7 +15,6 @@ from omnigraph_lake.runner import spark as spark_runner
 from omnigraph_lake.runner.job_failures import decode_error, encode_error
 from omnigraph_lake.runner.protocol import FramePart, Hop, Sent, Stage, Task, require_answers
 from omnigraph_lake.runner.spark import SparkRunner, routes
-from omnigraph_lake.runner.spark_versions import Computed
 from omnigraph_lake.storage.objects.location import parse_root
 from tests.runner import test_metrics
 
@@ -161,16 +160,3 @@ def test_an_error_keeps_its_attributes_when_it_is_encoded() -> None:
     assert type(decoded) is HeadMovedError
     assert vars(decoded) == vars(error)
     assert str(decoded) == str(error)
-
-
-def test_what_was_computed_once_keeps_how_it_was_made(spark: SparkSession) -> None:
-    """So that rows which die with an executor are computed again."""
-    numbers = spark.range(10).repartition(3)
-
-    computed: Any = Computed().frame(numbers)
-
-    rows = computed._jdf.queryExecution().logical().rdd()
-    assert rows.getStorageLevel().useMemory()
-    assert not rows.isCheckpointed()
-    assert "Shuffled" in rows.toDebugString()
-    assert sorted(row.id for row in computed.collect()) == list(range(10))

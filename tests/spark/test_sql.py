@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import math
 import re
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, redirect_stdout
 from datetime import date
 from typing import Any
@@ -16,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import omnigraph_lake as og
 from omnigraph_lake.graph import Graph
+from omnigraph_lake.runner import scan
 from tests.stores import root_at
 
 pytestmark = pytest.mark.spark
@@ -222,3 +225,28 @@ def test_sql_answers_as_views_do(graph: Graph, spark: SparkSession, text: str) -
     rows = tables.sql(text).collect()
 
     assert str(rows) == str(spark.sql(text).collect())
+
+
+def test_threads_that_ask_at_once_leave_the_output_of_the_process_alone(
+    spark: SparkSession, graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output, seen, people = sys.stdout, list[object](), graph.spark(spark)
+    ask = scan.run_sql
+
+    def run_sql(*given: Any) -> Any:
+        seen.append(sys.stdout)
+        return ask(*given)
+
+    monkeypatch.setattr(scan, "run_sql", run_sql)
+    with ThreadPoolExecutor(4) as threads:
+        answers = threads.map(
+            lambda age: people.sql(
+                "SELECT id FROM Person WHERE age = :age", {"age": age}
+            ).collect(),
+            range(1, 5),
+        )
+
+    assert [len(rows) for rows in answers] == [1, 1, 1, 1]
+    assert len(seen) == 8
+    assert all(place is output for place in seen)
+    assert sys.stdout is output

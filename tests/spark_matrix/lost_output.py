@@ -14,12 +14,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 import omnigraph_lake as og
@@ -133,11 +134,13 @@ def one_kill(spark: SparkSession) -> Iterator[list[int]]:
 
     def watch() -> None:
         while not ended.is_set() and not killed:
-            if is_in_the_middle(spark, first_jobs):
-                # The oldest: one that just replaces another has sent nothing.
-                victim = min(executors(), key=psutil.Process.create_time)
-                victim.kill()
-                killed.append(victim.pid)
+            # One may end on its own, and an address of Spark change, while it is looked at.
+            with suppress(psutil.Error, ValueError, Py4JError):
+                if is_in_the_middle(spark, first_jobs):
+                    # The oldest: one that just replaces another has sent nothing.
+                    victim = min(executors(), key=psutil.Process.create_time)
+                    victim.kill()
+                    killed.append(victim.pid)
             time.sleep(0.01)
 
     watcher = threading.Thread(target=watch)
@@ -160,7 +163,7 @@ def is_in_the_middle(spark: SparkSession, first_jobs: set[int]) -> bool:
         ended = any(stage.numCompletedTasks == stage.numTasks > 0 for stage in known)
         if running and (ended or first_jobs - {job_id}):
             return True
-        if len(known) == 1:
+        if not first_jobs:
             first_jobs.add(job_id)
     return False
 

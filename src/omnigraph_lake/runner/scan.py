@@ -21,12 +21,11 @@ Invariants:
 
 from __future__ import annotations
 
-import io
 import re
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, redirect_stdout
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -38,7 +37,7 @@ from omnigraph_lake import errors, names
 from omnigraph_lake.language.diagnostics import did_you_mean
 from omnigraph_lake.runner.job_failures import job_errors, task_errors
 from omnigraph_lake.runner.session import without_noise
-from omnigraph_lake.runner.spark_versions import sql_over_frames
+from omnigraph_lake.runner.spark_versions import explain_cost, sql_over_frames
 from omnigraph_lake.runner.sql_use import TableUse, make_probes, read_use
 from omnigraph_lake.runner.types import (
     ROW_BYTES,
@@ -466,9 +465,7 @@ class SparkTables:
             keys[key]: self.spark.range(probe.start, probe.end).selectExpr(*probe.expressions())
             for key, probe in probes.items()
         }
-        with redirect_stdout(io.StringIO()) as explained:
-            run_sql(self.spark, text, args, frames).explain(mode="cost")
-        return read_use(explained.getvalue(), probes)
+        return read_use(explain_cost(run_sql(self.spark, text, args, frames)), probes)
 
     def _rows_for(self, plan: ScanPlan, use: TableUse) -> DataFrame:
         """The rows of a table with all its columns, of which those that are not needed are null."""

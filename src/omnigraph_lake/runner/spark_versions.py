@@ -15,6 +15,7 @@
 | data sources in Python | none | yes | yes | yes |
 | streams bound their batches | | no | no | yes |
 | queries name frames | not through Connect | yes | yes | yes |
+| computed rows are on two executors | not through Connect | yes | yes | yes |
 
 Invariants:
 - Spark is asked what it has, never for its number: platforms backport features.
@@ -81,6 +82,7 @@ __all__ = [
     "SupportsTriggerAvailableNow",
     "arrow_column",
     "arrow_schema",
+    "explain_cost",
     "parallel_tasks",
     "require_data_sources",
     "require_read_limits",
@@ -94,8 +96,6 @@ __all__ = [
 Result = TypeVar("Result")
 
 _DESCRIPTION: Final = "spark.job.description"
-_ROUNDS_REMEMBERED: Final = 64
-"""Spark plans a job over all stages that it was made from, so a long loop forgets some."""
 _POLL_SECONDS: Final = 0.5
 _CANCEL_SECONDS: Final = 0.2
 _STATUS_MILLISECONDS: Final = 1000
@@ -118,6 +118,15 @@ def sql_over_frames(
     for name, frame in frames.items():
         frame.createOrReplaceTempView(name)
     return run(text.format(**{name: name for name in frames}), args)
+
+
+def explain_cost(frame: DataFrame) -> str:
+    """What `frame.explain(mode="cost")` prints, without the output of the process being moved."""
+    shown: Any = frame
+    if hasattr(shown, "_explain_string"):
+        return str(shown._explain_string(mode="cost"))  # noqa: SLF001
+    utils = shown.sparkSession.sparkContext._jvm.PythonSQLUtils  # noqa: SLF001
+    return str(utils.explainString(shown._jdf.queryExecution(), "cost"))  # noqa: SLF001
 
 
 def require_data_sources() -> None:
@@ -259,47 +268,29 @@ def arrow_column_or_refusal(
     )
 
 
-class Computed:
-    """Frames of a loop: each is computed once, and what is computed later is made from it.
+def compute_once(frame: DataFrame) -> DataFrame:
+    """The rows of a frame, computed now and kept for what is made of them, on two executors.
 
-    Rows that die with an executor are computed again. A local checkpoint would forget how they were
-    made, so that a query, and its result as long as it is used, would fail with them. The round
-    before is let go: it is needed for that alone, and the shuffles behind it are still there.
+    A checkpoint forgets how its rows were made, so a query, and its result as long as it is used,
+    fails once they are lost. To keep how they were made instead costs a driver hundreds of
+    megabytes after 30 rounds: the broadcasts of every join on the way are part of it.
     """
-
-    def __init__(self) -> None:
-        self._rounds = 0
-        self._kept: Any = None
-
-    def frame(self, frame: DataFrame) -> DataFrame:
-        """The rows of a frame, computed now."""
-        self._rounds += 1
-        session: Any = frame.sparkSession
-        if _context(session) is None or self._rounds % _ROUNDS_REMEMBERED == 0:
-            return _checkpoint(frame)
-        made: Any = frame
-        # A checkpoint that is to come: a leaf of plans, over rows that are kept when computed.
-        leaf = made._jdf.localCheckpoint(False)  # noqa: FBT003, SLF001 - as Java calls it
-        try:
-            rows = leaf.queryExecution().logical().rdd()
-            # Without this mark the rows keep how they were made.
-            none = getattr(session.sparkContext._jvm.scala, "None$")  # noqa: SLF001
-            getattr(rows, "checkpointData_$eq")(getattr(none, "MODULE$"))
-        except (Py4JError, TypeError):  # a platform that does not show its internals
-            return _checkpoint(frame)
-        rows.count()
-        if self._kept is not None:
-            self._kept.unpersist(False)  # noqa: FBT003
-        self._kept = rows
-        computed: DataFrame = type(made)(leaf, session)
-        return computed
-
-
-def _checkpoint(frame: DataFrame) -> DataFrame:
-    """The rows of a frame without how they were made, on two executors where Spark can."""
     checkpoint: Callable[..., DataFrame] = frame.localCheckpoint
-    has_level = "storageLevel" in signature(checkpoint).parameters
-    return checkpoint(storageLevel=StorageLevel.MEMORY_AND_DISK_2) if has_level else checkpoint()
+    session: Any = frame.sparkSession
+    master = session.conf.get("spark.master", "")
+    if master.startswith("local") and not master.startswith("local-cluster"):
+        return checkpoint()  # there is one process
+    if "storageLevel" in signature(checkpoint).parameters:
+        return checkpoint(storageLevel=StorageLevel.MEMORY_AND_DISK_2)
+    if _context(session) is None:
+        return checkpoint()
+    made: Any = frame
+    leaf = made._jdf.localCheckpoint(False)  # noqa: FBT003, SLF001 - computed by the first job
+    rows = leaf.queryExecution().logical().rdd()
+    two = session.sparkContext._getJavaStorageLevel(StorageLevel.MEMORY_AND_DISK_2)  # noqa: SLF001
+    rows.persist(two).count()
+    computed: DataFrame = type(made)(leaf, session)
+    return computed
 
 
 def try_remainder(dividend: Column, divisor: Column) -> Column:

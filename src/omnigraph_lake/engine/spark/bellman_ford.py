@@ -33,7 +33,7 @@ from omnigraph_lake.engine.spark.patterns import (
 from omnigraph_lake.names import ID_COLUMN
 from omnigraph_lake.query.columns import TYPE_FIELD
 from omnigraph_lake.runner.session import without_noise
-from omnigraph_lake.runner.spark_versions import Computed
+from omnigraph_lake.runner.spark_versions import compute_once
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -92,7 +92,6 @@ class _WeightedPaths:
             unknown.alias(before),
         )
         is_smaller = sql.col(before).isNull() | (sql.col(total) < sql.col(before))
-        computed = Computed()
         for _ in range(patterns.LEVELS_MOST):
             stayed = totals.select(owner, node, total, sql.col(total).alias(before))
             follows = sql.col(node) == sql.col(self._steps.start)
@@ -106,7 +105,7 @@ class _WeightedPaths:
             both = stayed.unionAll(longer).groupBy(owner, node)
             smallest = both.agg(sql.min(total).alias(total), sql.min(before).alias(before))
             with without_noise(), spark_rows.query_errors():
-                totals = computed.frame(smallest)
+                totals = compute_once(smallest)
                 if totals.where(is_smaller).isEmpty():
                     return _Totals(frame=totals, owner=owner, node=node, total=total)
         raise too_many_rounds(self._plan.edges)
@@ -189,7 +188,7 @@ class _WeightedPaths:
             sql.col(self._edge_id).alias(edge),
         )
         with without_noise(), spark_rows.query_errors():
-            frame = Computed().frame(frame)
+            frame = compute_once(frame)
         return Steps(frame=frame, start=start, end=end, edge_id=edge, owner=owner)
 
     def _longer(self, total: Column) -> Column:

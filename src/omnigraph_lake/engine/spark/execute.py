@@ -61,7 +61,7 @@ from omnigraph_lake.query.types import (
     scalar_of,
 )
 from omnigraph_lake.runner.session import without_noise
-from omnigraph_lake.runner.spark_versions import Computed
+from omnigraph_lake.runner.spark_versions import compute_once
 from omnigraph_lake.schema.catalog import DECIMAL_DIGITS_MAX, Catalog, DecimalType, Scalar
 
 if TYPE_CHECKING:
@@ -760,7 +760,7 @@ class _Executor:
         rows = self._rows(plan, wanted, outer)
         if _repeats(plan):
             with spark_rows.query_errors():
-                rows = replace(rows, frame=Computed().frame(rows.frame))
+                rows = replace(rows, frame=compute_once(rows.frame))
             self._done[id(plan), wanted, id(outer)] = rows
         return rows
 

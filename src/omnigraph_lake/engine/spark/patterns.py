@@ -47,7 +47,7 @@ from omnigraph_lake.query.typed import EdgeStep
 from omnigraph_lake.query.types import BLOB
 from omnigraph_lake.runner.scan import ROWS_PER_TASK
 from omnigraph_lake.runner.session import without_noise
-from omnigraph_lake.runner.spark_versions import Computed
+from omnigraph_lake.runner.spark_versions import compute_once
 from omnigraph_lake.schema.catalog import EdgeType, Property
 from omnigraph_lake.schema.ends import polymorphic_ends
 from omnigraph_lake.storage.lance.tables import find_entry
@@ -416,13 +416,12 @@ class _Search:
         )
         maximum = self._plan.maximum
         lazy = maximum is not None and maximum <= LEVELS_AT_ONCE
-        computed = Computed()
         for level in range(LEVELS_MOST if maximum is None else maximum):
             reached_rows = self._level(reached_rows, level)
             if lazy:
                 continue
             with without_noise(), spark_rows.query_errors():
-                reached_rows = computed.frame(reached_rows)
+                reached_rows = compute_once(reached_rows)
                 if reached_rows.where(sql.col(self._found)[self._distance] == level + 1).isEmpty():
                     break
         else:
