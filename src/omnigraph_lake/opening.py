@@ -9,6 +9,7 @@ Invariants:
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -31,6 +32,7 @@ from omnigraph_lake.notes import commit_note
 from omnigraph_lake.storage.manifest.history import Recovery, record_recovery
 from omnigraph_lake.storage.manifest.state import BranchRef, ManifestState
 from omnigraph_lake.storage.manifest.swap import is_whole, read_manifest
+from omnigraph_lake.storage.objects.durability import with_reserve
 from omnigraph_lake.storage.objects.location import is_durability_given, parse_root
 from omnigraph_lake.storage.objects.paths import checked_path
 from omnigraph_lake.storage.objects.power_cuts import SetAside, mark_boot, set_aside_torn_files
@@ -254,7 +256,7 @@ def recover(root: str, *, force: bool = False) -> RecoveryReport:
     state = existing_graph(location)
     set_aside = set_aside_torn_files(location, is_whole)
     objects = StoredObjects(replace(location, durability=state.facts.durability))
-    return _made_writable(objects, state, set_aside, force=force)
+    return with_reserve(location, partial(_made_writable, objects, state, set_aside, force=force))
 
 
 def rebuild_manifest(

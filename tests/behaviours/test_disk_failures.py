@@ -20,6 +20,7 @@ import omnigraph_lake as og
 from omnigraph_lake.errors import OmnigraphError
 from tests.behaviours.histories import SCHEMA, small_graph
 from tests.forking.programs import run_code, run_command
+from tests.gate.selection import for_gate
 
 pytestmark = [
     pytest.mark.behaviour,
@@ -116,7 +117,7 @@ def test_a_full_disk_is_called_full_and_space_is_asked_for(place: Path) -> None:
     root = place / "g"
     small_graph(str(root))
 
-    refused = refusals(said_by("full", root, place), "read")
+    refused = refusals(said_by("full", root, place), "open", "read")
 
     assert all("the disk is full" in text for text in refused), refused
     assert all("nothing was written" in text for text in refused)
@@ -125,6 +126,43 @@ def test_a_full_disk_is_called_full_and_space_is_asked_for(place: Path) -> None:
     assert people(root) == 3
     og.open(str(root)).write({"Person": [{"name": "eve"}]})
     assert people(root) == 4
+
+
+FILL: Final = """
+import os, sys
+import omnigraph_lake as og
+from omnigraph_lake.errors import OmnigraphError
+root, beside, rows = sys.argv[1:]
+graph = og.init(root, schema="node A { k: String @key  t: String? }")
+try:
+    while True:
+        texts = [{"k": str(n), "t": os.urandom(20).hex()} for n in range(int(rows))]
+        graph.write({"A": texts}, mode="merge")
+except OmnigraphError as error:
+    print(error)
+filler = os.open(beside + "/filler", os.O_CREAT | os.O_WRONLY)
+try:
+    while os.write(filler, bytes(512)):
+        pass
+except OSError:
+    pass
+"""
+
+
+@pytest.mark.parametrize("rows", for_gate([50, 200, 700], lambda rows: rows == 200))
+def test_a_full_disk_is_freed_by_the_commands_of_the_page(place: Path, rows: int) -> None:
+    root = str(place / "g")
+    filled = run_code(FILL, root, str(place), str(rows))
+    assert filled.returncode == 0, filled.stderr
+
+    settled = run_command("recovery", "run", root)
+    freed = run_command("cleanup", root, "--keep", "3", "--confirm")
+
+    assert (settled.returncode, freed.returncode) == (0, 0), settled.stderr + freed.stderr
+    graph = og.open(root)
+    assert graph.count("A") == rows
+    graph.write({"A": [{"k": "again"}]})
+    assert graph.maintenance.check().ok
 
 
 def test_a_disk_mounted_for_reading_is_called_so(place: Path) -> None:

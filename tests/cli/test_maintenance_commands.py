@@ -68,6 +68,7 @@ def test_optimize_as_json_has_stable_keys(graph: Graph) -> None:
         "manifest_version": 4,
         "lance_head_version": 6,
         "pending_indexes": [],
+        "error": None,
     }
     assert rows[CITES]["committed"] is True
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from omnigraph_lake import errors, names
 from omnigraph_lake.api.system_clock import SYSTEM_CLOCK
 from omnigraph_lake.arguments import acting, parse_operation_id, plain_text
+from omnigraph_lake.storage.objects.durability import keep_reserve
 from omnigraph_lake.storage.objects.processes import use_storage
 from omnigraph_lake.storage.refs.holds import Holding, LiveHold, checked_time, hold_versions
 from omnigraph_lake.storage.refs.references import (
@@ -157,6 +158,7 @@ class Handle:
                 f"cannot {verb}: {self.root} was opened for reading",
                 next_step=f"Open it with `og.open({self.root!r})`.",
             )
+        keep_reserve(self._objects.root)
 
     def under_schema(self, run: Callable[[SchemaContract], _T]) -> _T:
         """Run a write with the cached schema, and again if that is no longer current."""

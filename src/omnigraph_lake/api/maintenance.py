@@ -20,6 +20,7 @@ from omnigraph_lake.maintenance.status import GraphStatus, graph_status
 from omnigraph_lake.notes import commit_note
 from omnigraph_lake.storage.manifest.history import Recovery, recorded_recoveries
 from omnigraph_lake.storage.manifest.time_travel import list_commits
+from omnigraph_lake.storage.objects.durability import with_reserve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -115,7 +116,8 @@ class Maintenance:
         """
         self._handle.require_writable("recover")
         flag(force, argument="force")
-        return sweep(self._handle.objects, SYSTEM_CLOCK, force=force)
+        objects = self._handle.objects
+        return with_reserve(objects.root, lambda: sweep(objects, SYSTEM_CLOCK, force=force))
 
     def recoveries(self) -> Listing[Recovery]:
         """List writes finished or rolled back after their writers died, oldest first."""
@@ -190,8 +192,10 @@ class Maintenance:
         policy = CleanupPolicy(keep_versions=keep_versions, older_than=older_than).checked(
             allow_unsafe_keep=allow_unsafe_keep
         )
-        clean = preview_cleanup if dry_run else cleanup_graph
-        return clean(self._handle.objects, policy, SYSTEM_CLOCK)
+        objects = self._handle.objects
+        if dry_run:
+            return preview_cleanup(objects, policy, SYSTEM_CLOCK)
+        return with_reserve(objects.root, lambda: cleanup_graph(objects, policy, SYSTEM_CLOCK))
 
     def repair(
         self,

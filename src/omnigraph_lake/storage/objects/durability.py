@@ -1,4 +1,8 @@
-"""Making what was written survive a power cut: one sync of the file system, shared by threads.
+"""Making what was written survive a power cut, and a full disk writable again.
+
+One sync of the file system is shared by threads. Recovery and cleanup write small files before they
+delete large ones, so on a full disk neither could begin: writers put a file aside while the disk
+still has space, though little, and it is given back when it is needed.
 
 Invariant: when `make_durable` returns, everything that was written below the root before the call
 is on stable storage: by this process or another one of this host, files and directories alike. One
@@ -18,13 +22,25 @@ import threading
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
+from omnigraph_lake import names
+from omnigraph_lake.errors import OmnigraphError, OutcomeUnknownError
+from omnigraph_lake.storage.objects.containment import require_inside
 from omnigraph_lake.storage.objects.failures import unavailable
 from omnigraph_lake.storage.objects.location import Durability, Root, Scheme
+from omnigraph_lake.storage.objects.paths import is_disk_full
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+_T = TypeVar("_T")
+
+_LOW_BYTES: Final = 64 << 20
+"""With more space than this nothing is put aside: most graphs never have the file."""
+_RESERVE_BYTES: Final = 512 << 10
+"""A recovery and a cleanup of a small graph write about 100 KB before the first deletion."""
+_RESERVE_LEAST: Final = 64 << 10
 
 
 def make_durable(root: Root) -> None:
@@ -133,3 +149,55 @@ def _syncfs(folder: str) -> None:
 def _libc_syncfs() -> Callable[[int], int] | None:
     """The call, on systems that have it; ctypes releases the lock of the interpreter meanwhile."""
     return getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+
+
+def keep_reserve(root: Root) -> None:
+    """Put space aside if the disk of a graph has little left and nothing is put aside yet."""
+    if root.scheme is not Scheme.LOCAL:
+        return
+    with suppress(OSError, OmnigraphError):  # what is put aside is a help, not a promise
+        free = _free_bytes(root)
+        size = min(_RESERVE_BYTES, free // 2)
+        path = _reserve(root)
+        if free < _LOW_BYTES and size >= _RESERVE_LEAST and not path.exists():
+            path.parent.mkdir(exist_ok=True)
+            # Zeros would take no space on a file system that compresses.
+            path.write_bytes(os.urandom(size))
+
+
+def with_reserve(root: Root, run: Callable[[], _T]) -> _T:
+    """Run a recovery or a cleanup; on a full disk again, with what is put aside."""
+    try:
+        return run()
+    except OmnigraphError as error:
+        if root.scheme is not Scheme.LOCAL or not _is_full(root, error) or not _release(root):
+            raise
+    result = run()
+    keep_reserve(root)
+    return result
+
+
+def _is_full(root: Root, error: OmnigraphError) -> bool:
+    """Whether the disk is why it failed: a publish with an unknown outcome does not say so."""
+    return is_disk_full(error) or (
+        isinstance(error, OutcomeUnknownError) and _free_bytes(root) < _RESERVE_LEAST
+    )
+
+
+def _free_bytes(root: Root) -> int:
+    disk = os.statvfs(root.uri)
+    return disk.f_bavail * disk.f_frsize
+
+
+def _release(root: Root) -> bool:
+    """Whether something was put aside, which is free now."""
+    try:
+        _reserve(root).unlink()
+    except (OSError, OmnigraphError):
+        return False
+    return True
+
+
+def _reserve(root: Root) -> Path:
+    require_inside(root, names.DISK_RESERVE)
+    return Path(root.uri) / names.DISK_RESERVE

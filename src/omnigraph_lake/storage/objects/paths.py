@@ -57,6 +57,15 @@ def disk_failure_of(error: BaseException) -> DiskFailure | None:
     return None
 
 
+def is_disk_full(error: BaseException | None) -> bool:
+    """Whether a full disk is behind an error."""
+    while error is not None:
+        if disk_failure_of(error) is DiskFailure.FULL:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 def disk_step(kind: DiskFailure, place: str) -> str:
     """What to do about a failure at a place, which is a path."""
     match kind:

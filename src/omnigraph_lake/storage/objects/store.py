@@ -24,13 +24,18 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, UnknownConfigurationKeyError
 from obstore.store import AzureStore, GCSStore, LocalStore, S3Store
 
-from omnigraph_lake.errors import InvalidInputError, UnsafeStoreError
+from omnigraph_lake.errors import (
+    InvalidInputError,
+    StorageUnavailableError,
+    UnsafeStoreError,
+)
 from omnigraph_lake.storage.objects.containment import require_inside, require_tree_inside
 from omnigraph_lake.storage.objects.documents import digest_of_file
 from omnigraph_lake.storage.objects.durability import sync
 from omnigraph_lake.storage.objects.failures import Failure, failure_of, unavailable
 from omnigraph_lake.storage.objects.location import Root, Scheme
 from omnigraph_lake.storage.objects.lru_cache import LruCache
+from omnigraph_lake.storage.objects.paths import is_disk_full
 from omnigraph_lake.storage.objects.processes import note_change, use_storage
 from omnigraph_lake.storage.objects.request_counts import RequestKind, count, count_listing
 from omnigraph_lake.storage.objects.s3_options import (
@@ -302,8 +307,13 @@ def claim(objects: Objects, path: str, content: bytes) -> bytes:
         existing = content
     if existing is None:
         existing = objects.read(path)
-    if existing is not None and objects.put_if_absent(path, existing) is Put.CREATED:
-        raise UnsafeStoreError(objects.root.uri)
+    try:
+        if existing is not None and objects.put_if_absent(path, existing) is Put.CREATED:
+            raise UnsafeStoreError(objects.root.uri)
+    except StorageUnavailableError as error:
+        # A disk that takes nothing accepts no second claim, and is to be opened to free it.
+        if not is_disk_full(error):
+            raise
     return content if existing is None else existing
 
 
