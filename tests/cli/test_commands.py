@@ -67,6 +67,7 @@ def test_init_then_status_as_a_table_and_as_json(graph_root: str, schema: str) -
         "table_key",
         "type",
         "version",
+        "waiting_indexes",
     }
 
 

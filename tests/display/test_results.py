@@ -26,6 +26,8 @@ NO_RESULTS: Final = {
     "NodeType",
     "Policy",
     "Progress",
+    "RefusedQuery",  # a sentence
+    "Remains",  # a sentence
     "SchemaContract",
     "SparkTarget",
     "StoredQuery",  # listed by StoredQueries

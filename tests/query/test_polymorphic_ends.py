@@ -189,7 +189,7 @@ MUTATIONS = [
     "match { $a: Person $a <_> $b } delete $b",
     'match { $a: Named $a.id != "c" } update $a set { name: concat(type($a), $a.id) }',
     "match { $a: Named $a likes> $b } update $a set { name: max($b.id) }",
-    "match { $a: Person $a $e: likes|owns> $b } update $e set { weight: 7 }",
+    "match { $a: Person $a $e: <likes|owns> $b } update $e set { weight: 7 }",
     "match { $a: Company $a $e: likes|owns> $b } delete $e",
     "match { $a: Named optional { $a likes> $b } } delete $a, $b",
 ]

@@ -396,13 +396,20 @@ def status(report: GraphStatus, *, as_json: bool) -> None:
         table.type_name
         for table in report.tables
         if table.rows
-        and (table.missing_indexes or any(index.unindexed_rows for index in table.indexes))
+        and (
+            len(table.missing_indexes) > len(table.waiting_indexes)
+            or any(index.unindexed_rows for index in table.indexes)
+        )
     ]
     if behind:
         note(
             f"indexes of {', '.join(behind)} do not cover all rows: "
             f"run `omnigraph optimize {report.root}`"
         )
+    for table in report.tables:
+        if table.waiting_indexes:
+            columns = ", ".join(table.waiting_indexes)
+            note(f"{table.type_name}: the index of {columns} is built once a row has a vector")
     if report.without_checksums:
         note(
             f"{counted(len(report.without_checksums), 'table')} without checksums: "

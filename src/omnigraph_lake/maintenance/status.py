@@ -14,6 +14,8 @@ from omnigraph_lake.display.cells import Cell, Either, counted, short_id
 from omnigraph_lake.display.pages import Displayed, Page
 from omnigraph_lake.display.tables import TableView
 from omnigraph_lake.schema.indexes import DeclaredIndex, IndexKind, declared_indexes
+from omnigraph_lake.storage.indexes.segments import has_values
+from omnigraph_lake.storage.lance.dataset_cache import dataset_for_scan
 from omnigraph_lake.storage.lance.tables import IndexCoverage, table_health
 from omnigraph_lake.storage.objects.location import Root, Scheme
 from omnigraph_lake.storage.refs.holds import Hold, list_holds
@@ -44,6 +46,8 @@ class TableStatus(Displayed):
     deleted_rows: int
     indexes: tuple[IndexCoverage, ...]
     missing_indexes: tuple[str, ...]
+    waiting_indexes: tuple[str, ...] = ()
+    """Those of them that cannot be built yet: no row has a vector."""
     data_bytes: int = 0
     """Size of its data files, without indexes and old versions."""
 
@@ -162,6 +166,7 @@ def _has_checksums(entry: TableEntry) -> bool:
 def _table(root: Root, entry: TableEntry, declared: Sequence[DeclaredIndex]) -> TableStatus:
     health = table_health(root, entry)
     built = {(index.name, index.columns) for index in health.indexes}
+    missing = [index for index in declared if (index.name, (index.column,)) not in built]
     return TableStatus(
         table_key=entry.table_key,
         version=entry.version,
@@ -171,8 +176,13 @@ def _table(root: Root, entry: TableEntry, declared: Sequence[DeclaredIndex]) -> 
         deleted_rows=health.deleted_rows,
         data_bytes=health.data_bytes,
         indexes=health.indexes,
-        missing_indexes=tuple(
-            _shown(index) for index in declared if (index.name, (index.column,)) not in built
+        missing_indexes=tuple(map(_shown, missing)),
+        waiting_indexes=tuple(
+            _shown(index)
+            for index in missing
+            if index.kind is IndexKind.VECTOR
+            and entry.row_count
+            and not has_values(dataset_for_scan(root, entry), index.column)
         ),
     )
 

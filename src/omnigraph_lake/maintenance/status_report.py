@@ -214,7 +214,7 @@ def _health(status: GraphStatus, reclaimable: Mapping[int, int]) -> Iterator[Plo
         whole=1,
         note="Run omnigraph optimize to build missing indexes and cover all rows."
         if partial
-        else "Every index covers all rows.",
+        else "Every index that can be built covers all rows.",
         empty="no indexes are declared",
     )
     by_fragments = sorted(status.tables, key=lambda table: -table.fragments)
@@ -253,7 +253,10 @@ def _coverage(table: TableStatus) -> Iterator[Bar]:
         )
     for column in table.missing_indexes:
         name = f"{table.type_name} {column}"
-        yield Bar(name=name, value=0, text="not built", is_warning=True)
+        if column in table.waiting_indexes:
+            yield Bar(name=name, value=0, text="waits for a vector")
+        else:
+            yield Bar(name=name, value=0, text="not built", is_warning=True)
 
 
 def _history(commits: Sequence[GraphCommit]) -> Iterator[Plot]:

@@ -375,8 +375,13 @@ def _is_as_wished(built: IndexDescription, wish: IndexWish) -> bool:
 def _is_untrainable(dataset: LanceDataset, wish: IndexWish) -> bool:
     if wish.organisation is not Organisation.IVF_FLAT:
         return False
-    scanner = dataset.scanner(columns=[wish.column], filter=f"{wish.column} IS NOT NULL", limit=1)
-    return bool(scanner.to_table().num_rows == 0)
+    return not has_values(dataset, wish.column)
+
+
+def has_values(dataset: LanceDataset, column: str) -> bool:
+    """Whether a column has a value: an index of vectors cannot be built without one."""
+    scanner = dataset.scanner(columns=[column], filter=f"{column} IS NOT NULL", limit=1)
+    return bool(scanner.to_table().num_rows)
 
 
 def _vector_task(dataset: LanceDataset, full_task: IndexTask, missing_ids: set[int]) -> IndexTask:
