@@ -92,6 +92,14 @@ def test_a_demo_fills_no_directory_that_has_something_in_it(tmp_path: Path) -> N
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
+def test_a_demo_makes_no_folder_that_is_called_like_a_store(tmp_path: Path) -> None:
+    finished = run("demo", "small", "s3://bucket/solar", cwd=tmp_path)
+
+    assert finished.returncode == 5
+    assert "fills a directory of this machine; nothing was written" in finished.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_demo_that_fails_leaves_the_directory_as_it_was(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 demo_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 GRAPH: Final = "graph"
+_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]+:")
 _SOLAR_BRANCH: Final = "iau-2006"
 _SOLAR_CHANGE: Final = 'query vulcan() { delete Body where name = "Vulcan" }'
 _SOLAR_MEANWHILE: Final = (
@@ -370,6 +371,11 @@ def _next_steps(directory: Path, *commands: str) -> tuple[str, ...]:
 @contextmanager
 def _filling(directory: Path) -> Iterator[None]:
     """Make a directory for a demo; if the demo fails, it is as it was."""
+    if _SCHEME.fullmatch(next(iter(directory.parts), "")):
+        raise InvalidInputError(
+            f"{directory} is a URL, and a demo fills a directory of this machine",
+            next_step="Give a local path; `omnigraph clone` copies its graph to a store.",
+        )
     was_there = directory.exists()
     try:
         directory.mkdir(parents=True, exist_ok=True)
