@@ -52,9 +52,9 @@ class Branches(Generic[_Graph]):
             expires: The age at which the branch counts as abandoned if it is not written to, such
                 as `"7d"`. Only a maintenance policy that says so deletes abandoned branches.
         """
-        self._handle.require_writable("create a branch")
+        self._handle.require_mode("create a branch")
         lifetime = checked_lifetime(owner, expires)
-        start = self._handle.resolve_or_head(source)
+        start = self._handle.resolve_here(source)
         ref = create_branch(self._handle.objects, name, start, SYSTEM_CLOCK, lifetime)
         return self._checkout(ref.branch)
 

@@ -116,6 +116,17 @@ class Handle:
         """As `resolve`; the head of this branch by default."""
         return self.resolve(self.branch_name if reference is None else reference)
 
+    def resolve_here(self, reference: Reference | None) -> Resolved:
+        """As `resolve_or_head`, for a write that keeps what it names.
+
+        Raises:
+            GraphReplacedError: another graph is at its root.
+        """
+        resolved = self.resolve_or_head(reference)
+        if resolved.snapshot.schema_hash is not None:
+            self.contracts.of(resolved.snapshot.schema_hash)
+        return resolved
+
     def operation(self, operation_id: str | None, *, branch: BranchRef | None) -> str:
         """The operation that a call is: a new one, or what the caller names.
 
@@ -152,7 +163,7 @@ class Handle:
         self.contract_of(branch_state(self.objects, None))
 
     def require_mode(self, verb: str) -> None:
-        """As `require_writable`, for writes `under_schema`: a schema tells the graph it is of."""
+        """As `require_writable`, for writes whose schema is looked at, which tells the graph."""
         if not self.is_writable:
             raise errors.ReadOnlyError(
                 f"cannot {verb}: {self.root} was opened for reading",

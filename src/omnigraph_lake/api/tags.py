@@ -29,8 +29,8 @@ class Tags:
             at: The branch, tag, commit or point in time to tag; the head of this branch by default.
             actor: Author of the tag; the user of this process by default.
         """
-        self._handle.require_writable("tag")
-        tagged = self._handle.resolve_or_head(at)
+        self._handle.require_mode("tag")
+        tagged = self._handle.resolve_here(at)
         return create_tag(
             self._handle.objects, name, tagged, actor=acting(actor), clock=SYSTEM_CLOCK
         )

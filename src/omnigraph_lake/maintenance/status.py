@@ -13,6 +13,7 @@ from omnigraph_lake.commit.sidecar import recovery_folder
 from omnigraph_lake.display.cells import Cell, Either, counted, short_id
 from omnigraph_lake.display.pages import Displayed, Page
 from omnigraph_lake.display.tables import TableView
+from omnigraph_lake.errors import OmnigraphError
 from omnigraph_lake.schema.indexes import DeclaredIndex, IndexKind, declared_indexes
 from omnigraph_lake.storage.indexes.segments import has_values
 from omnigraph_lake.storage.lance.dataset_cache import dataset_for_scan
@@ -180,11 +181,17 @@ def _table(root: Root, entry: TableEntry, declared: Sequence[DeclaredIndex]) -> 
         waiting_indexes=tuple(
             _shown(index)
             for index in missing
-            if index.kind is IndexKind.VECTOR
-            and entry.row_count
-            and not has_values(dataset_for_scan(root, entry), index.column)
+            if index.kind is IndexKind.VECTOR and entry.row_count
+            if _is_without_values(root, entry, index.column)
         ),
     )
+
+
+def _is_without_values(root: Root, entry: TableEntry, column: str) -> bool:
+    try:
+        return not has_values(dataset_for_scan(root, entry), column)
+    except (OmnigraphError, ValueError, OSError):
+        return False  # a damaged table has a status, too; `check` says what is wrong with it
 
 
 def _shown(index: DeclaredIndex) -> str:
