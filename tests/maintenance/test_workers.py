@@ -51,10 +51,6 @@ def hands(request: pytest.FixtureRequest, graph: Graph) -> Workers:
         ("3", 3),
         (" 12 ", 12),
         ("", 8),
-        ("0", 8),
-        ("-2", 8),
-        ("many", 8),
-        ("2.5", 8),
     ],
 )
 def test_how_many_tables_are_worked_on_at_once(
@@ -65,6 +61,16 @@ def test_how_many_tables_are_worked_on_at_once(
         monkeypatch.setenv(VARIABLE, said)
 
     assert maintenance_concurrency() == meant
+
+
+@pytest.mark.parametrize("said", ["0", "-2", "many", "2.5"])
+def test_what_is_no_number_of_tables_is_refused(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    monkeypatch.setenv(VARIABLE, said)
+
+    with pytest.raises(InvalidInputError, match="expected a number from 1"):
+        graph.maintenance.optimize()
 
 
 @pytest.mark.parametrize("at_once", ["1", "2", "50"])

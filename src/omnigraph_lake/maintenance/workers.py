@@ -21,7 +21,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from omnigraph_lake.errors import OmnigraphError
+from omnigraph_lake.errors import InvalidInputError, OmnigraphError
+from omnigraph_lake.language.diagnostics import shown
 from omnigraph_lake.runner.protocol import Runner, Stage, Task, attempt, require_answers
 from omnigraph_lake.storage.indexes import segments
 from omnigraph_lake.storage.lance.compaction import CompactionWork, execute_task
@@ -147,9 +148,18 @@ class Workers:
 
 
 def maintenance_concurrency() -> int:
-    """How many tables are worked on at once; what is no number from 1 counts as not set."""
+    """How many tables are worked on at once.
+
+    Raises:
+        InvalidInputError: the variable is set to something else than a number from 1.
+    """
     text = os.environ.get(_CONCURRENCY_VARIABLE, "").strip()
-    return int(text) if text.isdecimal() and int(text) > 0 else _DEFAULT_CONCURRENCY
+    if text and not (text.isdecimal() and int(text) > 0):
+        raise InvalidInputError(
+            f"{_CONCURRENCY_VARIABLE} is {shown(text, 40)}, expected a number from 1",
+            next_step=f"Set it like {_CONCURRENCY_VARIABLE}={_DEFAULT_CONCURRENCY}, or unset it.",
+        )
+    return int(text) if text else _DEFAULT_CONCURRENCY
 
 
 def by_table(
