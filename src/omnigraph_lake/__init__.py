@@ -143,12 +143,12 @@ if _TYPE_CHECKING:
         clone,
         import_data,
         init,
-        open,  # noqa: A004 - as in open(path)
         rebuild_manifest,
         recover,
         restore,
         verify,
     )
+    from omnigraph_lake.opening import open as open  # noqa: A004 - public as og.open
     from omnigraph_lake.runner.progress import Progress
     from omnigraph_lake.runner.protocol import StageMetrics
     from omnigraph_lake.runner.session import SparkTarget
@@ -326,7 +326,6 @@ __all__ = [
     "clone",
     "import_data",
     "init",
-    "open",
     "parse_policy",
     "rebuild_manifest",
     "recover",
@@ -502,4 +501,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    # `import *` leaves the `open` of Python alone.
+    return sorted([*__all__, "open"])
