@@ -18,6 +18,7 @@ import pytest
 
 import omnigraph_lake as og
 from omnigraph_lake import ImportOptions, ImportReport, InvalidInputError, LoadRefusedError
+from omnigraph_lake.load.formats import document_files
 from omnigraph_lake.schema.show import show_type
 from tests.importer.shapes import write_csv, write_lines
 
@@ -366,6 +367,30 @@ def test_tables_of_a_json_document_are_sources(tmp_path: Path) -> None:
 
     assert report.load is not None
     assert dict(report.load.written) == {"User": 2, "Team": 1, "HasTeam": 2}
+
+
+@pytest.mark.parametrize("piece", [3, 1 << 20])
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ('{"a":', "expecting value at line 1, column 6"),
+        ('[{"k": 1},\n {"k": 2},\n {"k": x}]', "expecting value at line 3, column 8"),
+        ('{"people": [{"k": 1}\n  {"k": 2}]}', "found '{', expected ']' at line 2, column 3"),
+        ('[{"k": 1},\n {"k": 2}', "found 'the end', expected ']' at line 2, column 10"),
+        ('[{"k": 1},\n {"k": "\udcff"}]', "it has bytes that are not UTF-8 at line "),
+    ],
+)
+def test_a_malformed_document_is_refused_by_name_and_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, fault: str, piece: int
+) -> None:
+    monkeypatch.setattr(document_files, "_PIECE", piece)
+    path = tmp_path / "dump.json"
+    path.write_text(text, errors="surrogateescape")
+
+    with pytest.raises(InvalidInputError) as refused:
+        og.import_data(str(tmp_path / "g"), str(path))
+
+    assert f"{path} is not valid JSON: {fault}" in str(refused.value)
 
 
 def test_entities_of_xml_are_refused(tmp_path: Path) -> None:
