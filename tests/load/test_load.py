@@ -541,7 +541,7 @@ def test_wishes_that_make_no_sense_are_refused_before_anything_is_read(
     [
         (7, "expected paths or frames by type"),
         ([{"name": "ann"}], "expected paths or frames by type"),
-        ({"Person": [{"name": "ann"}]}, "no Arrow interface"),
+        ({"Person": [{"name": "ann"}]}, r"(?s)expected a frame, not a list.*`graph\.write`"),
         ({"Parson": pa.table({"name": ["ann"]})}, "no type 'Parson'"),
         ({"Person": pa.table({"nome": ["ann"]})}, "nome"),
     ],
