@@ -64,8 +64,25 @@ def test_a_query_is_answered_after_one_call(tmp_path: Path) -> None:
     ]
     assert "HasCompany" in report._repr_html_()
     assert report.created
+    assert og.open(root).commits()[0].message == "import people.csv, companies.csv"
     assert (tmp_path / "g.pg").read_text().endswith(f"\n{report.schema}")
     assert (tmp_path / "g.map.toml").read_text().endswith(f"\n{report.mapping}")
+
+
+def test_the_message_of_an_import_names_three_of_its_inputs_or_is_that_of_the_caller(
+    tmp_path: Path,
+) -> None:
+    root = str(tmp_path / "g")
+    files = [write_csv(tmp_path / f"{name}.csv", f"{name}_id\n1") for name in "abcde"]
+
+    og.import_data(root, files)
+    more = pa.table({"a_id": ["2"]})
+    og.import_data(root, {"a": more}, mapping=tmp_path / "g.map.toml", message="by hand")
+
+    assert [commit.message for commit in og.open(root).commits()][:2] == [
+        "by hand",
+        "import a.csv, b.csv, c.csv and 2 more",
+    ]
 
 
 def test_a_changed_reference_moves_its_edge(tmp_path: Path) -> None:
