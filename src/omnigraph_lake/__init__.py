@@ -82,6 +82,7 @@ if _TYPE_CHECKING:
         MaintenanceIncompleteError,
         MergeConflictError,
         NoLongerKeptError,
+        NotConvergedError,
         NotFoundError,
         NothingWrittenError,
         OmnigraphError,
@@ -143,12 +144,12 @@ if _TYPE_CHECKING:
         clone,
         import_data,
         init,
-        open,  # noqa: A004 - as in open(path)
         rebuild_manifest,
         recover,
         restore,
         verify,
     )
+    from omnigraph_lake.opening import open as open  # noqa: A004 - public as og.open
     from omnigraph_lake.runner.progress import Progress
     from omnigraph_lake.runner.protocol import StageMetrics
     from omnigraph_lake.runner.session import SparkTarget
@@ -239,6 +240,7 @@ __all__ = [
     "MutationResult",
     "NoLongerKeptError",
     "NodeType",
+    "NotConvergedError",
     "NotFoundError",
     "NothingWrittenError",
     "OmnigraphError",
@@ -326,7 +328,6 @@ __all__ = [
     "clone",
     "import_data",
     "init",
-    "open",
     "parse_policy",
     "rebuild_manifest",
     "recover",
@@ -393,6 +394,7 @@ _HOMES = {
         "MaintenanceIncompleteError",
         "MergeConflictError",
         "NoLongerKeptError",
+        "NotConvergedError",
         "NotFoundError",
         "NothingWrittenError",
         "OmnigraphError",
@@ -502,4 +504,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    # `import *` leaves the `open` of Python alone.
+    return sorted([*__all__, "open"])

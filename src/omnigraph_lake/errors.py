@@ -31,6 +31,7 @@
     │   ├── SparkUnavailableError        exit 1   no Spark to run on: what to install or start
     │   ├── SparkJobFailedError          exit 1   Spark gave up on a job
     │   ├── RunInterruptedError          exit 1   an algorithm stopped; it can be resumed
+    │   ├── NotConvergedError            exit 1   an algorithm needs more rounds than allowed
     │   ├── FormatTooNewError            exit 1   upgrade omnigraph first
     │   ├── OtherFormatError             exit 1   written by another program of this name
     │   ├── IndexPendingError            exit 1   the rows do not allow an index yet
@@ -363,6 +364,10 @@ class RunInterruptedError(NothingWrittenError):
         )
         self.operation_id = operation_id
         self.rounds = rounds
+
+
+class NotConvergedError(NothingWrittenError):
+    """An algorithm did not converge in the rounds that it was allowed."""
 
 
 class FormatTooNewError(NothingWrittenError):

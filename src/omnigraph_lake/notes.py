@@ -90,7 +90,7 @@ def commit_note(message: object = None, metadata: object = None) -> CommitNote:
 def _check_message(message: object) -> str:
     if not isinstance(message, str) or not message.strip():
         raise InvalidInputError(
-            f"message is {shown(message)}, expected a text; nothing was written",
+            f"message is {shown(message)}, expected a text",
             next_step="Say what the commit changes, or omit the message.",
         )
     text = message.replace("\r\n", "\n").strip()
@@ -102,8 +102,7 @@ def _check_message(message: object) -> str:
 def _check_entries(metadata: object) -> tuple[tuple[str, str], ...]:
     if not isinstance(metadata, Mapping):
         raise InvalidInputError(
-            f"metadata is {shown(metadata)}, expected a mapping from names to texts; "
-            "nothing was written",
+            f"metadata is {shown(metadata)}, expected a mapping from names to texts",
             next_step='Write it as `metadata={"ticket": "OPS-7"}`.',
         )
     for key, value in metadata.items():
@@ -111,11 +110,11 @@ def _check_entries(metadata: object) -> tuple[tuple[str, str], ...]:
         if not is_name or _size(key) > _KEY_BYTES_MAX:
             raise InvalidInputError(
                 f"a key of metadata is {shown(key)}, expected a printable name of at most "
-                f"{_KEY_BYTES_MAX} bytes; nothing was written"
+                f"{_KEY_BYTES_MAX} bytes"
             )
         if not isinstance(value, str):
             raise InvalidInputError(
-                f"metadata[{shown(key)}] is {shown(value)}, expected a text; nothing was written",
+                f"metadata[{shown(key)}] is {shown(value)}, expected a text",
                 next_step="Give `str(value)`, or JSON.",
             )
         _require_text(value, what=f"metadata[{shown(key)}]")
@@ -128,7 +127,7 @@ def _require_text(text: str, *, what: str) -> None:
     if all(category(letter) not in _REFUSED or letter in _LAYOUT for letter in text):
         return
     raise InvalidInputError(
-        f"{what} is {shown(text)}, which holds control characters; nothing was written",
+        f"{what} is {shown(text)}, which holds control characters",
         next_step="Remove them; line breaks and tabs are allowed.",
     )
 
@@ -136,7 +135,7 @@ def _require_text(text: str, *, what: str) -> None:
 def _require_size(size: int, most: int, *, what: str) -> None:
     if size > most:
         raise InvalidInputError(
-            f"{what} has {size:,} bytes, expected at most {most:,}; nothing was written",
+            f"{what} has {size:,} bytes, expected at most {most:,}",
             next_step="Store longer texts elsewhere, and name their place in the metadata.",
         )
 

@@ -203,7 +203,7 @@ def import_data(  # noqa: PLR0913 - every word of an import is one
         spark: A Spark session or target, as for `Graph.load`.
         dry_run: Infer, and validate if the graph exists; nothing is written.
         actor: Author of the commit; the user of this process by default.
-        message: Message of the commit.
+        message: Message of the commit; the names of the inputs by default.
         metadata: Further texts by name to store with the commit.
         options: Rarer options: formats, unknown columns, missing endpoints, output files.
 

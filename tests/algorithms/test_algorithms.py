@@ -14,9 +14,9 @@ from omnigraph_lake.algorithms.distances import Distances
 from omnigraph_lake.algorithms.page_rank import PageRank
 from omnigraph_lake.api.algorithms import AlgorithmResult
 from omnigraph_lake.errors import (
-    ConflictError,
     InvalidInputError,
     LoadRefusedError,
+    NotConvergedError,
     NotFoundError,
     ReadOnlyError,
 )
@@ -249,7 +249,7 @@ def test_what_cannot_be_computed_is_refused_by_name(graph_root: str) -> None:
         algorithms.label_propagation("Person", ["Knows"], rounds=0)
     with pytest.raises(InvalidInputError, match="hops_max is -1"):
         algorithms.distances("Person", ["Knows"], ["a"], hops_max=-1)
-    with pytest.raises(ConflictError, match="after 1 rounds"):
+    with pytest.raises(NotConvergedError, match=r"did not converge in 1 round \(the ranks changed"):
         algorithms.page_rank("Person", ["Knows"], tolerance=0.0, rounds_max=1)
     with pytest.raises(InvalidInputError, match="no property 'fame'"):
         algorithms.page_rank("Person", ["Knows"], write_to="fame")

@@ -16,7 +16,12 @@ from ulid import ULID
 from omnigraph_lake import failpoints, names
 from omnigraph_lake.algorithms.components import Components
 from omnigraph_lake.algorithms.page_rank import PageRank
-from omnigraph_lake.errors import ConflictError, InvalidInputError, RunInterruptedError
+from omnigraph_lake.errors import (
+    ConflictError,
+    InvalidInputError,
+    NotConvergedError,
+    RunInterruptedError,
+)
 from omnigraph_lake.failpoints import FailpointReached
 from omnigraph_lake.runner.protocol import Stage
 from omnigraph_lake.runner.threads import ThreadRunner
@@ -149,7 +154,7 @@ def test_more_rounds_continue_a_run_that_had_too_few(graph_root: str) -> None:
     made = random_graph(graph_root, "few", people=20, edges=50)
     operation_id = str(ULID())
 
-    with pytest.raises(ConflictError, match="after 2 rounds"):
+    with pytest.raises(NotConvergedError, match="in 2 rounds"):
         made.run(
             PageRank(tolerance=1e-9, rounds_max=2),
             ThreadRunner(),

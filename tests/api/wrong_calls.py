@@ -292,7 +292,7 @@ class Surface:
     def callables(self) -> set[str]:
         """The verbs there are."""
         if self.kind is og:
-            return {name for name in og.__all__ if name.islower()}
+            return {name for name in dir(og) if name.islower()}
         return {
             name
             for name, member in inspect.getmembers(self.kind)

@@ -125,6 +125,15 @@ def test_the_text_comes_from_an_option_or_from_stdin(graph: Graph) -> None:
     assert run("query", graph.root, "x.gq", "-e", text).returncode == 2
 
 
+def test_sql_in_place_of_a_file_is_refused_as_sql(read_only_graph: Graph) -> None:
+    refused = run("query", read_only_graph.root, "select name from Person")
+    missing = run("query", read_only_graph.root, "select.txt")
+
+    assert (refused.returncode, missing.returncode) == (5, 5)
+    assert "SQL and Cypher are not understood: see docs/how-to/from-sql.md" in refused.stderr
+    assert "cannot read select.txt" in missing.stderr
+
+
 def test_a_text_without_a_name_is_asked_and_takes_its_values_as_they_are_written(
     graph: Graph,
 ) -> None:

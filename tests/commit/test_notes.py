@@ -124,9 +124,10 @@ def test_a_recovered_write_keeps_its_note_and_one_without_takes_no_room(graph: G
 def test_notes_that_cannot_be_stored_are_refused(
     graph: Graph, note: dict[str, object], problem: str
 ) -> None:
-    with pytest.raises(InvalidInputError, match=problem):
+    with pytest.raises(InvalidInputError, match=problem) as refused:
         graph.write({"Note": [{"text": "x"}]}, **note)  # type: ignore[arg-type]
 
+    assert str(refused.value).count("nothing was written") == 1
     assert len(graph.commits()) == 1
 
 

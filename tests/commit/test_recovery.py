@@ -18,6 +18,7 @@ from omnigraph_lake.errors import OperationRolledBackError, RecoveryRequiredErro
 from omnigraph_lake.failpoints import Action, Armed, FailpointReached, arm, disarm_all
 from omnigraph_lake.graph import Graph
 from omnigraph_lake.maintenance.protection import find_leftovers
+from omnigraph_lake.storage.lance.datasets import open_dataset
 from omnigraph_lake.storage.manifest_rows import Operation, Outcome
 from tests.commit.small_graphs import account, accounts, small_graph
 from tests.forking.programs import start_code, wait_until
@@ -152,6 +153,26 @@ def operations(graph: Graph) -> list[Operation]:
 
 def published(graph: Graph) -> set[str]:
     return {row.operation_id for row in operations(graph) if row.outcome is Outcome.PUBLISHED}
+
+
+def test_a_row_of_a_recovery_says_enough_before_its_commit_is_folded(graph: Graph) -> None:
+    fail_at(graph, "publish.pre_manifest")
+    commit = og.open(graph.root).commits()[0]
+    root = graph._objects.root
+
+    recoveries = open_dataset(root, names.RECOVERIES)
+    commits = open_dataset(root, names.COMMITS)
+    assert recoveries is not None
+    assert commits is not None
+    (row,) = recoveries.to_table().to_pylist()
+    assert (row["graph_commit_id"], row["original_actor"]) == (commit.commit_id, "ada")
+    assert row["recovered_at"].isoformat() >= graph.commits()[1].created_at
+    assert commits.count_rows() == 0
+    graph.write({"Account": [account("c", 3)]})
+    graph.maintenance.optimize()
+    commits = open_dataset(root, names.COMMITS)
+    assert commits is not None
+    assert commit.commit_id in commits.to_table().column("graph_commit_id").to_pylist()
 
 
 def test_a_write_that_moved_every_table_is_rolled_forward(graph: Graph) -> None:

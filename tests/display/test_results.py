@@ -59,7 +59,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> og.Graph:
 
 def test_every_public_result_has_a_text_and_a_notebook_form() -> None:
     results = [
-        name for name in og.__all__ if is_dataclass(getattr(og, name)) and name not in NO_RESULTS
+        name for name in dir(og) if is_dataclass(getattr(og, name)) and name not in NO_RESULTS
     ]
 
     assert len(results) > 30

@@ -184,3 +184,14 @@ def test_an_edge_is_shown_by_its_ends() -> None:
     }
 
     assert value(edge) == "WorksAt ann -> Acme {since: 1}"
+
+
+def test_a_float_has_at_most_15_digits_unless_it_is_whole() -> None:
+    floats = [16521.149999999998, 0.1 + 0.2, 1 / 3, -2.5e-300, 1e16, 2.0**53, 3.0]
+
+    assert [value(number) for number in floats] == [
+        *("16521.15", "0.3", "0.333333333333333", "-2.5e-300", "1e+16", "9007199254740992.0"),
+        "3.0",
+    ]
+    assert [value(float(text)) for text in ("nan", "inf", "-inf")] == ["nan", "inf", "-inf"]
+    assert value([{"x": 0.1 + 0.2}]) == "[{x: 0.3}]"

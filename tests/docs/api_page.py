@@ -54,7 +54,7 @@ def page() -> str:
 
 def _functions() -> Iterator[str]:
     yield "## Functions\n"
-    for name in omnigraph_lake.__all__:
+    for name in dir(omnigraph_lake):
         function = getattr(omnigraph_lake, name)
         if inspect.isfunction(function):
             yield from _callable(f"og.{name}", name, function)
@@ -78,7 +78,7 @@ def _namespaces() -> Iterator[str]:
 def _results() -> Iterator[str]:
     yield "## Results and options\n"
     shown = {*NAMESPACES.values(), omnigraph_lake.Graph, omnigraph_lake.GraphView}
-    for name in omnigraph_lake.__all__:
+    for name in dir(omnigraph_lake):
         kind = getattr(omnigraph_lake, name)
         if not inspect.isclass(kind) or kind in shown or issubclass(kind, Exception):
             continue
@@ -92,7 +92,7 @@ def _results() -> Iterator[str]:
 def _aliases() -> Iterator[str]:
     aliases = [
         name
-        for name in omnigraph_lake.__all__
+        for name in dir(omnigraph_lake)
         if not inspect.isclass(getattr(omnigraph_lake, name))
         and not inspect.isfunction(getattr(omnigraph_lake, name))
     ]
@@ -107,7 +107,7 @@ def _errors() -> Iterator[str]:
     yield "## Errors\n"
     yield "Effects and exit codes are listed under [errors](errors.md).\n"
     yield "| Class | Meaning |\n|---|---|"
-    for name in omnigraph_lake.__all__:
+    for name in dir(omnigraph_lake):
         kind = getattr(omnigraph_lake, name)
         if inspect.isclass(kind) and issubclass(kind, Exception):
             yield f"| `{name}` | {_cell(_summary(kind))} |"

@@ -156,11 +156,13 @@ def large_mutations_are_refused(scene: Scene) -> None:
     graph.write({"Item": pa.table({"name": [str(number) for number in range(MUTATION_ROWS + 1)]})})
 
     for text, parameters in (
-        ("delete Item where true", {}),
+        ('update Item set { text: "x" } where true', {}),
         ('($t: String) insert Item { name: "x", text: $t }', {"t": "x" * (MUTATION_BYTES + 1)}),
     ):
         with pytest.raises(errors.InvalidInputError, match="makes the mutation"):
             graph.mutate(text, parameters, dry_run=True)
+    deletion = graph.mutate("delete Item where true", dry_run=True)
+    assert deletion.statements[0].nodes == MUTATION_ROWS + 1
 
 
 def two_widenings_are_a_conflict(scene: Scene) -> None:

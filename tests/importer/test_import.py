@@ -18,6 +18,7 @@ import pytest
 
 import omnigraph_lake as og
 from omnigraph_lake import ImportOptions, ImportReport, InvalidInputError, LoadRefusedError
+from omnigraph_lake.load.formats import document_files
 from omnigraph_lake.schema.show import show_type
 from tests.importer.shapes import write_csv, write_lines
 
@@ -63,8 +64,25 @@ def test_a_query_is_answered_after_one_call(tmp_path: Path) -> None:
     ]
     assert "HasCompany" in report._repr_html_()
     assert report.created
+    assert og.open(root).commits()[0].message == "import people.csv, companies.csv"
     assert (tmp_path / "g.pg").read_text().endswith(f"\n{report.schema}")
     assert (tmp_path / "g.map.toml").read_text().endswith(f"\n{report.mapping}")
+
+
+def test_the_message_of_an_import_names_three_of_its_inputs_or_is_that_of_the_caller(
+    tmp_path: Path,
+) -> None:
+    root = str(tmp_path / "g")
+    files = [write_csv(tmp_path / f"{name}.csv", f"{name}_id\n1") for name in "abcde"]
+
+    og.import_data(root, files)
+    more = pa.table({"a_id": ["2"]})
+    og.import_data(root, {"a": more}, mapping=tmp_path / "g.map.toml", message="by hand")
+
+    assert [commit.message for commit in og.open(root).commits()][:2] == [
+        "by hand",
+        "import a.csv, b.csv, c.csv and 2 more",
+    ]
 
 
 def test_a_changed_reference_moves_its_edge(tmp_path: Path) -> None:
@@ -366,6 +384,30 @@ def test_tables_of_a_json_document_are_sources(tmp_path: Path) -> None:
 
     assert report.load is not None
     assert dict(report.load.written) == {"User": 2, "Team": 1, "HasTeam": 2}
+
+
+@pytest.mark.parametrize("piece", [3, 1 << 20])
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ('{"a":', "expecting value at line 1, column 6"),
+        ('[{"k": 1},\n {"k": 2},\n {"k": x}]', "expecting value at line 3, column 8"),
+        ('{"people": [{"k": 1}\n  {"k": 2}]}', "found '{', expected ']' at line 2, column 3"),
+        ('[{"k": 1},\n {"k": 2}', "found 'the end', expected ']' at line 2, column 10"),
+        ('[{"k": 1},\n {"k": "\udcff"}]', "it has bytes that are not UTF-8 at line "),
+    ],
+)
+def test_a_malformed_document_is_refused_by_name_and_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, fault: str, piece: int
+) -> None:
+    monkeypatch.setattr(document_files, "_PIECE", piece)
+    path = tmp_path / "dump.json"
+    path.write_text(text, errors="surrogateescape")
+
+    with pytest.raises(InvalidInputError) as refused:
+        og.import_data(str(tmp_path / "g"), str(path))
+
+    assert f"{path} is not valid JSON: {fault}" in str(refused.value)
 
 
 def test_entities_of_xml_are_refused(tmp_path: Path) -> None:

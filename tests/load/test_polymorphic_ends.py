@@ -583,7 +583,7 @@ def test_a_type_that_no_edge_has_is_removed_from_an_end(three: Graph) -> None:
     assert [step.kind for step in plan.steps] == [StepKind.CHANGE_ENDS]
     types = {row["id"]: row["dst_type"] for row in three.scan("E").read_all().to_pylist()}
     assert types == {"A": "A", "C": "C"}
-    with pytest.raises(SchemaRefusedError, match="OG-ED-101"):
+    with pytest.raises(SchemaRefusedError, match=r"OG-ED-101.*keeps at least two: a branch"):
         three.schema.apply(TWO_TYPES.replace("A | C", "C"))
     assert three.maintenance.check().ok
 
@@ -605,7 +605,7 @@ def test_the_type_that_an_end_had_alone_stays(tmp_path: Path) -> None:
     graph = og.init(str(tmp_path / "graph"), schema=nodes + "edge E: A -> A")
     graph.schema.apply(nodes + "edge E: A -> A | B | C")
 
-    with pytest.raises(SchemaRefusedError, match="OG-ED-101"):
+    with pytest.raises(SchemaRefusedError, match=r"OG-ED-101.*have a node of A there"):
         graph.schema.apply(nodes + "edge E: A -> B | C")
 
 

@@ -189,7 +189,10 @@ def test_at_least_one_of_both_is_wanted(graph: Graph) -> None:
             {"keep_versions": 1},
             "keeping 1 versions may remove the versions that interrupted writes",
         ),
-        ({"keep_versions": 2}, r"Keep 3 or more.*--allow-unsafe-keep"),
+        (
+            {"keep_versions": 2},
+            r"Keep 3 or more.*`allow_unsafe_keep=True` in Python",
+        ),
         ({"keep_versions": 2, "older_than": timedelta(days=1)}, "interrupted writes"),
     ],
 )

@@ -447,7 +447,23 @@ def test_more_rows_than_a_mutation_may_change_are_counted_and_refused(
     assert "omnigraph load --mode merge" in str(error.value)
     assert "nothing was written" in str(error.value)
     with pytest.raises(InvalidInputError, match="delete Person makes the mutation change 6 rows"):
-        run(graph, 'delete Person where email = "ann" or email = "bob"')
+        run(graph, 'delete Person where email = "ann" or email = "bob" delete Note where true')
+
+
+def test_a_deletion_of_more_nodes_than_fit_runs_as_that_of_a_match(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overlay, "LIMITS", replace(overlay.LIMITS, rows=2))
+    text = 'query q($least: I32) { delete Person where age >= $least or email = "bob" }'
+
+    previewed = graph.mutate(text, {"least": 25}, dry_run=True)
+    done = graph.mutate(text, {"least": 25})
+
+    assert previewed.statements == done.statements
+    assert (done.statements[0].nodes, done.statements[0].edges) == (2, 4)
+    assert set(nodes(graph, "Person")) == {"cat"}
+    assert [graph.count(name) for name in ("Knows", "WorksAt", "Wrote", "Note")] == [0, 0, 0, 1]
+    assert graph.maintenance.check().ok
 
 
 def test_more_memory_than_a_mutation_may_hold_is_refused(

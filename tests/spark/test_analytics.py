@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from omnigraph_lake.algorithms.blocks import Sizes
-from omnigraph_lake.errors import ConflictError, InvalidInputError
+from omnigraph_lake.errors import InvalidInputError, NotConvergedError
 from omnigraph_lake.runner.spark import SparkRunner
 from omnigraph_lake.runner.threads import ThreadRunner
 from omnigraph_lake.spark.analytics import (
@@ -134,5 +134,5 @@ def test_what_cannot_be_computed_is_refused_by_name(spark: SparkSession, graph_r
         components(pinned, "Person", [])
     with pytest.raises(InvalidInputError, match="no property"):
         with_property(pinned, "Person", "fame", pinned.nodes("Person"), column="id")
-    with pytest.raises(ConflictError, match="after 1 rounds"):
+    with pytest.raises(NotConvergedError, match="in 1 round"):
         page_rank(pinned, "Person", ["Knows"], tolerance=0.0, rounds_max=1)

@@ -10,11 +10,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from omnigraph_lake.errors import DamagedGraphError, HeadMovedError, NotFoundError
+from omnigraph_lake.errors import (
+    DamagedGraphError,
+    HeadMovedError,
+    NotFoundError,
+    SparkJobFailedError,
+)
 from omnigraph_lake.runner import spark as spark_runner
-from omnigraph_lake.runner.job_failures import decode_error, encode_error
+from omnigraph_lake.runner.job_failures import decode_error, encode_error, job_errors
 from omnigraph_lake.runner.protocol import FramePart, Hop, Sent, Stage, Task, require_answers
-from omnigraph_lake.runner.spark import SparkRunner, routes
+from omnigraph_lake.runner.session import without_noise
+from omnigraph_lake.runner.spark import _MESSAGES, SparkRunner, _receiving, routes
+from omnigraph_lake.runner.worker_tasks import tidy
 from omnigraph_lake.storage.objects.location import parse_root
 from tests.runner import test_metrics
 
@@ -160,3 +167,17 @@ def test_an_error_keeps_its_attributes_when_it_is_encoded() -> None:
     assert type(decoded) is HeadMovedError
     assert vars(decoded) == vars(error)
     assert str(decoded) == str(error)
+
+
+def test_a_shuffle_that_places_rows_otherwise_is_refused_by_name(spark: SparkSession) -> None:
+    columns = ("cast(id as int) route", "cast('x' as binary) blob", "cast(null as binary) tally")
+    sent = spark.range(0, 9).selectExpr(*columns)
+    receive = _receiving(Hop(partitions=3, receive=_collect), None)
+
+    with (
+        without_noise(),
+        pytest.raises(SparkJobFailedError, match="places rows differently from Spark's own"),
+        job_errors(),
+    ):
+        # Ranges stand for a shuffle with a hash of its own.
+        sent.repartitionByRange(3, "route").mapInArrow(tidy(receive), _MESSAGES).collect()

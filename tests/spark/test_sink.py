@@ -32,6 +32,7 @@ from omnigraph_lake.errors import (
 from omnigraph_lake.failpoints import Action, Armed, FailpointReached, arm, disarm_all
 from omnigraph_lake.graph import Graph
 from omnigraph_lake.spark import OmnigraphDataSource, foreach_batch
+from omnigraph_lake.spark.batches import batch_message
 from omnigraph_lake.spark.change_source import ChangeStreamReader
 from omnigraph_lake.spark.datasource import (
     plan_sink,
@@ -684,6 +685,7 @@ def test_a_batch_that_foreach_batch_repeats_is_loaded_once(
     run_query(spark, source, sink)
 
     assert len(graph.commits()) == 3
+    assert graph.commits()[0].message == "stream files, batch 0"
     assert people(graph)["p1"] == (11, "Ulm")
 
 
@@ -735,6 +737,12 @@ def test_a_stateful_batch_that_is_repeated_is_loaded_once_and_the_stream_goes_on
 
     assert sorted(people(graph)) == ["a", "b", "c", "p0", "p1", "p2", "p3"]
     assert graph.maintenance.check().ok
+
+
+def test_a_batch_without_a_message_is_called_after_its_stream() -> None:
+    assert batch_message("files", 7) == "stream files, batch 7"
+    assert batch_message(None, 7) == "stream batch 7"
+    assert batch_message("a\x1b", 7) == "stream a\\x1b, batch 7"
 
 
 def test_foreach_batch_needs_types(graph: Graph) -> None:

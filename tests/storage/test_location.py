@@ -68,6 +68,7 @@ def test_storage_options_never_show_in_the_repr() -> None:
         "s3://",
         "s3:///prefix",
         "s3://bucket/../other",
+        ":memory:",
     ],
 )
 def test_other_roots_are_refused_with_what_to_give(text: str) -> None:

@@ -22,7 +22,7 @@ BEHAVIOURS = sorted(Path(HOME, "tests/behaviours").glob("*.py"))
 
 EVERYTHING = frozenset({"*"})
 PUBLIC: Mapping[str, frozenset[str]] = {
-    "omnigraph_lake": frozenset(og.__all__),
+    "omnigraph_lake": frozenset(dir(og)),
     "omnigraph_lake.errors": EVERYTHING,
     "omnigraph_lake.graph": frozenset({"Graph", "GraphView"}),
     "omnigraph_lake.api.options": frozenset({"LoadOptions"}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import importlib
 import inspect
 import pydoc
@@ -35,7 +36,7 @@ ELSEWHERE = {"SparkGraph"}
 
 def test_every_public_name_resolves_and_the_list_is_sorted() -> None:
     assert omnigraph_lake.__all__ == sorted(omnigraph_lake.__all__)
-    assert [name for name in omnigraph_lake.__all__ if getattr(omnigraph_lake, name) is None] == []
+    assert [name for name in dir(omnigraph_lake) if getattr(omnigraph_lake, name) is None] == []
 
 
 def test_a_new_process_sees_the_public_names_and_nothing_else() -> None:
@@ -45,13 +46,19 @@ def test_a_new_process_sees_the_public_names_and_nothing_else() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     ).stdout
 
-    assert shown.split() == omnigraph_lake.__all__
+    assert shown.split() == dir(omnigraph_lake)
+
+
+def test_a_star_import_leaves_the_names_of_python_alone() -> None:
+    assert set(dir(omnigraph_lake)) - set(omnigraph_lake.__all__) == {"open"}
+    assert set(omnigraph_lake.__all__) & set(dir(builtins)) == set()
 
 
 def test_the_help_of_the_package_lists_its_functions_and_classes() -> None:
     text = pydoc.plain(pydoc.render_doc(omnigraph_lake))
 
-    assert "read_only: 'bool' = False" in text
+    assert "init(root: 'str', *, schema: " in text
+    assert "og.open(" in text
     assert "class Graph(" in text
 
 
@@ -120,10 +127,10 @@ def test_every_error_is_public() -> None:
         if inspect.isclass(value) and issubclass(value, omnigraph_lake.OmnigraphError)
     }
 
-    assert raised <= set(omnigraph_lake.__all__)
+    assert raised <= set(dir(omnigraph_lake))
 
 
-@pytest.mark.parametrize("name", omnigraph_lake.__all__)
+@pytest.mark.parametrize("name", dir(omnigraph_lake))
 def test_every_public_name_is_documented(name: str) -> None:
     value: Any = getattr(omnigraph_lake, name)
     if not inspect.isclass(value) and not inspect.isfunction(value):
@@ -135,7 +142,7 @@ def test_every_public_name_is_documented(name: str) -> None:
     assert lacking == []
 
 
-@pytest.mark.parametrize("name", [*FACES, *(n for n in omnigraph_lake.__all__ if n.islower())])
+@pytest.mark.parametrize("name", [*FACES, *(n for n in dir(omnigraph_lake) if n.islower())])
 def test_every_argument_and_result_has_a_type_that_is_public(name: str) -> None:
     value = FACES[name] if name in FACES else getattr(omnigraph_lake, name)
     parts = members(value) if inspect.isclass(value) else [(name, value)]
@@ -150,7 +157,7 @@ def test_the_fields_of_results_have_public_types() -> None:
         for name in ("WriteResult", "MergeResult", "CheckReport", "LoadReport", "GraphStatus")
         for field, hint in hints_of(getattr(omnigraph_lake, name)).items()
         for kind in classes_in(hint)
-        if is_ours(kind) and kind.__name__ not in omnigraph_lake.__all__
+        if is_ours(kind) and kind.__name__ not in dir(omnigraph_lake)
     }
 
     assert hidden == set()
@@ -179,7 +186,7 @@ def faults(name: str, part: Any) -> Iterator[str]:
         yield f"{name} has no type of a result"
         return
     for kind in classes_in(hints["return"]):
-        if is_ours(kind) and kind.__name__ not in {*omnigraph_lake.__all__, *ELSEWHERE}:
+        if is_ours(kind) and kind.__name__ not in {*dir(omnigraph_lake), *ELSEWHERE}:
             yield f"{name} gives {kind.__name__}, which omnigraph does not export"
 
 

@@ -26,7 +26,8 @@ from omnigraph_lake.algorithms.runs import (
     Work,
 )
 from omnigraph_lake.arguments import count_from
-from omnigraph_lake.errors import ConflictError, InvalidInputError
+from omnigraph_lake.display.cells import counted
+from omnigraph_lake.errors import InvalidInputError, NotConvergedError
 from omnigraph_lake.language.diagnostics import shown
 from omnigraph_lake.runner.protocol import Sent, Task
 
@@ -84,10 +85,11 @@ class PageRank:
         if state.round and change < self.tolerance * work.layout.nodes:
             return True
         if state.round >= self.rounds_max:
-            raise ConflictError(
-                f"PageRank still changed by {change:.2g} after {state.round} rounds",
-                next_step="Allow more rounds, or a larger tolerance; a run with an operation id "
-                "then continues.",
+            raise NotConvergedError(
+                f"PageRank did not converge in {counted(state.round, 'round')} (the ranks changed "
+                f"by {change:.2g} in all, the tolerance is {self.tolerance:.2g} per node)",
+                next_step="Allow more rounds (`rounds_max`), or a larger `tolerance`; a run with "
+                "an operation id then continues.",
             )
         return False
 

@@ -156,7 +156,7 @@ class Algorithm(Protocol):
         """Whether the state is the result.
 
         Raises:
-            ConflictError: it is not, and no more rounds are allowed.
+            NotConvergedError: it is not, and no more rounds are allowed.
         """
         ...
 

@@ -382,7 +382,7 @@ class Algorithms:
             metadata: Further texts by name to store with the commit.
 
         Raises:
-            ConflictError: ranks still changed by more after `rounds_max`.
+            NotConvergedError: ranks still changed by more after `rounds_max`.
             RunInterruptedError: a job failed; it can be resumed.
         """
         algorithm = PageRank(damping=damping, tolerance=tolerance, rounds_max=rounds_max)

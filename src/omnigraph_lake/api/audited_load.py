@@ -57,14 +57,15 @@ def load_through_branch(
     if route.checks and route.into is None:
         raise InvalidInputError(
             "an audit needs a merge, but no merge was requested",
-            next_step="Add `--branch NAME --into BRANCH`.",
+            next_step="Add `--branch NAME --into BRANCH` (`LoadOptions(branch=, into=)` in "
+            "Python).",
         )
     if route.base is None and route.into is None:
         return load_graph(objects, catalog, request, clock)
     if request.branch is None:
         raise InvalidInputError(
             "a branch to create or merge was not named",
-            next_step="Add `--branch NAME`.",
+            next_step="Add `--branch NAME` (`LoadOptions(branch=)` in Python).",
         )
     branch = checked_branch(request.branch)
     start = route.base or route.into or names.MAIN

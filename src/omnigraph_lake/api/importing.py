@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 from omnigraph_lake.api.options import ImportOptions, LoadOptions
 from omnigraph_lake.arguments import one_of
 from omnigraph_lake.creation.initialise import existing_graph
+from omnigraph_lake.display.cells import cut, printable
 from omnigraph_lake.errors import InvalidInputError, LoadRefusedError, NotFoundError
 from omnigraph_lake.ids import key_properties
 from omnigraph_lake.importer.import_report import (
@@ -62,6 +63,8 @@ if TYPE_CHECKING:
     from omnigraph_lake.schema.catalog import Catalog, NodeType
 
 _LABELS: Final = frozenset({"name", "title", "label"})
+_INPUTS_NAMED: Final = 3
+_INPUT_WIDTH: Final = 80
 _SIGNATURE: Final = "Written by omnigraph import; digest "
 
 
@@ -128,6 +131,19 @@ class _Plan:
             InvalidInputError: it names a type or a property that the schema does not have.
         """
         check_mapping(self.mapping_file, catalog, text=self.mapping, name=self.mapping_name)
+
+    @property
+    def title(self) -> str:
+        """The message of the commit if the caller gives none."""
+        inputs: dict[str, None] = {}  # tables of one document are one input
+        for source in self.sources:
+            files = [Path(file.path).name for file in source.files]
+            if source.declared is not None and not source.files[0].table:
+                files = []  # a copy of a table of a server
+            inputs |= dict.fromkeys(files or [source.name])
+        first = ", ".join(cut(printable(name), _INPUT_WIDTH) for name in [*inputs][:_INPUTS_NAMED])
+        more = len(inputs) - _INPUTS_NAMED
+        return f"import {first} and {more} more" if more > 0 else f"import {first}"
 
     def load_input(self) -> MappedInput:
         """The input of the load."""
@@ -254,7 +270,7 @@ def _load(request: ImportRequest, target: ImportTarget, plan: _Plan) -> LoadRepo
             spark=request.spark,
             dry_run=request.dry_run,
             actor=request.actor,
-            message=request.note.message,
+            message=request.note.message or plan.title,
             metadata=request.note.metadata,
             options=LoadOptions(
                 max_rejected=options.max_rejected,

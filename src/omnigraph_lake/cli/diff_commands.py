@@ -294,5 +294,6 @@ class _RowLines:
 
 
 def _quote(content: object) -> str:
-    text = cut(value(content), _VALUE_WIDTH)
+    # What changed may be the last digit of a float.
+    text = cut(str(content) if isinstance(content, float) else value(content), _VALUE_WIDTH)
     return f"'{text}'" if isinstance(content, str) else text

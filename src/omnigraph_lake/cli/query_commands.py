@@ -406,8 +406,11 @@ def _choose_query(
 
 
 def _is_text(argument: str) -> bool:
-    """Whether an argument is a query and not the path of a file."""
-    return "{" in argument and not argument.endswith(".gq")
+    """Whether an argument is a query, or meant as one, and not the path of a file."""
+    from omnigraph_lake.query.tokens import is_sql_or_cypher  # help needs no grammar
+
+    is_meant = "{" in argument or (" " in argument and is_sql_or_cypher(argument))
+    return is_meant and not argument.endswith(".gq")
 
 
 def _stored(readable: Graph | GraphView, directory: str | None, name: str | None) -> StoredQuery:

@@ -418,7 +418,7 @@ def _state(source: StoredObjects, ref: BranchRef | None, ends: Mapping[str, int]
     if state.stamp < names.STAMP:
         raise ConflictError(
             f"{source.root} has internal format {state.stamp}, and only format "
-            f"{names.STAMP} can be copied; nothing was written",
+            f"{names.STAMP} can be copied",
             next_step=f"Run `omnigraph recovery run {source.root}`, which brings it up to date.",
         )
     return state

@@ -126,6 +126,9 @@ def value(content: object) -> str:
             text = str(content).lower()
         case dict() | list() | tuple():
             return _limit(_nested(content))
+        case float() if not content.is_integer():
+            # More digits are those of the binary fraction: 16521.149999999998.
+            text = str(float(f"{content:.15g}"))
         case Decimal():
             text = f"{content:f}"
         case dt.datetime():

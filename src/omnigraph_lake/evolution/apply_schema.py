@@ -292,8 +292,8 @@ class _Applying:
             refuse_conflicting(
                 state,
                 self._diverged,
-                next_step="Merge or delete them first, or use --allow-diverged to apply the "
-                "schema anyway.",
+                next_step="Merge or delete them first, or use `--allow-diverged` "
+                "(`allow_diverged=True` in Python) to apply the schema anyway.",
             )
 
     def _refuse_rows(self, evolution: Evolution, snapshot: Snapshot) -> None:

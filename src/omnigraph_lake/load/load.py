@@ -519,7 +519,8 @@ def _ceiling(max_bad: int | str | None, on_error: FaultPolicy) -> Ceiling:
     if on_error is FaultPolicy.FAIL:
         raise InvalidInputError(
             "a limit for rejected records was given, but any rejected record fails this load",
-            next_step="Add `--on-error quarantine`, or leave `--max-rejected` out.",
+            next_step='Add `--on-error quarantine` (`on_error="quarantine"` in Python), or leave '
+            "the limit out.",
         )
     return parse_ceiling(max_bad)
 
@@ -531,7 +532,8 @@ def _require_order(column: str | None, mode: WriteMode, catalog: Catalog) -> Non
     if not mode.upserts:
         raise InvalidInputError(
             f"an ordering column was given, but {mode.value} keeps the first record of an id",
-            next_step="Add `--mode merge` or `--mode replace`, or omit `--order-by`.",
+            next_step="Add `--mode merge` or `--mode replace` (`mode=` in Python), or omit the "
+            "column.",
         )
     types: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
     ordered_types = [declared for declared in types if column in declared.properties]

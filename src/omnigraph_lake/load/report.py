@@ -350,14 +350,16 @@ def require_acceptable(report: LoadReport, *, on_error: FaultPolicy, ceiling: Ce
             summary,
             report=report,
             details=report.refusals(),
-            next_step="Fix them, or set them aside with `--on-error quarantine`.",
+            next_step="Fix them, or set them aside with `--on-error quarantine` "
+            '(`on_error="quarantine"` in Python).',
         )
     if on_error is FaultPolicy.QUARANTINE and not ceiling.allows(report.faults, read=report.read):
         raise LoadRefusedError(
             f"{summary}, more than the limit of {ceiling}",
             report=report,
             details=report.refusals(),
-            next_step="Fix them, or raise the limit with `--max-rejected`.",
+            next_step="Fix them, or raise the limit with `--max-rejected` "
+            "(`LoadOptions(max_rejected=...)` in Python).",
         )
 
 

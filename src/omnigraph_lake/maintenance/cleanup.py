@@ -89,7 +89,8 @@ class CleanupPolicy:
         if self.keep_versions is None and self.older_than is None:
             raise InvalidInputError(
                 "cleanup requires at least one of keep_versions or older_than",
-                next_step="Use --keep 10, --older-than 7d, or both.",
+                next_step="Use `--keep 10` (`keep_versions=10` in Python), `--older-than 7d` "
+                "(`older_than=timedelta(days=7)`), or both.",
             )
         keep: object = self.keep_versions
         if keep is not None and not (type(keep) is int and keep >= 1):
@@ -112,7 +113,8 @@ def _require_unsafe(keep: int, *, allowed: bool) -> None:
         raise InvalidInputError(
             f"keeping {keep} versions may remove the versions that interrupted writes are "
             "rolled back to",
-            next_step=f"Keep {SAFE_KEEP} or more (10 is recommended), or add --allow-unsafe-keep.",
+            next_step=f"Keep {SAFE_KEEP} or more (10 is recommended), or add `--allow-unsafe-keep` "
+            "(`allow_unsafe_keep=True` in Python).",
         )
 
 

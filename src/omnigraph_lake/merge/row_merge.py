@@ -283,8 +283,8 @@ class RowMerge:
             f"merging {self._way.source_name} met {counted(total, 'conflict')}",
             conflicts=conflicts,
             details=_first_lines(total, conflicts, self._sides_of(plan)),
-            next_step="Resolve them with `--resolve ours|theirs|newest|FILE.json`, or fix one "
-            "side.",
+            next_step="Resolve them with `--resolve ours|theirs|newest|FILE.json` (`resolve=` in "
+            "Python), or fix one side.",
         )
 
     def _sides_of(self, plan: MergePlan) -> list[_StoredSide]:

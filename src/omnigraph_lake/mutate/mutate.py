@@ -58,7 +58,9 @@ from omnigraph_lake.mutate.statements import (
 from omnigraph_lake.notes import NO_NOTE, CommitNote
 from omnigraph_lake.query import typed as tq
 from omnigraph_lake.query.binding import BoundParameters
+from omnigraph_lake.query.checks.writes import match_of
 from omnigraph_lake.query.plan import Mutation
+from omnigraph_lake.query.planning import plan_query
 from omnigraph_lake.runner.memory import half_of_this_machine
 from omnigraph_lake.schema.arrow import has_blob, table_schema
 from omnigraph_lake.schema.ends import end_type_columns, name_ends
@@ -281,9 +283,10 @@ def mutate_graph(
                 Verb(prepare=preparation.prepare),
             )
         except MutationTooLarge:
-            if not mutation.is_single_match:
+            single = _as_match(mutation, request.chosen.typed)
+            if not single.is_single_match:
                 raise
-            return _mutate_in_parts(_in_parts(objects, request, mutation, clock))
+            return _mutate_in_parts(_in_parts(objects, request, single, clock))
     if isinstance(finished, Unchanged):
         return MutationResult(
             operation_id=request.operation_id,
@@ -316,11 +319,12 @@ def preview_mutation(
         try:
             effect = effect_of(mutation, objects.root, snapshot)
         except MutationTooLarge:
-            if not mutation.is_single_match:
+            single = _as_match(mutation, request.chosen.typed)
+            if not single.is_single_match:
                 raise
             # Nothing is written, so Spark would only make it slower to count.
             local = replace(request, spark=None)
-            return _preview_in_parts(_in_parts(objects, local, mutation, clock), state)
+            return _preview_in_parts(_in_parts(objects, local, single, clock), state)
     pinned = SnapshotTables(root=objects.root, snapshot=snapshot)
     return MutationResult(
         operation_id=request.operation_id,
@@ -487,6 +491,23 @@ def _ready(request: MutationRequest, catalog: Catalog, clock: Clock) -> Iterator
         )
     finally:
         values.close()
+
+
+def _as_match(mutation: ReadyMutation, query: tq.TypedQuery) -> ReadyMutation:
+    """A single deletion of nodes as one of what a match finds; any other mutation as it is."""
+    assert isinstance(query.body, tq.TypedWrite)
+    match query.body.statements:
+        case (tq.DeleteStatement() as deletion,) if deletion.type in mutation.catalog.nodes:
+            body = tq.TypedWrite(statements=(match_of(deletion),))
+            plan = plan_query(replace(query, body=body), mutation.catalog)
+            assert isinstance(plan, Mutation)
+            return replace(
+                mutation,
+                statements=plan.statements,
+                reads=plan.reads,
+                read_tables=frozenset({deletion.table_key}),
+            )
+    return mutation
 
 
 class _Preparation:

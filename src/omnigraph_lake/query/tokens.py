@@ -358,6 +358,17 @@ _CLAUSE_STARTS: Final = frozenset({"OPTIONAL", "VARIABLE"})
 _WORD: Final = re.compile(r"[$@]?\w+|[<>!]=|\.\.|==|&&|\|\|")
 _VARIABLE_BEFORE: Final = re.compile(r"\$[a-z_]\w*\s*$")
 _BARE_NAME: Final = re.compile(r"(?<![$.@\w])[a-z_]\w*\s*$")
+_PROPERTY_BEFORE: Final = re.compile(r"\$[a-z_]\w*\.[a-z_]\w*$")
+_PATH_BEHIND: Final = re.compile(r"\.(\w+(?:\.\w+)*)")
+_OTHER_STATEMENT: Final = re.compile(
+    r"select\b|with\b|create\b|merge\b|unwind\b|call\b|(optional\s+)?match\s*\(", re.IGNORECASE
+)
+"""How queries of SQL and Cypher start, where a query starts here."""
+_WITHOUT_BRACE: Final = re.compile(r"\(|[a-z_]\w*\s*=", re.IGNORECASE)
+"""What follows `match` in Cypher, and `set` in SQL."""
+_SQL_AND_CYPHER: Final = (
+    "SQL and Cypher are not understood: see docs/how-to/from-sql.md and docs/how-to/from-cypher.md"
+)
 _OTHER_LANGUAGES: Final = {
     "==": "equality is written `=`",
     "!": 'negation is the word `not`, "is not equal" is `!=`',
@@ -383,6 +394,11 @@ class _Refusal(Refusal):
         return error(rule, self.span, message, hint)
 
 
+def is_sql_or_cypher(text: str) -> bool:
+    """Whether a text starts as a statement of another language."""
+    return _OTHER_STATEMENT.match(text.lstrip()) is not None
+
+
 def explain_character(text: str, offset: int) -> Diagnostic:
     """Why no token of the language starts at `offset`."""
     character = text[offset : offset + 1]
@@ -390,7 +406,9 @@ def explain_character(text: str, offset: int) -> Diagnostic:
     if character == '"':
         return _unterminated_string(refusal)
     hint = _OTHER_LANGUAGES.get(text[offset : offset + 2]) or _OTHER_LANGUAGES.get(character, "")
-    if character.isdigit():
+    if is_sql_or_cypher(text):
+        hint = _SQL_AND_CYPHER
+    elif character.isdigit():
         hint = "numbers are written without an exponent: `1000.0` for 1e3"
     elif character in "$@":
         hint = f"a name in small letters follows `{character}` at once"
@@ -464,11 +482,15 @@ def _misspelt_start(refusal: _Refusal) -> Diagnostic | None:
         hint = "a query starts with `match`; a mutation with one of the other words"
     else:
         return None
+    if _OTHER_STATEMENT.match(refusal.text, refusal.offset):
+        suggested = _SQL_AND_CYPHER
+    else:
+        suggested = did_you_mean(refusal.found, words) or hint
     listed = ", ".join(f"`{word}`" for word in words)
     return refusal.diagnostic(
         Rule.SYNTAX,
         f"{_found_words(refusal)}, expected {listed}",
-        did_you_mean(refusal.found, words) or hint,
+        suggested,
     )
 
 
@@ -516,13 +538,34 @@ def _expected_words(refusal: _Refusal) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} or {parts[-1]}"
 
 
+def _starts_as_one_of_ours(refusal: _Refusal, text_before: str) -> bool:
+    """Whether a statement of SQL or Cypher starts with a word of this language."""
+    if "TYPE_NAME" in refusal.expected and refusal.found.lower() in {"into", "from"}:
+        return True
+    return (
+        refusal.expected == {"LBRACE"}
+        and text_before.split()[-1:] in (["match"], ["set"])
+        and _WITHOUT_BRACE.match(refusal.text, refusal.offset) is not None
+    )
+
+
+def _json_value(refusal: _Refusal, text_before: str) -> str:
+    """What is meant by a path behind a property; empty if there is none."""
+    if (owner := _PROPERTY_BEFORE.search(text_before)) is None:
+        return ""
+    path = _PATH_BEHIND.match(refusal.text, refusal.offset)
+    return "" if path is None else f'cast(json({owner.group()}, "{path.group(1)}") as String)'
+
+
 def _hint(refusal: _Refusal) -> str:
     word, expected = refusal.found, refusal.expected
     before = refusal.text[max(0, refusal.offset - 1) : refusal.offset]
     other = _OTHER_LANGUAGES.get(before + word) or _OTHER_LANGUAGES.get(word.lower(), "")
     text_before = refusal.text[max(0, refusal.offset - 80) : refusal.offset]
     bare, variable = _BARE_NAME.search(text_before), _VARIABLE_BEFORE.search(text_before)
+    json_value = _json_value(refusal, text_before)
     for condition, hint in (
+        (_starts_as_one_of_ours(refusal, text_before), _SQL_AND_CYPHER),
         (bool(other), other),
         (word in {"<", ">", "-"}, "a direction is written `$a knows> $b` or `$a <knows $b`"),
         ("EDGE_NAME" in expected and word[:1].isupper(), "edges start with a small letter here"),
@@ -534,6 +577,7 @@ def _hint(refusal: _Refusal) -> str:
             word == ":" and variable is not None,
             "the type of a variable is a clause of its own: `$p: Person  $p knows $q`",
         ),
+        (bool(json_value), f"a value inside of Json is read by `{json_value}`"),
         (word == ".", "a number has digits on both sides of its point: `0.5`"),
         (word == "as" and "VARIABLE" not in expected, "an alias is a name: `as total`"),
         (not word and "RBRACE" in expected, "close the block with `}`"),

@@ -6,7 +6,7 @@ number of their partition; the shuffle sees nothing else of them.
 Invariants:
 - The driver receives answers, never rows.
 - `Hop.receive` gets exactly the messages of one partition: each partition has a route, an integer
-  that Spark's hash partitioning maps to it.
+  that Spark's hash partitioning maps to it, and messages with another route are refused.
 - Interrupting an operation cancels its own jobs and no other job of the session.
 """
 
@@ -285,6 +285,7 @@ def _receiving(hop: Hop, following: int | None) -> ArrowTask:
 
         def contents() -> Iterator[bytes]:
             for batch in batches:
+                _require_own(batch, receiver.number, hop.partitions)
                 for blob, tally in zip(*(batch.column(n).to_pylist() for n in (1, 2)), strict=True):
                     if tally is None:
                         yield blob
@@ -300,6 +301,22 @@ def _receiving(hop: Hop, following: int | None) -> ArrowTask:
         yield _tally_row(following, receiver.tally)
 
     return task
+
+
+def _require_own(batch: pa.RecordBatch, partition: int, partitions: int) -> None:
+    """Refuse messages of another partition: a shuffle that is not Spark's may have its own hash.
+
+    Raises:
+        SparkJobFailedError: the shuffle of the session places rows otherwise than Spark.
+    """
+    if (batch.column(0).to_numpy() == routes(partitions)[partition]).all():
+        return
+    raise SparkJobFailedError(
+        "the shuffle of this Spark session places rows differently from Spark's own: partition "
+        f"{partition} of {partitions} received rows of another one",
+        next_step="Switch off what replaces Spark's shuffle, such as Comet or RAPIDS, for this "
+        "session, or run it in this process.",
+    )
 
 
 def _messages(

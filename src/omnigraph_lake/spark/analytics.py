@@ -44,7 +44,8 @@ def page_rank(  # noqa: PLR0913 - every word of a run is one
     """How much of a random walk is spent at each node: `id`, `rank`; ranks add up to one.
 
     Raises:
-        ConflictError: ranks still changed by more than `tolerance` per node after `rounds_max`.
+        NotConvergedError: ranks still changed by more than `tolerance` per node after
+            `rounds_max`.
         RunInterruptedError: a job failed; it can be resumed.
     """
     algorithm = PageRank(damping=damping, tolerance=tolerance, rounds_max=rounds_max)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pyspark.sql.utils import is_remote
 
+from omnigraph_lake.display.cells import cut, printable
 from omnigraph_lake.errors import InvalidInputError
 from omnigraph_lake.opening import open as open_graph
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 Tables = Callable[["DataFrame"], Mapping[str, "DataFrame"]]
 
 
+_LABEL_WIDTH: Final = 80
 QUERY_ID: Final = "sql.streaming.queryId"
 """The property of jobs and tasks that has Spark's id of a streaming query."""
 
@@ -38,6 +40,12 @@ def batch_operation(query_id: str, stream: str | None, batch_id: int) -> str:
     """The operation that a batch of a streaming query is written as; `stream` is its label."""
     label = "" if stream is None else f", stream {stream}"
     return f"query {query_id}{label}, batch {batch_id}"
+
+
+def batch_message(stream: str | None, batch_id: int) -> str:
+    """The message of a batch whose stream is given none."""
+    label = "" if stream is None else f" {cut(printable(str(stream)), _LABEL_WIDTH)},"
+    return f"stream{label} batch {batch_id}"
 
 
 def foreach_batch(  # noqa: PLR0913 - every word of a load is one
@@ -69,7 +77,7 @@ def foreach_batch(  # noqa: PLR0913 - every word of a load is one
         on_error: As in `Graph.load`.
         branch: The branch to write; main by default.
         actor: Author of the commits; the user of this process by default.
-        message: Message of the commits.
+        message: Message of the commits; by default the label and the number of the batch.
         metadata: Further texts by name to store with the commits.
         options: Rarer options of the load.
         storage_options: Options of the object store.
@@ -89,7 +97,7 @@ def foreach_batch(  # noqa: PLR0913 - every word of a load is one
             on_error=on_error,
             spark=session,
             actor=actor,
-            message=message,
+            message=message or batch_message(stream, batch_id),
             metadata=metadata,
             operation_id=batch_operation(query_id, stream, batch_id),
             options=options,

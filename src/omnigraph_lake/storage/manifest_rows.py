@@ -44,6 +44,10 @@ _COLUMNS: Final = [
 ]
 _DECODED: Final = tuple(field.name for field in _COLUMNS if field.name != "base_objects")
 _STAMP: Final = re.compile("[1-9][0-9]{0,8}")
+_RESTORE: Final = (
+    "Restore its files from a backup, or run `omnigraph repair GRAPH --rebuild-manifest` to see "
+    "what can be recovered."
+)
 _CHANGES_CHARACTERS_MAX: Final = 1 << 15
 _INDEXES_KEPT: Final = 8
 # Between two publishes almost every row stays the same: converting it once is enough.
@@ -395,7 +399,7 @@ def decode(table: pa.Table) -> tuple[ManifestRow, ...]:
     if missing:
         raise DamagedGraphError(
             f"{names.MANIFEST} has no column {', '.join(sorted(missing))}: its version is damaged",
-            next_step="Restore its files from a backup.",
+            next_step=_RESTORE,
         )
     columns = [table[name].to_pylist() for name in _DECODED]
     metadata = _texts(table.schema)
@@ -406,7 +410,7 @@ def decode(table: pa.Table) -> tuple[ManifestRow, ...]:
     if missing_markers:
         raise DamagedGraphError(
             f"{names.MANIFEST} has no row {missing_markers[0]!r}, which its format has",
-            next_step="Restore its files from a backup.",
+            next_step=_RESTORE,
         )
     rows = zip(kinds, zip(*columns, strict=True), strict=True)
     return tuple(_row(*values) for kind, values in rows if kind not in markers)
@@ -451,8 +455,7 @@ def _require_digest(columns: Sequence[Sequence[object]], metadata: Mapping[str, 
         raise DamagedGraphError(
             f"the rows of {names.MANIFEST} are damaged: their digest is {digest}, "
             f"expected {expected}",
-            next_step="Restore its files from a backup, or run `omnigraph repair GRAPH "
-            "--rebuild-manifest` to see what can be recovered.",
+            next_step=_RESTORE,
         )
 
 
@@ -469,7 +472,7 @@ def _stamp(metadata: Mapping[str, str]) -> int:
     if _STAMP.fullmatch(stamp) is None:
         raise DamagedGraphError(
             f"the format stamp of {names.MANIFEST} is {stamp!r:.80}, expected a number from 1",
-            next_step="Restore its files from a backup.",
+            next_step=_RESTORE,
         )
     return int(stamp)
 

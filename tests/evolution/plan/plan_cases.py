@@ -319,6 +319,11 @@ REFUSALS = [
         "node A {} node B {} edge E: B -> A",
     ),
     case(
+        "refused-only-end",
+        "node A {} node B {} edge E: A -> A | B edge F: A | B -> A",
+        "node A {} node B {} edge E: A -> A edge F: B -> A",
+    ),
+    case(
         "refused-types",
         """
         node A {

@@ -354,8 +354,9 @@ def _end_differences(
         "these nodes",
         remedy="declare a new edge type between these nodes, load its edges, drop the old one",
     )
-    if not all(_keeps(was, now) for was, now in ends):
-        yield refusal
+    lost = next(((was, now) for was, now in ends if not _keeps(was, now)), None)
+    if lost is not None:
+        yield replace(refusal, reason=_why_an_end_stays(*lost) or refusal.reason)
         return
     taken = sorted({*END_TYPE_COLUMNS.values()} & {*before.properties, *change.accepted.properties})
     if taken:
@@ -389,6 +390,15 @@ def _keeps(was: ct.EdgeEnd, now: ct.EdgeEnd) -> bool:
     return now.is_polymorphic >= was.is_polymorphic and (
         not removed or (was.is_polymorphic and was.implicit not in removed)
     )
+
+
+def _why_an_end_stays(was: ct.EdgeEnd, now: ct.EdgeEnd) -> str | None:
+    """What holds an end with several node types, whatever types its edges have."""
+    if not was.is_polymorphic or not set(now.names) <= set(was.names):
+        return None
+    if not now.is_polymorphic:
+        return f"an end of several node types ({was}) keeps at least two: a branch may use each"
+    return f"edges without a stored type at the end {was} have a node of {was.implicit} there"
 
 
 def _types_removed_from(was: ct.EdgeEnd, now: ct.EdgeEnd) -> tuple[ct.EndType, ...]:

@@ -97,6 +97,8 @@ class _JsonStream:
         self._json = json.JSONDecoder()
         self._text = ""
         self._at = 0
+        self._line = 1
+        self._line_start = 0  # in the text, which is cut as it is read
         self._is_complete = False
 
     def records(self, table: str) -> Iterator[Any]:
@@ -190,7 +192,7 @@ class _JsonStream:
             except json.JSONDecodeError as error:
                 if self._read():
                     continue
-                raise self._invalid(str(error)) from error
+                raise self._invalid(error.msg[:1].lower() + error.msg[1:], at=error.pos) from error
             except RecursionError as error:
                 raise self._invalid("values are nested too deeply") from error
             # The rest of a number may follow.
@@ -208,16 +210,27 @@ class _JsonStream:
             raise self._invalid(f"a record has more than {RECORD_BYTES_MAX >> 20} MiB")
         piece = self._stream.read(max(_PIECE, len(rest)))
         self._is_complete = not piece
+        self._line, line_start = self._place(self._at)
+        self._line_start = line_start - self._at
+        self._text, self._at = rest, 0
         try:
-            self._text = rest + self._decode(piece, final=not piece)
+            self._text += self._decode(piece, final=not piece)
         except UnicodeDecodeError as error:
             raise self._invalid("it has bytes that are not UTF-8") from error
-        self._at = 0
         return True
 
-    def _invalid(self, why: str) -> InvalidInputError:
+    def _place(self, at: int) -> tuple[int, int]:
+        """The number of the line of a character, and where this line starts in the text."""
+        breaks = self._text.count("\n", 0, at)
+        start = self._text.rfind("\n", 0, at) + 1 if breaks else self._line_start
+        return self._line + breaks, start
+
+    def _invalid(self, why: str, *, at: int | None = None) -> InvalidInputError:
+        at = self._at if at is None else at
+        line, start = self._place(at)
         return InvalidInputError(
-            f"{self._file.path} cannot be read as JSON: {why:.200}",
+            f"{self._file.path} is not valid JSON: {why:.200} at line {line}, column "
+            f"{at - start + 1}",
             next_step="Check the file with `python -m json.tool`, or write one object per line "
             "(.jsonl).",
         )

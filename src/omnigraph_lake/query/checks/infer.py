@@ -364,6 +364,8 @@ def infer(  # noqa: C901, PLR0911, PLR0912 - one case per kind of expression
                 "join two of them: `$a < $b and $b < $c`",
             )
             return None
+        case ast.Binary() if _refuse_edge(expression, scope):
+            return None
         case ast.Binary():
             return _binary(expression, scope)
         case ast.SubPattern():
@@ -711,6 +713,28 @@ def blob_in_condition(span: Span, scope: Scope) -> None:
         "a Blob cannot be compared or tested",
         "store the value to filter by in a separate property",
     )
+
+
+_EDGES_OF_OTHERS: Final = frozenset({BinaryOperator.SUBTRACT, BinaryOperator.MULTIPLY})
+
+
+def _refuse_edge(expression: ast.Binary, scope: Scope) -> bool:
+    """Report an operator between nodes, which is an edge in other languages."""
+    left, right = expression.left, expression.right
+    if expression.operator not in _EDGES_OF_OTHERS:
+        return False
+    if not isinstance(left, ast.VariableUse) or not isinstance(right, ast.VariableUse):
+        return False
+    bound = scope.variables.get(left.name.text)
+    if bound is None or not isinstance(bound.type, qt.NodeOf):
+        return False
+    scope.findings.error(
+        Rule.WHOLE_ENTITY,
+        expression.span,
+        f"`${left.name.text}` is {bound.shown}, expected a value",
+        f"any edge between two nodes is written `_`: `${left.name.text} _ ${right.name.text}`",
+    )
+    return True
 
 
 def _binary(expression: ast.Binary, scope: Scope) -> ex.Expression | None:

@@ -376,7 +376,7 @@ def _check_delete(
         verb=tq.MatchedVerb.DELETE,
         table_key=_table_key(own),
         type=own.name,
-        read=_read_of(checked, [_id_projection(variable, checked.scope)]),
+        read=_read_of(checked.block, [_id_projection(variable, checked.scope)]),
         incident=incident_edges(own, checked.scope.catalog),
         of_several=of_several,
     )
@@ -477,7 +477,7 @@ def _statement_of(
         table_key=_table_key(own),
         type=own.name,
         read=_read_of(
-            checked,
+            checked.block,
             projections or [_ONE],
             distinct=verb is not tq.MatchedVerb.INSERT,
             sub_patterns=sub_patterns,
@@ -514,8 +514,30 @@ def _id_projection(variable: ast.Name, scope: Scope) -> tq.TypedProjection:
 _MATCHED_ID: Final = "#id"  # no property has this name
 
 
+def match_of(statement: tq.DeleteStatement) -> tq.MatchedStatement:
+    """The same deletion of nodes as one of what a match finds, whose rows may be any number."""
+    block = tq.Block(
+        bindings=(tq.TypedBinding(variable=ROW, type=NodeOf(types=(statement.type,))),),
+        traversals=(),
+        optionals=(),
+        filters=(statement.condition,),
+        negations=(),
+        introduced=(ROW,),
+        outer=(),
+    )
+    entity_id = PropertyOf(variable=ROW, name=ID_COLUMN, type=STRING, nullable=False)
+    column = tq.Column(name=_MATCHED_ID, type=STRING, nullable=False)
+    return tq.MatchedStatement(
+        verb=tq.MatchedVerb.DELETE,
+        table_key=statement.table_key,
+        type=statement.type,
+        read=_read_of(block, [tq.TypedProjection(column=column, expression=entity_id)]),
+        incident=statement.incident,
+    )
+
+
 def _read_of(
-    checked: CheckedBlock,
+    block: tq.Block,
     projections: list[tq.TypedProjection],
     *,
     distinct: bool = True,
@@ -523,7 +545,7 @@ def _read_of(
 ) -> tq.TypedRead:
     grouped = any(has_aggregate(projection.expression) for projection in projections)
     return tq.TypedRead(
-        block=checked.block,
+        block=block,
         projections=tuple(projections),
         distinct=distinct and not grouped,
         grouped=grouped,

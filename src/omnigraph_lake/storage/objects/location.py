@@ -213,6 +213,9 @@ def _locate(root: str | os.PathLike[str], storage_options: Mapping[str, str] | N
     text: object = os.fspath(root) if isinstance(root, os.PathLike) else root
     if not isinstance(text, str) or not text.strip():
         raise _refused(text, "a graph root must be a path or a URI")
+    if text == ":memory:":
+        # Other databases are kept in memory under this name; here it would become a folder.
+        raise _refused(text, "a graph is stored in a folder or at a URL; name a temporary folder")
     if "://" not in text:
         return Root(scheme=Scheme.LOCAL, uri=_absolute(text), storage_options=options)
     try:

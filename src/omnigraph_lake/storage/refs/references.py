@@ -131,7 +131,8 @@ def _check(name: object, *, what: str) -> str:
     if names.is_system_name(text):
         raise InvalidInputError(
             f"{what} {shown(text)} is reserved for Omnigraph",
-            next_step=f"Choose a name that does not start with {names.SYSTEM_PREFIX!r}.",
+            next_step=f"Choose another name: those that start with {names.SYSTEM_PREFIX!r} are "
+            f"reserved, except for those that start with {names.LEGACY_RUN_PREFIX!r}.",
         )
     if is_commit_id(text) or manifest_version(text) is not None or is_point_in_time(text):
         raise InvalidInputError(

@@ -79,6 +79,12 @@ def read_source(source: object, *, type_name: str) -> RawRows:
 
 def read_table(source: object, *, type_name: str) -> pa.Table:
     """The columns of a source that has an Arrow interface, as they came."""
+    if isinstance(source, list | tuple):
+        raise InvalidInputError(
+            f"cannot read rows for {type_name}: expected a frame, not a list",
+            next_step="`graph.write` takes lists of dicts; `pyarrow.Table.from_pylist(rows)` makes "
+            "a frame of one.",
+        )
     with _reading(source, type_name):
         table = _table(source)
         if table is not None:
