@@ -496,7 +496,9 @@ class OutcomeUnknownError(OmnigraphError):
         self.operation_id = operation_id
 
     @classmethod
-    def of(cls, operation_id: str, root: str, *, upgraded: bool = False) -> OutcomeUnknownError:
+    def of(
+        cls, operation_id: str, root: str, *, upgraded: bool = False, disk_full: bool = False
+    ) -> OutcomeUnknownError:
         """A publish whose answer could not be read back; `upgraded` if the format was changed."""
         if upgraded:
             return cls(
@@ -504,6 +506,14 @@ class OutcomeUnknownError(OmnigraphError):
                 "was in progress; the newer Omnigraph finishes it or rolls it back",
                 next_step="Upgrade omnigraph (`pip install --upgrade omnigraph-lake`), "
                 f"open the graph, and ask `graph.outcome({operation_id!r})`.",
+                operation_id=operation_id,
+            )
+        if disk_full:
+            return cls(
+                f"the disk is full, so that operation {operation_id} on {root} is neither "
+                "committed nor undone",
+                next_step=f"Free space on that disk (`df -h {root}` shows it), then ask "
+                f"`graph.outcome({operation_id!r})`.",
                 operation_id=operation_id,
             )
         return cls(

@@ -16,6 +16,7 @@ from omnigraph_lake.maintenance.maintain import Step, StepOutcome
 from omnigraph_lake.storage.manifest.history import HISTORY
 from omnigraph_lake.storage.staging.table_versions import Role
 from omnigraph_lake.validation.check import Problem
+from tests.gate.selection import for_gate
 from tests.maintenance.old_graphs import AUTO_CLEANUP, SCHEMA, old_graph
 
 pytestmark = [pytest.mark.unit, pytest.mark.local_disk("makes tables with bare Lance")]
@@ -185,6 +186,40 @@ def test_maintenance_goes_on_beside_automatic_cleanup(graph_root: str, branch: s
     assert "automatically" in report.steps[0].messages[0]
     assert graph.maintenance.check().ok == (branch == "main")
     assert people(graph) == ["ann"]
+
+
+@pytest.mark.parametrize("nights", for_gate([4, 40], lambda nights: nights == 4))
+@pytest.mark.parametrize("handle", ["opened every night", "opened before"])
+def test_nights_of_an_empty_table_keep_what_a_tag_and_a_branch_name(
+    graph_root: str, handle: str, nights: int
+) -> None:
+    """Opening a graph for writing takes the settings away; a handle of before finds them."""
+    graph = og.init(graph_root, schema=SCHEMA)
+    graph.write({"Person": [{"name": "ann"}]})
+    graph.write({"Person": [{"name": "bob"}]})
+    graph.tags.create("kept")
+    graph.branches.create("side")
+    graph.delete({"Person": ["ann", "bob"]})
+    table = lance.dataset(f"{graph_root}/{PERSON}")
+    table.tags.create("theirs", min(versions(graph_root)))  # or Lance deletes as it is switched on
+    switch_on(graph_root)
+    table.tags.delete("theirs")
+    graph.maintenance.repair(dry_run=False)
+    assert lance.dataset(f"{graph_root}/{PERSON}").config() == AUTO_CLEANUP
+    before = versions(graph_root)
+
+    heads = []
+    for _ in range(nights):
+        (graph if handle == "opened before" else og.open(graph_root)).maintenance.optimize()
+        heads.append(versions(graph_root)[-1])
+
+    assert lance.dataset(f"{graph_root}/{PERSON}").config() == {}
+    assert len(set(heads)) == 1
+    assert set(before) <= set(versions(graph_root))
+    graph = og.open(graph_root)
+    assert graph.count("Person") == 0
+    assert people(graph.at("kept")) == people(graph.checkout("side")) == ["ann", "bob"]
+    assert graph.maintenance.check(deep=True).ok
 
 
 def switch_on(root: str) -> None:

@@ -90,6 +90,7 @@ RANDOM_UNITS: Mapping[str, tuple[int, tuple[str, ...]]] = {
     ),
     "feed": (200, ("tests/diff/test_change_feed.py", "tests/diff/test_cursors.py")),
     "indexing": (200, ("tests/maintenance/test_indexing.py",)),
+    "widening": (2000, ("tests/query/test_widening.py",)),
     "rewrites": (30_000, ("tests/query/test_rewrites.py",)),
     "plans": (
         10_000,
@@ -162,7 +163,7 @@ def all_shards() -> list[Shard]:
         _shard("histories", _histories()),
         _shard("schema merges", _drawn(250, "tests/behaviours/test_merged_schemas_random.py")),
         _shard("differential", [_differential()]),
-        _shard("differential on Spark", [_differential_on_spark()]),
+        _shard("differential on Spark", _differential_on_spark()),
         _shard("random", _random_units()),
         _shard("engines", _engines()),
         _shard("Spark", [*_suite("spark"), _lost_shuffles()]),
@@ -258,12 +259,9 @@ def _differential() -> Part:
     )
 
 
-def _differential_on_spark() -> Part:
-    return Part(
-        label="200 queries",
-        command=_pytest("tests/spark/test_query_differential.py"),
-        environment={**EVERYTHING, "OMNIGRAPH_EXAMPLES": "20"},
-    )
+def _differential_on_spark() -> Iterator[Part]:
+    yield from _drawn(200, "tests/spark/test_query_differential.py")
+    yield from _drawn(100, "tests/spark/test_query_widening.py")
 
 
 def _histories() -> Iterator[Part]:

@@ -162,6 +162,9 @@ def cleanup(  # noqa: PLR0913 - each is an option
     # Commands that do not need it start without it.
     from omnigraph_lake.arguments import parse_age
 
+    if confirm:
+        # Opening settles a write that was cut off; on a full disk only this has space for it.
+        og.recover(graph)
     opened = og.open(graph, read_only=not confirm)
     report = opened.maintenance.cleanup(
         keep_versions=keep,

@@ -29,7 +29,7 @@ from omnigraph_lake.storage.manifest.commit_graph import commit_graph
 from omnigraph_lake.storage.manifest.history import find_published, find_published_with_key
 from omnigraph_lake.storage.manifest.state import BranchRef, ManifestState
 from omnigraph_lake.storage.manifest.swap import SwapAnswer, read_manifest, swap_manifest
-from omnigraph_lake.storage.objects.durability import make_durable
+from omnigraph_lake.storage.objects.durability import has_full_disk, make_durable
 from omnigraph_lake.storage.refs.branches import living_branches, read_branch_manifest
 from omnigraph_lake.storage.snapshot import Pin
 
@@ -130,7 +130,11 @@ def publish(
         raise errors.OutcomeUnknownError.of(
             operation.operation_id, root.uri, upgraded=isinstance(error, errors.FormatTooNewError)
         ) from error
-    raise errors.OutcomeUnknownError.of(operation.operation_id, root.uri)
+    raise _never_swapped(root, operation.operation_id)
+
+
+def _never_swapped(root: Root, operation_id: str) -> errors.OutcomeUnknownError:
+    return errors.OutcomeUnknownError.of(operation_id, root.uri, disk_full=has_full_disk(root))
 
 
 def decision_in(

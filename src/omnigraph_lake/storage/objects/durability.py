@@ -179,9 +179,12 @@ def with_reserve(root: Root, run: Callable[[], _T]) -> _T:
 
 def _is_full(root: Root, error: OmnigraphError) -> bool:
     """Whether the disk is why it failed: a publish with an unknown outcome does not say so."""
-    return is_disk_full(error) or (
-        isinstance(error, OutcomeUnknownError) and _free_bytes(root) < _RESERVE_LEAST
-    )
+    return is_disk_full(error) or (isinstance(error, OutcomeUnknownError) and has_full_disk(root))
+
+
+def has_full_disk(root: Root) -> bool:
+    """Whether a graph is on a disk with no space for a commit."""
+    return root.scheme is Scheme.LOCAL and _free_bytes(root) < _RESERVE_LEAST
 
 
 def _free_bytes(root: Root) -> int:
