@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from importlib import metadata
@@ -39,6 +40,7 @@ from omnigraph_lake.runner.session import find_java
 from omnigraph_lake.storage.objects.location import Root, Scheme, parse_root
 from omnigraph_lake.storage.objects.processes import use_storage
 from omnigraph_lake.storage.objects.store import Put, StoredObjects
+from omnigraph_lake.storage.objects.temporary_folders import leftover_folders
 
 if TYPE_CHECKING:
     from omnigraph_lake.clock import Clock
@@ -115,6 +117,7 @@ def examine(root: str | None, clock: Clock) -> Diagnosis:
         _memory(),
         _cores(),
         _disk("temporary files", Path(tempfile.gettempdir())),
+        _leftover(),
     ]
     if root is not None:
         checks += _store(root, clock)
@@ -265,6 +268,30 @@ def _disk(name: str, folder: Path) -> Check:
             fix="Set TMPDIR to a directory on a disk: loads keep their rows there.",
         )
     return Check(name=name, level=Level.OK, finding=finding)
+
+
+def _leftover() -> Check:
+    sizes = [_size(folder) for folder in leftover_folders()]
+    if not sizes:
+        return Check(name="leftover files", level=Level.OK, finding="none")
+    folders = counted(len(sizes), "folder")
+    return Check(
+        name="leftover files",
+        level=Level.WARN,
+        finding=f"{file_size(sum(sizes))} in {folders} of killed processes in "
+        f"{tempfile.gettempdir()}",
+        fix="The next process of this user that writes temporary files there removes them.",
+    )
+
+
+def _size(folder: Path) -> int:
+    """The bytes of all files; links are not followed."""
+    size = 0
+    for at, _, files in os.walk(folder):
+        for name in files:
+            with suppress(OSError):
+                size += Path(at, name).lstat().st_size
+    return size
 
 
 def _filesystem(folder: Path) -> str:
