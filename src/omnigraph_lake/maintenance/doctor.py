@@ -39,7 +39,7 @@ from omnigraph_lake.runner.memory import half_of_this_machine
 from omnigraph_lake.runner.session import find_java
 from omnigraph_lake.storage.objects.location import Root, Scheme, parse_root
 from omnigraph_lake.storage.objects.processes import use_storage
-from omnigraph_lake.storage.objects.store import Put, StoredObjects
+from omnigraph_lake.storage.objects.store import Put, StoredObjects, remove_empty_folder
 from omnigraph_lake.storage.objects.temporary_folders import leftover_folders
 
 if TYPE_CHECKING:
@@ -395,14 +395,8 @@ def _write_and_read(objects: StoredObjects, path: str) -> str:
 def _delete(objects: StoredObjects, path: str) -> str:
     """What the store does wrong with an object that is deleted, empty if nothing."""
     objects.delete(path)
-    if objects.root.scheme is Scheme.LOCAL:
-        _remove_if_empty(Path(objects.root.child(names.PROBES_DIR)))
+    remove_empty_folder(objects.root, names.PROBES_DIR)
     return "" if objects.read(path) is None else "an object that was deleted is still read"
-
-
-def _remove_if_empty(folder: Path) -> None:
-    if folder.is_dir() and not any(folder.iterdir()):
-        folder.rmdir()
 
 
 def _graph(location: Root) -> Iterator[Check]:
