@@ -68,6 +68,7 @@ POINTS: Final = frozenset(
         "recovery.decided.verify",
         "recovery.post_rollforward",
         "recovery.post_fence",
+        "recovery.post_drop",
         "recovery.pre_restore",
         "recovery.post_restore",
         "recovery.drift",

@@ -213,7 +213,7 @@ _RESTORING = (
     "recovery.post_restore_publish",
 )
 SWEEPS: Mapping[Stage, tuple[str, ...]] = {
-    Stage.FORKED: _BACK,
+    Stage.FORKED: (*_BACK, "recovery.post_drop"),
     Stage.FORKED_AND_MOVED: _FORWARD,
     Stage.ONE_OF_TWO_MOVED: (*_BACK, *_RESTORING),
     Stage.POINTING: _FORWARD,
@@ -279,7 +279,7 @@ DEATHS: Final[Matrix[BranchDeath]] = matrix(
 SWEEP_DEATHS: Final[Matrix[BranchSweepDeath]] = matrix(
     branch_sweep_deaths(),
     {
-        Stage.FORKED: ("publish.post_manifest",),
+        Stage.FORKED: ("publish.post_manifest", "recovery.post_drop"),
         Stage.FORKED_AND_MOVED: ("publish.post_manifest",),
         Stage.ONE_OF_TWO_MOVED: ("recovery.post_restore", "recovery.post_restore_publish"),
         Stage.POINTING: ("publish.post_manifest",),

@@ -35,6 +35,8 @@ def assert_all_or_nothing(root: str, errand: Errand, *, before: Picture, base: C
 
     graph = og.open(root)
     assert pending_operations(graph._objects) == ()
+    left = {fork.fork for fork in listed_forks(graph._objects) if fork.fate is Fate.ORPHAN}
+    assert not {fork for fork in left if names.fork_owner(fork)[1] == errand.operation_id}
     settled = assert_tidy_and_sound(graph, base, torn_by=errand.operation_id, used=touched)
     assert settled in (before, after)
     assert settled == after or seen == _only(before, touched), "what was seen is gone again"

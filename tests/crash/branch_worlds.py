@@ -7,9 +7,12 @@ from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 
+import pytest
 from ulid import ULID
 
 import omnigraph_lake as og
+from omnigraph_lake import failpoints
+from omnigraph_lake.failpoints import Action, Armed, FailpointReached
 from tests.crash.branch_world import (
     AHEAD,
     DEV,
@@ -18,7 +21,6 @@ from tests.crash.branch_world import (
     MAIN,
     NEW,
     SIDE,
-    SWEEP,
     Errand,
     Picture,
     Verb,
@@ -195,8 +197,11 @@ class BranchWorlds:
             self._die(create(NEW), "branch.post_manifest")
             self._die(tag("t2", DEV), "tag.post_put")
         if world is BranchWorld.LEFTOVERS:
-            self._die(write(FRESH, "link-dead"), "mutation.post_stage")
-            run_errand(graph, SWEEP)
+            # No sweep finds the fork of a writer that failed: its sidecar is gone.
+            failpoints.arm("branch.post_fork", Armed(action=Action.ERROR))
+            with pytest.raises(FailpointReached):
+                run_errand(graph, write(FRESH, "link-dead"))
+            failpoints.disarm_all()
             self._die(delete(DEV), "branch.post_delete")
 
     def _die(self, errand: Errand, point: str) -> None:

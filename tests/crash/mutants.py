@@ -36,7 +36,7 @@ from omnigraph_lake.commit.maintenance import _publish as publish_maintenance
 from omnigraph_lake.commit.orphans import survey_forks
 from omnigraph_lake.commit.phases import _require_living_branch, give_up, stage
 from omnigraph_lake.commit.publish import _require_pins, _rows_of_all, publish
-from omnigraph_lake.commit.recovery import _decide
+from omnigraph_lake.commit.recovery import _decide, _drop_forks
 from omnigraph_lake.commit.rollback import _publish as publish_restored
 from omnigraph_lake.commit.rollback import roll_back_pins
 from omnigraph_lake.commit.schema_commit import follow_up_schema
@@ -156,6 +156,9 @@ GUARDS: Final[Mapping[str, tuple[Edit, ...]]] = {
         ),
     ),
     "rpub_blind": (Edit(publish_restored, "expected=expected", "expected={}"),),
+    "sweep_drops_published": (
+        Edit(_drop_forks, "if decided.outcome is Outcome.PUBLISHED:", "if False:"),
+    ),
     # Compaction.
     "maintenance_blind_pins": (Edit(publish_maintenance, "expected=expected", "expected={}"),),
     "maintenance_blind": (

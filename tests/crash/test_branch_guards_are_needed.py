@@ -18,6 +18,7 @@ from tests.crash.branch_world import (
     FRESH,
     KEPT,
     RECONCILE,
+    SWEEP,
     Errand,
     Verb,
     create,
@@ -30,7 +31,13 @@ from tests.crash.branch_world import (
     untag,
     write,
 )
-from tests.crash.branch_worlds import BranchWorld, BranchWorlds, named, start_errand
+from tests.crash.branch_worlds import (
+    BranchWorld,
+    BranchWorlds,
+    named,
+    run_victim,
+    start_errand,
+)
 from tests.crash.worlds import earlier_id
 
 pytestmark = pytest.mark.crash
@@ -99,6 +106,18 @@ def test_the_fork_of_a_writer_at_work_is_nobodys_orphan(branch_worlds: BranchWor
     told, problems = told_and_problems("reconcile_no_sidecars")
     assert told == "acknowledged"
     assert Problem.UNREADABLE_PIN in problems
+
+
+def test_a_sweep_keeps_the_forks_of_what_was_published(branch_worlds: BranchWorlds) -> None:
+    def problems(guard: str) -> set[Problem]:
+        graph = _graph(branch_worlds, BranchWorld.FRESH)
+        errand = named(write(FRESH, "link-a"))
+        assert run_victim(graph.root, errand, failpoints="publish.post_manifest=kill").was_killed
+        assert start_errand(graph.root, SWEEP, without_guard=guard).end().said == "acknowledged"
+        return _problems(graph, FRESH)
+
+    assert problems(ON) == set()
+    assert Problem.UNREADABLE_PIN in problems("sweep_drops_published")
 
 
 def test_nothing_is_deleted_if_a_branch_was_made_meanwhile(branch_worlds: BranchWorlds) -> None:

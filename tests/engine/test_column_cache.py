@@ -60,12 +60,17 @@ def never() -> Arrays:
 
 
 def files(folder: Path) -> list[Path]:
-    return [each for each in folder.rglob("*") if each.is_file()]
+    return list(folder.rglob("*.arrow"))
+
+
+@pytest.fixture(autouse=True)
+def _temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> ColumnCache:
-    return ColumnCache(10 * KILOBYTE, directory=tmp_path)
+def cache() -> ColumnCache:
+    return ColumnCache(10 * KILOBYTE)
 
 
 def test_memory_stays_below_the_limit(cache: ColumnCache) -> None:
@@ -76,8 +81,8 @@ def test_memory_stays_below_the_limit(cache: ColumnCache) -> None:
     assert cache.memory_bytes >= 9 * KILOBYTE
 
 
-def test_many_small_entries_are_bounded_by_their_number(tmp_path: Path) -> None:
-    cache = ColumnCache(1 << 30, directory=tmp_path)
+def test_many_small_entries_are_bounded_by_their_number() -> None:
+    cache = ColumnCache(1 << 30)
     for key in range(10_500):
         cache.get(key, lambda: bytes_of(2))
 
@@ -171,10 +176,10 @@ def test_arrays_in_use_survive_their_file(cache: ColumnCache, tmp_path: Path) ->
 
 
 def test_a_directory_without_room_means_making_it_again(tmp_path: Path) -> None:
-    cache = ColumnCache(KILOBYTE, directory=tmp_path)
+    cache = ColumnCache(KILOBYTE)
     cache.get("first", slowly(bytes_of(KILOBYTE)))
     cache.get("second", slowly(bytes_of(KILOBYTE)))
-    (folder,) = tmp_path.iterdir()
+    (folder,) = tmp_path.glob("*/cache-*")
     for each in files(folder):
         each.unlink()
     folder.rmdir()
@@ -270,16 +275,18 @@ def test_who_waited_for_one_that_failed_makes_it(cache: ColumnCache) -> None:
 
 def test_files_leave_with_the_process(tmp_path: Path) -> None:
     text = f"""
-import time
+import tempfile, time
 from pathlib import Path
 import pyarrow as pa
 from omnigraph_lake.engine.access.column_cache import ColumnCache
+
+tempfile.tempdir = {str(tmp_path)!r}
 
 def make():
     time.sleep({SLOW_SECONDS})
     return {{"values": pa.array(range(1000))}}
 
-cache = ColumnCache(8000, directory=Path({str(tmp_path)!r}))
+cache = ColumnCache(8000)
 for key in range(3):
     cache.get(key, make)
 print(len(list(Path({str(tmp_path)!r}).rglob("*.arrow"))), flush=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -474,6 +475,23 @@ def test_old_parts_of_dead_loads_go_and_young_ones_stay(graph: Graph) -> None:
     assert report.leftovers.bytes == 5
     assert not folder_of(graph.root, names.STAGING_DIR, old, "part").exists()
     assert folder_of(graph.root, names.STAGING_DIR, young, "part").exists()
+
+
+@pytest.mark.local_disk("a store has no folders")
+def test_folders_of_the_staging_area_in_which_nothing_was_for_a_day_are_removed(
+    graph: Graph,
+) -> None:
+    area = folder_of(graph.root, names.STAGING_DIR)
+    for name in ("empty", "lately", "used"):
+        (area / name).mkdir(parents=True)
+    (area / "used" / "part").write_text("")
+    for name in ("empty", "used"):
+        os.utime(area / name, (0, 0))
+
+    clean(graph)
+
+    left = {str(path.relative_to(area)) for path in area.rglob("*")}
+    assert left == {"lately", "used", "used/part"}
 
 
 def test_parts_of_abandoned_attempts_with_a_key_are_removed(graph: Graph) -> None:

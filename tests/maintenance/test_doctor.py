@@ -12,6 +12,7 @@ from omnigraph_lake.api.system_clock import SYSTEM_CLOCK
 from omnigraph_lake.graph import Graph
 from omnigraph_lake.maintenance.doctor import Level, examine
 from tests.cli.commands import answer, run
+from tests.forking.programs import run_code
 from tests.stores import files_of
 
 pytestmark = pytest.mark.unit
@@ -69,6 +70,26 @@ def test_without_java_and_temporary_space_there_are_warnings_with_a_fix(
 
     assert {"java", "temporary files"} <= {check.name for check in warnings}
     assert all(check.fix for check in warnings)
+
+
+def test_what_killed_processes_left_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = (
+        "import os, signal\n"
+        "from omnigraph_lake.storage.objects.temporary_folders import make_folder\n"
+        "(make_folder('spill') / 'rows').write_bytes(bytes(3_000_000))\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert levels()["leftover files"] is Level.OK
+
+    run_code(killed, env={"TMPDIR": str(tmp_path)})
+
+    checks = {check.name: check for check in examine(None, SYSTEM_CLOCK).checks}
+    assert checks["leftover files"].level is Level.WARN
+    assert checks["leftover files"].finding.startswith("3.0 MB in 1 folder")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import lance
@@ -16,6 +17,7 @@ from omnigraph_lake.failpoints import FailpointReached, disarm_all
 from omnigraph_lake.graph import Graph
 from omnigraph_lake.storage.lance.forks import forks_of
 from tests.behaviours.histories import content, put
+from tests.forking.programs import run_code
 from tests.maintenance.maintenance_graphs import (
     DOC,
     QUIET,
@@ -30,6 +32,14 @@ from tests.maintenance.maintenance_graphs import (
 from tests.stores import folder_of
 
 pytestmark = pytest.mark.unit
+
+KILLED = """
+import sys
+import omnigraph_lake as og
+
+row = {"name": "d1", "kind": "a", "n": 100, "text": "t", "place": [1.0, 0.0]}
+og.open(sys.argv[1]).checkout("side").write({"Doc": [row]}, mode="merge")
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +65,7 @@ def delete_halfway(graph: Graph, name: str) -> None:
         graph.branches.delete(name)
 
 
-def die_after_first_fork(graph: Graph, **rows: list[dict[str, object]]) -> None:
+def fail_after_first_fork(graph: Graph, **rows: list[dict[str, object]]) -> None:
     """A first write on a branch that breaks off when the table is forked."""
     with armed("branch.post_fork"), pytest.raises(FailpointReached):
         graph.write(rows, mode="merge")
@@ -80,10 +90,27 @@ def test_what_a_deleted_branch_left_goes(graph: Graph) -> None:
     assert graph.maintenance.reconcile(dry_run=False) == ReconcileReport()
 
 
-def test_what_a_dead_first_write_left_on_a_living_branch_goes(graph: Graph) -> None:
+@pytest.mark.parametrize("point", ["branch.post_fork", "mutation.post_stage"])
+def test_recovery_removes_what_a_killed_first_write_forked(graph: Graph, point: str) -> None:
     branch = graph.branches.create("side")
     put(branch, Tag=[{"name": "u"}])
-    die_after_first_fork(branch, Doc=[doc(1, 100)])
+    killed = run_code(KILLED, graph.root, env={"OMNIGRAPH_FAILPOINTS": f"{point}=kill"})
+    assert killed.returncode == -signal.SIGKILL
+    assert forks(graph)
+
+    og.open(graph.root)
+
+    assert forks(graph) == set()
+    assert forks(graph, TAG), "the table that the branch did write stays"
+    put(branch, Doc=[doc(2, 200)])
+    assert content(branch)["Doc"]["d2"]["n"] == 200
+    assert graph.maintenance.reconcile().reclaimed == ()
+
+
+def test_what_a_failed_first_write_left_on_a_living_branch_goes(graph: Graph) -> None:
+    branch = graph.branches.create("side")
+    put(branch, Tag=[{"name": "u"}])
+    fail_after_first_fork(branch, Doc=[doc(1, 100)])
     assert forks(graph)
 
     og.open(graph.root)
@@ -110,9 +137,9 @@ def test_the_fork_of_a_writer_at_work_stays(graph: Graph, monkeypatch: pytest.Mo
     assert content(branch)["Doc"]["d2"]["n"] == 200
 
 
-def test_a_write_after_a_dead_first_write_needs_no_reconcile(graph: Graph) -> None:
+def test_a_write_after_a_failed_first_write_needs_no_reconcile(graph: Graph) -> None:
     branch = graph.branches.create("side")
-    die_after_first_fork(branch, Doc=[doc(1, 100)])
+    fail_after_first_fork(branch, Doc=[doc(1, 100)])
 
     put(og.open(graph.root).checkout("side"), Doc=[doc(2, 200)])
     graph.maintenance.reconcile(dry_run=False)

@@ -283,5 +283,5 @@ QUICK_COMBINED: Final[tuple[Bound, ...]] = (
 )
 """A writer publishes others with its own."""
 
-FORKS: Final = Counts(states=5_846, transitions=17_283, depth=19)
+FORKS: Final = Counts(states=9_940, transitions=29_749, depth=20)
 """The model of table forks, with unique names."""

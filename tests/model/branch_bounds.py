@@ -44,22 +44,22 @@ QUICK_BRANCHES: Final[tuple[BranchBound, ...]] = (
         BranchScope(
             living=(0,), creators=(0,), deleters=(0,), writers=(0,), sweeps=1, reconciles=1
         ),
-        Counts(states=24_268, transitions=73_831, depth=31),
+        Counts(states=24_964, transitions=75_492, depth=31),
     ),
     BranchBound(
         "first write by 2 writers, 2 attempts, sweep",
         BranchScope(creators=(0,), writers=(0, 0), sweeps=1),
-        Counts(states=3_119, transitions=7_869, depth=29),
+        Counts(states=3_617, transitions=9_075, depth=29),
     ),
     BranchBound(
         "2 tables, deleter, sweep, reconcile",
         BranchScope(creators=(0,), deleters=(0,), writers=(0,), tables=2, sweeps=1, reconciles=1),
-        Counts(states=19_333, transitions=54_633, depth=35),
+        Counts(states=29_166, transitions=80_918, depth=35),
     ),
     BranchBound(
         "Lance fails half way through a fork",
         BranchScope(creators=(0,), writers=(0,), fork_tries=2, sweeps=1, reconciles=1),
-        Counts(states=5_053, transitions=13_344, depth=28),
+        Counts(states=6_089, transitions=15_852, depth=28),
     ),
     BranchBound(
         "one operation again on the next incarnation",
@@ -73,7 +73,7 @@ QUICK_BRANCHES: Final[tuple[BranchBound, ...]] = (
             sweeps=1,
             reconciles=1,
         ),
-        Counts(states=27_199, transitions=92_136, depth=32),
+        Counts(states=31_738, transitions=106_581, depth=31),
     ),
     BranchBound(
         "reader, writer, deleter, reconcile",
@@ -103,7 +103,7 @@ QUICK_BRANCHES: Final[tuple[BranchBound, ...]] = (
             sweeps=1,
             reconciles=1,
         ),
-        Counts(states=13_087, transitions=40_465, depth=30),
+        Counts(states=15_860, transitions=48_674, depth=30),
     ),
     BranchBound(
         "merge that points, deleter of the source, sweep",
@@ -141,12 +141,12 @@ FULL_BRANCHES: Final[tuple[BranchBound, ...]] = (
             attempts=1,
             sweeps=1,
         ),
-        Counts(states=82_260, transitions=302_138, depth=29),
+        Counts(states=83_916, transitions=306_707, depth=30),
     ),
     BranchBound(
         "first write by 2 writers, 2 attempts, sweep, reconcile",
         BranchScope(creators=(0,), writers=(0, 0), sweeps=1, reconciles=1),
-        Counts(states=229_995, transitions=796_967, depth=35),
+        Counts(states=268_635, transitions=926_783, depth=36),
     ),
     BranchBound(
         "2 writers, reader, deleter, reconcile, 2 attempts",
@@ -165,7 +165,7 @@ FULL_BRANCHES: Final[tuple[BranchBound, ...]] = (
             sweeps=1,
             reconciles=1,
         ),
-        Counts(states=580_727, transitions=1_940_248, depth=39),
+        Counts(states=616_849, transitions=2_051_260, depth=39),
     ),
     BranchBound(
         "child, deleters of both, writer on the child, 2 reconciles",
@@ -231,6 +231,7 @@ _AGAIN: Final = BranchScope(
     living=(0,), creators=(0,), deleters=(0,), writers=(0,), sweeps=1, reconciles=1
 )
 _NEW: Final = BranchScope(creators=(0,), writers=(0,), reconciles=1)
+_FIRST: Final = BranchScope(creators=(0,), writers=(0,), sweeps=1)
 _MERGE: Final = BranchScope(living=(0,), mergers=(0,), deleters=(0,), sweeps=1, reconciles=1)
 _TAG: Final = BranchScope(living=(0,), taggers=(0,), deleters=(0,), reconciles=1)
 _READ: Final = BranchScope(
@@ -281,6 +282,8 @@ BRANCH_MUTANT_BOUNDS: Final[dict[BranchMutant, CaughtBranch]] = {
     "sweep_merge_unverified": CaughtBranch(_MERGE, steps=13),
     "tag_unverified": CaughtBranch(_TAG, steps=13),
     "sweep_living": CaughtBranch(_AGAIN, steps=13),
+    "sweep_drops_undecided": CaughtBranch(_FIRST, steps=11),
+    "sweep_drops_published": CaughtBranch(_FIRST, steps=9),
     "reconcile_sides_first": CaughtBranch(_NEW, steps=18),
     "reconcile_pins_first": CaughtBranch(_NEW, steps=21),
     "reconcile_no_sides": CaughtBranch(_NEW, steps=17),
@@ -294,7 +297,7 @@ BRANCH_MUTANT_BOUNDS: Final[dict[BranchMutant, CaughtBranch]] = {
 SWEEP_ON_A_DEAD_BRANCH: Final = BranchBound(
     "not a guard: the sweep decides in a dead incarnation's manifest",
     replace(_AGAIN, mutant=BRANCH_NOT_A_GUARD),
-    Counts(states=24_067, transitions=73_525, depth=31),
+    Counts(states=24_763, transitions=75_186, depth=31),
 )
 
 FINISHING_A_TORN_CREATION: Final = CaughtBranch(BranchScope(creators=(0,), finishing=True), steps=3)

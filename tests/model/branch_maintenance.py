@@ -1,5 +1,8 @@
 """The sweep of sidecars on graph branches, and reconciling: who may delete what nobody names?
 
+The sweep deletes the forks of an operation once it has read that it was not published: its forks
+have its name, so nobody else can publish them.
+
 Reconciling lists what could be deleted first, then everything that protects. The logs are read
 before the sidecars and again at the end: if they have changed, nothing is deleted. In between the
 set of living branches stood still, so what a branch, a merge or a tag took over from a branch that
@@ -9,6 +12,7 @@ is dead by now was taken over before, and shows in what was read.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 from tests.model.branch_scope import MAIN_LINE, BranchScope
 from tests.model.branch_state import (
@@ -41,8 +45,9 @@ _SweeperStep = tuple[StepName | BranchStepName, str, BranchSweeper, BranchState]
 def sweeper_steps(scope: BranchScope, state: BranchState) -> Iterator[BranchStep]:
     sweeper = state.sweeper
     if sweeper.phase == "idle":
+        first: Literal["drop", "log"] = "drop" if scope.mutant == "sweep_drops_undecided" else "log"
         for sidecar in sorted(state.sidecars) if sweeper.runs_left else ():
-            following = BranchSweeper("log", sweeper.runs_left - 1, sidecar)
+            following = BranchSweeper(first, sweeper.runs_left - 1, sidecar)
             label = branch_label("recovery.post_list", f"sidecar of {sidecar.op}", "S0")
             yield label, state._replace(sweeper=following)
         return
@@ -56,12 +61,7 @@ def _sweep(scope: BranchScope, state: BranchState) -> _SweeperStep:
     assert sidecar is not None
     match sweeper.phase:
         case "log":
-            unread = scope.mutant in ("sweep_dead", "sweep_living")
-            if not unread and not is_alive(scope, state, sidecar.op.incarnation):
-                return "recovery.post_log", "discard", sweeper._replace(phase="delete"), state
-            merges = sidecar.source >= 0 and scope.mutant != "sweep_merge_unverified"
-            following = sweeper._replace(phase="source" if merges else "decide")
-            return "recovery.post_log", "its branch lives", following, state
+            return _read_log(scope, state, sweeper, sidecar)
         case "source":
             alive = is_alive(scope, state, sidecar.source)
             following = sweeper._replace(phase="decide", verdict=None if alive else "rolled_back")
@@ -71,10 +71,38 @@ def _sweep(scope: BranchScope, state: BranchState) -> _SweeperStep:
         case "swap":
             assert sweeper.held is not None
             return _send(scope, state, sweeper, sidecar)
+        case "drop":
+            return _drop(scope, state, sweeper, sidecar)
         case _:
             ended = BranchSweeper("idle", sweeper.runs_left)
             deleted = without_sidecar_of(state, sidecar.named)
             return "recovery.post_sidecar_delete", f"{sidecar.op}", ended, deleted
+
+
+def _own_forks(state: BranchState, sidecar: Sidecar) -> list[ForkName]:
+    return [fork.name for fork in state.forks if fork.listed and fork.name.op == sidecar.named]
+
+
+def _drop(
+    scope: BranchScope, state: BranchState, sweeper: BranchSweeper, sidecar: Sidecar
+) -> _SweeperStep:
+    """One fork after the other; what a writer that sleeps makes later is left to reconciling."""
+    forks = _own_forks(state, sidecar)
+    then: Literal["log", "delete"] = "log" if scope.mutant == "sweep_drops_undecided" else "delete"
+    following = sweeper._replace(phase="drop" if len(forks) > 1 else then)
+    dropped = without_fork(state, forks[0]) if forks else state
+    return "recovery.post_drop", f"{forks[:1]}", following, dropped
+
+
+def _read_log(
+    scope: BranchScope, state: BranchState, sweeper: BranchSweeper, sidecar: Sidecar
+) -> _SweeperStep:
+    unread = scope.mutant in ("sweep_dead", "sweep_living")
+    if not unread and not is_alive(scope, state, sidecar.op.incarnation):
+        return "recovery.post_log", "discard", sweeper._replace(phase="delete"), state
+    merges = sidecar.source >= 0 and scope.mutant != "sweep_merge_unverified"
+    following = sweeper._replace(phase="source" if merges else "decide")
+    return "recovery.post_log", "its branch lives", following, state
 
 
 def _target_of(scope: BranchScope, state: BranchState, sidecar: Sidecar) -> int:
@@ -94,7 +122,12 @@ def _decide(
         following = sweeper._replace(phase="delete", held=None)
         return "recovery.decided", "the manifest is gone", following, state
     if verdict := line.verdict(sidecar.op):
-        following = sweeper._replace(phase="delete", held=None)
+        keeps = verdict == "committed" and scope.mutant != "sweep_drops_published"
+        drops = not keeps and scope.mutant != "sweep_drops_undecided"
+        phase: Literal["drop", "delete"] = (
+            "drop" if drops and _own_forks(state, sidecar) else "delete"
+        )
+        following = sweeper._replace(phase=phase, held=None)
         return "recovery.decided", f"op row says {verdict}", following, state
     following = sweeper._replace(phase="swap", held=line)
     return "recovery.pre_manifest", "send", following, state

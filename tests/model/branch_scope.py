@@ -33,6 +33,8 @@ BranchMutant = Literal[
     "sweep_merge_unverified",
     "sweep_living",
     "sweep_dead",
+    "sweep_drops_undecided",
+    "sweep_drops_published",
     "tag_unverified",
     "reconcile_sides_first",
     "reconcile_pins_first",
@@ -68,6 +70,8 @@ BRANCH_MUTANTS: Final[dict[BranchMutant, str]] = {
     "tag_unverified": "a tag is acknowledged without reading the branch's log again",
     # the sweep
     "sweep_living": "the sweep publishes an old incarnation's effect on the one that lives now",
+    "sweep_drops_undecided": "the sweep drops the forks of an operation before it decides it",
+    "sweep_drops_published": "the sweep drops the forks of an operation that was published",
     # reconciling
     "reconcile_sides_first": "sidecars are listed before forks",
     "reconcile_pins_first": "manifests are read before forks and sidecars are listed",

@@ -186,7 +186,7 @@ class Reader(NamedTuple):
 
 
 class BranchSweeper(NamedTuple):
-    phase: Literal["idle", "log", "source", "decide", "swap", "delete"]
+    phase: Literal["idle", "log", "source", "decide", "swap", "drop", "delete"]
     runs_left: int
     sidecar: Sidecar | None = None
     held: Line | None = None

@@ -2,9 +2,9 @@
 
 The first write of a table on a branch creates a fork of that table, commits in it, and publishes
 the fork's name, its *place*, if the table has none yet. Reconciling lists refs, sidecars and the
-manifest, and deletes the refs that are neither claimed by a sidecar nor placed. Deleting a ref is
-not conditional, so it is safe only if the name contains the operation id, and only in this order
-of listing.
+manifest, and deletes the refs that are neither claimed by a sidecar nor placed. The sweep deletes
+the fork of an operation after it has decided it. Deleting a ref is not conditional, so it is safe
+only if the name contains the operation id, and only in these orders.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class ForkScope:
 
     unique_names: bool = True  # otherwise all writers share one name, and adopt the fork they find
     listing_order: tuple[Listing, Listing, Listing] = ("refs", "sides", "pins")
+    decides_first: bool = True  # otherwise the sweep drops a fork before it decides the operation
 
     def fork_of(self, op: int) -> int:
         return op if self.unique_names else 0
@@ -45,10 +46,13 @@ ForkWriterPhase = Literal[
 ]
 
 
+SweeperPhase = Literal["idle", "decide", "drop", "delete"]
+
+
 class ForkSweeper(NamedTuple):
     """Rolls one leftover sidecar back."""
 
-    phase: Literal["idle", "decide", "delete"]
+    phase: SweeperPhase
     op: int
     runs_left: int
 
@@ -102,7 +106,7 @@ def fork_protocol(scope: ForkScope) -> Model[ForkState]:
 def _all_steps(scope: ForkScope, state: ForkState) -> Iterator[ForkStep]:
     for op in range(WRITERS):
         yield from _writer_steps(scope, state, op)
-    yield from _sweeper_steps(state)
+    yield from _sweeper_steps(scope, state)
     yield from _reconciler_steps(scope, state)
 
 
@@ -153,16 +157,27 @@ def _publish_place(
     return "acknowledge", "publish.post_manifest", "place fork", placing
 
 
-def _sweeper_steps(state: ForkState) -> Iterator[ForkStep]:
+def _sweeper_steps(scope: ForkScope, state: ForkState) -> Iterator[ForkStep]:
     phase, op, runs_left = state.sweeper
+    order: tuple[SweeperPhase, ...] = ("decide", "drop", "delete")
+    if not scope.decides_first:
+        order = ("drop", "decide", "delete")
     if phase == "idle" and runs_left:
         for claimed in sorted(state.sidecars):
-            chosen = state._replace(sweeper=ForkSweeper("decide", claimed, runs_left - 1))
+            chosen = state._replace(sweeper=ForkSweeper(order[0], claimed, runs_left - 1))
             yield _label("recovery.post_list", f"sidecar of W{claimed}", "S0"), chosen
     elif phase == "decide":
         fenced = state if state.verdict(op) else state.decided(op, "rolled_back")
-        fenced = fenced._replace(sweeper=ForkSweeper("delete", op, runs_left))
+        following = order[order.index("decide") + 1]
+        fenced = fenced._replace(sweeper=ForkSweeper(following, op, runs_left))
         yield _label("recovery.post_fence", f"W{op}", "S0"), fenced
+    elif phase == "drop":
+        following = order[order.index("drop") + 1]
+        own = set() if state.verdict(op) == "committed" else {scope.fork_of(op)}
+        dropped = state._replace(
+            refs=state.refs - own, sweeper=ForkSweeper(following, op, runs_left)
+        )
+        yield _label("recovery.post_drop", f"forks {own}", "S0"), dropped
     elif phase == "delete":
         deleted = state._replace(
             sweeper=ForkSweeper("idle", -1, runs_left), sidecars=state.sidecars - {op}

@@ -55,6 +55,7 @@ StepName = Literal[
     "recovery.ambiguous",
     "recovery.post_rollforward",
     "recovery.post_fence",
+    "recovery.post_drop",
     "recovery.pre_restore",
     "recovery.post_restore",
     "recovery.drift",

@@ -378,7 +378,8 @@ class CaughtFork(NamedTuple):
     steps: int
 
 
-COMMON_FORK_NAME: Final = CaughtFork(ForkScope(unique_names=False), steps=15)
+COMMON_FORK_NAME: Final = CaughtFork(ForkScope(unique_names=False), steps=10)
 SIDECARS_BEFORE_REFS: Final = CaughtFork(
     ForkScope(listing_order=("sides", "refs", "pins")), steps=9
 )
+DROPPED_BEFORE_DECIDED: Final = CaughtFork(ForkScope(decides_first=False), steps=7)

@@ -33,6 +33,7 @@ from tests.model.maintenance_bounds import (
 )
 from tests.model.mutant_bounds import (
     COMMON_FORK_NAME,
+    DROPPED_BEFORE_DECIDED,
     LEAN_MUTANT_BOUNDS,
     LOOSE_CLEANUP,
     MUTANT_BOUNDS,
@@ -145,6 +146,7 @@ def _mutants(*, verbose: bool) -> Iterable[bool]:
     for name, fork in (
         ("forks, one name for all", COMMON_FORK_NAME),
         ("forks, sidecars before refs", SIDECARS_BEFORE_REFS),
+        ("forks, dropped before decided", DROPPED_BEFORE_DECIDED),
     ):
         yield _refutes(name, search(fork_protocol(fork.scope)), fork.steps, verbose)
 

@@ -21,6 +21,7 @@ from tests.model.forks import fork_protocol
 from tests.model.maintenance_bounds import MAINTENANCE_MUTANT_BOUNDS
 from tests.model.mutant_bounds import (
     COMMON_FORK_NAME,
+    DROPPED_BEFORE_DECIDED,
     LEAN_MUTANT_BOUNDS,
     LOOSE_CLEANUP,
     MUTANT_BOUNDS,
@@ -168,9 +169,10 @@ def test_cleanup_of_every_unpinned_version_loses_a_pin() -> None:
     [
         pytest.param(COMMON_FORK_NAME, id="one name for all"),
         pytest.param(SIDECARS_BEFORE_REFS, id="sidecars listed before refs"),
+        pytest.param(DROPPED_BEFORE_DECIDED, id="dropped before it is decided"),
     ],
 )
-def test_reconciling_by_another_rule_deletes_a_placed_fork(variant: CaughtFork) -> None:
+def test_another_rule_deletes_a_placed_fork(variant: CaughtFork) -> None:
     result = search(fork_protocol(variant.scope))
 
     _assert_caught(result, variant.steps)

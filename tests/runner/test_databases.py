@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import stat
 from pathlib import Path
 from typing import Final
@@ -80,7 +81,7 @@ def test_every_cursor_counts_in_utc_and_prints_no_progress(
 
 
 SPILLING: Final = """
-import os, stat, sys, tempfile
+import os, signal, stat, sys, tempfile
 import numpy as np, pyarrow as pa
 from omnigraph_lake.runner.databases import open_database
 
@@ -91,8 +92,12 @@ database.register("given", pa.table({"n": numbers}))
 rows = database.sql("SELECT n, md5(n::VARCHAR) || repeat('x', 60) AS t FROM given ORDER BY t")
 first = rows.to_arrow_reader(1000).read_next_batch()
 (home,) = os.listdir(sys.argv[1])
-spilled = [name for _, _, names in os.walk(os.path.join(sys.argv[1], home)) for name in names]
-print(home, oct(stat.S_IMODE(os.stat(os.path.join(sys.argv[1], home)).st_mode)), len(spilled))
+files = [name for _, _, names in os.walk(os.path.join(sys.argv[1], home)) for name in names]
+spilled = [name for name in files if name.startswith("duckdb_temp")]
+mode = stat.S_IMODE(os.stat(os.path.join(sys.argv[1], home)).st_mode)
+print(home, oct(mode), len(spilled), flush=True)
+if "killed" in sys.argv:
+    os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
@@ -102,9 +107,22 @@ def test_what_is_too_large_is_spilled_to_a_private_folder_that_goes_with_the_pro
     ended = run_code(SPILLING, str(tmp_path), new_process=True)
 
     home, mode, spilled = ended.stdout.split()
-    assert (home.startswith("omnigraph-duckdb-"), mode) == (True, "0o700")
+    assert (home.startswith("omnigraph-"), mode) == (True, "0o700")
     assert int(spilled) > 0
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_process_spilled_is_removed_by_the_next_one(tmp_path: Path) -> None:
+    killed = run_code(SPILLING, str(tmp_path), "killed")
+    home, _, spilled = killed.stdout.split()
+    assert (killed.returncode, int(spilled) > 0) == (-signal.SIGKILL, True)
+
+    run_code(
+        "from omnigraph_lake.runner.databases import open_database; open_database()",
+        env={"TMPDIR": str(tmp_path), "OMNIGRAPH_BACKGROUND": "off"},
+    )
+
+    assert not Path(tmp_path, home).exists()
 
 
 def test_databases_of_one_process_spill_into_folders_of_their_own() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from pyspark.serializers import CPickleSerializer
 from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
+from ulid import ULID
 
 import omnigraph_lake as og
 from omnigraph_lake import names
@@ -31,7 +33,7 @@ from omnigraph_lake.errors import (
 )
 from omnigraph_lake.failpoints import Action, Armed, FailpointReached, arm, disarm_all
 from omnigraph_lake.graph import Graph
-from omnigraph_lake.spark import OmnigraphDataSource, foreach_batch
+from omnigraph_lake.spark import OmnigraphDataSource, foreach_batch, sink
 from omnigraph_lake.spark.batches import batch_message
 from omnigraph_lake.spark.change_source import ChangeStreamReader
 from omnigraph_lake.spark.datasource import (
@@ -384,6 +386,29 @@ def test_every_batch_of_a_stream_is_one_commit_and_its_repetition_none(graph: Gr
     Stream(graph, query_id="q2", mode="merge").batch(0, [{"name": "a0", "age": 5}])
     assert len(graph.commits()) == 5
     assert people(graph)["a0"] == (5, None)
+
+
+@pytest.mark.local_disk("a store has no folders")
+def test_staging_folders_end_with_their_batch_and_those_of_killed_tasks_with_a_cleanup(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    area, stream = folder_of(graph.root, names.STAGING_DIR), Stream(graph)
+    stream.batch(0, [{"name": "a"}], [{"name": "b"}])
+    assert list(area.iterdir()) == []
+
+    stream.stage([{"name": "c"}], [{"name": "d"}])
+    two_days_ago = ULID.from_datetime(datetime.now(UTC) - timedelta(days=2))
+    monkeypatch.setattr(sink, "new_ulid", lambda: str(two_days_ago))
+    stream.stage([{"name": "c"}], [{"name": "d"}])
+    of_today, old = sorted(area.iterdir(), reverse=True)
+    assert (old / "open").exists()
+
+    graph.maintenance.cleanup(keep_versions=3, dry_run=False)
+
+    assert list(area.iterdir()) == [of_today]
+    assert len(files(graph, names.STAGING_DIR)) > 1
+    stream.batch(1, [{"name": "c"}], [{"name": "d"}])
+    assert {"a", "b", "c", "d"} <= people(graph).keys()
 
 
 def test_a_label_is_no_owner_of_batches(graph: Graph) -> None:

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.unit, pytest.mark.usefixtures("_parsed_sources")]
 IMPORT_SHARE_MAX = 7.2
 """Percent of all lines, a sixth of a percent for the length of the package's name; the aim is 6."""
 ONE_IMPORTER_MAX = 83
-MODULES_MAX = 466
+MODULES_MAX = 467
 """Seven of them read what Omnigraph 0.3 to 0.7 wrote; one makes ids in place of a library."""
 PACKAGE_MAX = 22
 """Modules in one package; about 15 are enough."""

@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from omnigraph_lake.api.options import ImportOptions, LoadOptions
@@ -57,6 +56,7 @@ from omnigraph_lake.runner.progress import Progress, require_progress
 from omnigraph_lake.runner.protocol import Stage
 from omnigraph_lake.storage.objects.location import Root, Scheme
 from omnigraph_lake.storage.objects.paths import checked_path
+from omnigraph_lake.storage.objects.temporary_folders import temporary_folder
 
 if TYPE_CHECKING:
     from omnigraph_lake.notes import CommitNote
@@ -181,8 +181,7 @@ def run_import(request: ImportRequest) -> ImportReport:
     options, root = request.options, request.root
     outputs = _output_files(root, options)
     exists = _exists(root)
-    with TemporaryDirectory(prefix="omnigraph-import-") as name:
-        folder = Path(name)
+    with temporary_folder("import") as folder:
         spool = folder / "spool"
         spool.mkdir()
         sources = find_import_sources(

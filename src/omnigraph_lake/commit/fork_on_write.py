@@ -2,22 +2,27 @@
 
 Invariant: a branch never writes a line of versions that another branch made. Tables fork at their
 first write, under the operation's sidecar, into a fork named after the branch's incarnation and the
-operation; until the operation is published nothing names the fork but that sidecar.
+operation; until the operation is published nothing names the fork but that sidecar. Once it is
+decided that it is not published, nothing ever will.
 """
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from omnigraph_lake import names
 from omnigraph_lake.failpoints import reach
-from omnigraph_lake.storage.lance.forks import fork_table
+from omnigraph_lake.storage.lance.forks import drop_fork, fork_table
 
 if TYPE_CHECKING:
-    from omnigraph_lake.storage.manifest.state import BranchRef
+    from omnigraph_lake.storage.manifest.state import BranchRef, ManifestState
     from omnigraph_lake.storage.objects.location import Root
+    from omnigraph_lake.storage.objects.store import Objects
     from omnigraph_lake.storage.snapshot import TableEntry
+
+_TABLES_AT_ONCE: Final = 8
 
 
 def writable_entry(
@@ -34,6 +39,31 @@ def writable_entry(
         if forked is not None:
             return forked
     raise AssertionError("there is always another name")
+
+
+def drop_forks(objects: Objects, state: ManifestState, operation_id: str) -> None:
+    """Delete the forks of an operation on a branch that is decided, and was not published.
+
+    Its writer may sleep: what it writes to a fork that is gone, or makes anew, is never published.
+    Its sidecar need not name the tables that it forked, so each table of the branch is asked.
+    """
+    branch = state.ref
+    if branch is None:
+        return
+
+    def drop(location: str) -> None:
+        for attempt in count(1):
+            fork = names.table_fork(
+                branch.branch, branch.incarnation, operation_id, attempt=attempt
+            )
+            if objects.read(names.lance_branch_ref(location, fork)) is None:
+                return
+            drop_fork(objects.root, location, fork)
+            reach("recovery.post_drop")
+
+    locations = sorted({entry.location for entry in state.snapshot().tables.values()})
+    with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
+        list(pool.map(drop, locations))
 
 
 def belongs_to(entry: TableEntry, branch: BranchRef | None) -> bool:

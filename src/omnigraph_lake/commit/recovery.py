@@ -17,11 +17,13 @@ an ordinary publish, so a writer that resumes later finds it and stops.
 | armed | otherwise | any | roll back |
 
 After a roll-back, every table that still has versions of the operation above its pin gets the pin's
-content back on top, and that version is published too: HEAD and manifest agree again.
+content back on top, and that version is published too: HEAD and manifest agree again. The forks of
+an operation that was not published are deleted.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -32,6 +34,7 @@ from omnigraph_lake.commit.effects import (
     own_versions,
     roll_forward,
 )
+from omnigraph_lake.commit.fork_on_write import drop_forks
 from omnigraph_lake.commit.publish import Decision, decision_in, pins_of, publish
 from omnigraph_lake.commit.rollback import put_maintenance_back, roll_back_pins
 from omnigraph_lake.commit.schema_commit import follow_up_schema
@@ -44,7 +47,12 @@ from omnigraph_lake.commit.sidecar import (
 )
 from omnigraph_lake.display.cells import counted
 from omnigraph_lake.display.pages import Displayed, Page, page_of
-from omnigraph_lake.errors import ExpectedVersionMismatchError, NotFoundError, SchemaChangedError
+from omnigraph_lake.errors import (
+    ExpectedVersionMismatchError,
+    NotFoundError,
+    OmnigraphError,
+    SchemaChangedError,
+)
 from omnigraph_lake.failpoints import reach
 from omnigraph_lake.storage.manifest.history import Recovery, RecoveryListing, record_recovery
 from omnigraph_lake.storage.manifest.swap import read_manifest
@@ -58,7 +66,7 @@ if TYPE_CHECKING:
 
     from omnigraph_lake.clock import Clock
     from omnigraph_lake.commit.legacy_sidecar import LegacySidecar
-    from omnigraph_lake.storage.manifest.state import BranchRef
+    from omnigraph_lake.storage.manifest.state import BranchRef, ManifestState
     from omnigraph_lake.storage.objects.location import Root
     from omnigraph_lake.storage.objects.store import Objects
     from omnigraph_lake.storage.staging.table_versions import VersionRecord
@@ -148,7 +156,7 @@ def _settle_on(
             recovery = _recovery(sidecar, ROLLED_FORWARD, clock)
             return _close(objects, replace(recovery, commit_id=state.head.commit_id), sidecar)
     if decided is not None and decided.decided_by != RECOVERY_ACTOR:
-        _follow_up(objects, branch, sidecar, decided, clock)
+        _follow_up(objects, state, sidecar, decided, clock)
         return None
     own = own_versions(root, sidecar)
     reach("recovery.post_classify")
@@ -156,7 +164,7 @@ def _settle_on(
         decided = _decide(root, branch, sidecar, own, clock)
     reach("recovery.decided")
     if decided.decided_by != RECOVERY_ACTOR:
-        _follow_up(objects, branch, sidecar, decided, clock)
+        _follow_up(objects, state, sidecar, decided, clock)
         return None
     forward = decided.outcome is Outcome.PUBLISHED
     recovery = _recovery(sidecar, ROLLED_FORWARD if forward else ROLLED_BACK, clock)
@@ -176,6 +184,7 @@ def _settle_on(
             clock=clock,
         )
         recovery = replace(recovery, commit_id=restored)
+    _drop_forks(objects, state, decided)
     follow_up_schema(objects, sidecar, decided)
     return _close(objects, recovery, sidecar)
 
@@ -212,13 +221,22 @@ def _close(objects: Objects, recovery: Recovery, sidecar: Sidecar) -> Recovery:
 
 
 def _follow_up(
-    objects: Objects, branch: BranchRef | None, sidecar: Sidecar, decided: Operation, clock: Clock
+    objects: Objects, state: ManifestState, sidecar: Sidecar, decided: Operation, clock: Clock
 ) -> None:
     """The operation is decided, but its follow-up work may be missing."""
     if sidecar.kind.is_maintenance:
-        put_maintenance_back(objects.root, branch, sidecar, decided, clock)
+        put_maintenance_back(objects.root, state.ref, sidecar, decided, clock)
+    _drop_forks(objects, state, decided)
     follow_up_schema(objects, sidecar, decided)
     _remove(objects, sidecar)
+
+
+def _drop_forks(objects: Objects, state: ManifestState, decided: Operation) -> None:
+    """Delete what a first write on a branch left that was not published."""
+    if decided.outcome is Outcome.PUBLISHED:
+        return
+    with suppress(OmnigraphError):  # reconciling finds what stays
+        drop_forks(objects, state, decided.operation_id)
 
 
 def _discard(objects: Objects, sidecar: Sidecar, clock: Clock) -> Recovery:

@@ -49,6 +49,7 @@ from omnigraph_lake.errors import DamagedGraphError, InvalidInputError, StorageU
 from omnigraph_lake.names import EDGE_PREFIX, END_TYPE_COLUMNS, ID_COLUMN
 from omnigraph_lake.runner.databases import open_database
 from omnigraph_lake.schema.arrow import concatenate
+from omnigraph_lake.storage.objects.temporary_folders import temporary_folder
 from omnigraph_lake.storage.staging.row_changes import (
     Part,
     RowChanges,
@@ -367,10 +368,10 @@ def _meeting(diff: TableDiff) -> Iterator[_Meeting]:
 
     try:
         with (
-            tempfile.TemporaryDirectory(prefix="omnigraph-diff-") as home,
-            open_database(Path(home, "ids"), _SETTINGS) as database,
+            temporary_folder("diff") as home,
+            open_database(home / "ids", _SETTINGS) as database,
         ):
-            yield _Meeting(diff, Path(home), database)
+            yield _Meeting(diff, home, database)
     except (duckdb.Error, OSError) as error:
         raise StorageUnavailableError(
             f"could not compare the rows of {diff.table_key}: {str(error).splitlines()[0]}",

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from importlib import metadata
@@ -38,7 +39,8 @@ from omnigraph_lake.runner.memory import half_of_this_machine
 from omnigraph_lake.runner.session import find_java
 from omnigraph_lake.storage.objects.location import Root, Scheme, parse_root
 from omnigraph_lake.storage.objects.processes import use_storage
-from omnigraph_lake.storage.objects.store import Put, StoredObjects
+from omnigraph_lake.storage.objects.store import Put, StoredObjects, remove_empty_folder
+from omnigraph_lake.storage.objects.temporary_folders import leftover_folders
 
 if TYPE_CHECKING:
     from omnigraph_lake.clock import Clock
@@ -115,6 +117,7 @@ def examine(root: str | None, clock: Clock) -> Diagnosis:
         _memory(),
         _cores(),
         _disk("temporary files", Path(tempfile.gettempdir())),
+        _leftover(),
     ]
     if root is not None:
         checks += _store(root, clock)
@@ -267,6 +270,30 @@ def _disk(name: str, folder: Path) -> Check:
     return Check(name=name, level=Level.OK, finding=finding)
 
 
+def _leftover() -> Check:
+    sizes = [_size(folder) for folder in leftover_folders()]
+    if not sizes:
+        return Check(name="leftover files", level=Level.OK, finding="none")
+    folders = counted(len(sizes), "folder")
+    return Check(
+        name="leftover files",
+        level=Level.WARN,
+        finding=f"{file_size(sum(sizes))} in {folders} of killed processes in "
+        f"{tempfile.gettempdir()}",
+        fix="The next process of this user that writes temporary files there removes them.",
+    )
+
+
+def _size(folder: Path) -> int:
+    """The bytes of all files; links are not followed."""
+    size = 0
+    for at, _, files in os.walk(folder):
+        for name in files:
+            with suppress(OSError):
+                size += Path(at, name).lstat().st_size
+    return size
+
+
 def _filesystem(folder: Path) -> str:
     """The kind of file system that a folder is on, empty where the system does not say."""
     try:
@@ -368,14 +395,8 @@ def _write_and_read(objects: StoredObjects, path: str) -> str:
 def _delete(objects: StoredObjects, path: str) -> str:
     """What the store does wrong with an object that is deleted, empty if nothing."""
     objects.delete(path)
-    if objects.root.scheme is Scheme.LOCAL:
-        _remove_if_empty(Path(objects.root.child(names.PROBES_DIR)))
+    remove_empty_folder(objects.root, names.PROBES_DIR)
     return "" if objects.read(path) is None else "an object that was deleted is still read"
-
-
-def _remove_if_empty(folder: Path) -> None:
-    if folder.is_dir() and not any(folder.iterdir()):
-        folder.rmdir()
 
 
 def _graph(location: Root) -> Iterator[Check]:

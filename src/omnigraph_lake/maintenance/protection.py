@@ -19,11 +19,13 @@ Invariants:
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import combinations
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from omnigraph_lake import names
@@ -48,6 +50,8 @@ from omnigraph_lake.storage.manifest.swap import (
 )
 from omnigraph_lake.storage.manifest.time_travel import moves_up_to
 from omnigraph_lake.storage.manifest_rows import Table
+from omnigraph_lake.storage.objects.location import Scheme
+from omnigraph_lake.storage.objects.store import remove_empty_folder
 from omnigraph_lake.storage.refs.branches import (
     BranchLog,
     BranchState,
@@ -69,6 +73,7 @@ from omnigraph_lake.storage.snapshot import TableEntry, entries, locations_of
 
 if TYPE_CHECKING:
     from omnigraph_lake.clock import Clock
+    from omnigraph_lake.storage.objects.location import Root
     from omnigraph_lake.storage.objects.store import Objects
 
 
@@ -339,7 +344,21 @@ def remove_leftovers(objects: Objects, clock: Clock) -> Leftovers:
     leftovers = find_leftovers(objects, clock)
     for path in leftovers.paths:
         objects.delete(path)
+    _remove_empty_folders(objects.root, leftovers, now=clock.now())
     return leftovers
+
+
+def _remove_empty_folders(root: Root, removed: Leftovers, *, now: datetime) -> None:
+    """Folders of the staging area without a file: of what was removed, or for more than a day."""
+    owners = {names.staging_owner(path) for path in removed.paths}
+    area = Path(root.child(names.STAGING_DIR))
+    for place, _, _ in os.walk(area, topdown=False) if root.scheme is Scheme.LOCAL else ():
+        folder = Path(place)
+        path = f"{names.STAGING_DIR}/{folder.relative_to(area)}"
+        with suppress(FileNotFoundError):  # its operation has ended just now
+            age = now - datetime.fromtimestamp(folder.stat().st_mtime, UTC)
+            if folder != area and (names.staging_owner(path) in owners or age > _GRACE):
+                remove_empty_folder(root, path)
 
 
 def abandon_stale_creations(objects: Objects, clock: Clock) -> tuple[str, ...]:

@@ -21,7 +21,6 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -65,6 +64,7 @@ from omnigraph_lake.runner.memory import half_of_this_machine
 from omnigraph_lake.runner.progress import Progress
 from omnigraph_lake.runner.threads import ThreadRunner
 from omnigraph_lake.storage.lance.tables import row_parts
+from omnigraph_lake.storage.objects.temporary_folders import temporary_folder
 from omnigraph_lake.storage.refs.kept import gone_if_removed
 from omnigraph_lake.validation.constraints import (
     EdgeCount,
@@ -317,8 +317,8 @@ def _nothing(large: LargeMutation) -> LoadReport:
 def _source(large: LargeMutation, snapshot: Snapshot) -> Iterator[object]:
     """The rows of the match as the source of a load: files, or a frame of Spark."""
     if large.spark is None:
-        with TemporaryDirectory(prefix=f"omnigraph-{large.operation_id}-") as folder:
-            yield list(_spool(large, read_rows(large, snapshot), Path(folder)))
+        with temporary_folder(large.operation_id) as folder:
+            yield list(_spool(large, read_rows(large, snapshot), folder))
         return
     from omnigraph_lake.runner.session import given_spark, without_noise
 

@@ -2,19 +2,18 @@
 
 Invariant: a database reads only the tables passed to it. It cannot open files, load extensions or
 reach the network, and no statement can change that. What does not fit into memory is spilled to a
-private temporary directory of the process, which is removed when the process ends.
+temporary folder of the process.
 """
 
 from __future__ import annotations
 
-import atexit
 import functools
 import itertools
 import os
-import shutil
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from omnigraph_lake.storage.objects.temporary_folders import make_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +38,7 @@ def open_database(
     """A database in memory, or in a file beside which it spills."""
     import duckdb  # processes that open no database start without it
 
-    spill = {"temp_directory": str(Path(_spill_folder(), str(next(_NUMBERS))))}
+    spill = {"temp_directory": str(_spill_folder() / str(next(_NUMBERS)))}
     opened = duckdb.connect(
         ":memory:" if file is None else file,
         config={**_SETTINGS, **({} if file else spill), **(settings or {})},
@@ -71,16 +70,9 @@ def _shared() -> duckdb.DuckDBPyConnection:
 
 
 @functools.cache
-def _spill_folder() -> str:
+def _spill_folder() -> Path:
     """The directory in which databases of this process spill."""
-    folder = tempfile.mkdtemp(prefix="omnigraph-duckdb-")
-    atexit.register(_remove, folder, os.getpid())
-    return folder
-
-
-def _remove(folder: str, owner: int) -> None:
-    if os.getpid() == owner:  # a fork leaves the folder to its parent
-        shutil.rmtree(folder, ignore_errors=True)
+    return make_folder("duckdb")
 
 
 os.register_at_fork(after_in_child=_spill_folder.cache_clear)

@@ -25,7 +25,7 @@ import pyarrow as pa
 from omnigraph_lake import errors, names
 from omnigraph_lake.runner.key_hash import hash_keys
 from omnigraph_lake.storage.objects import durability
-from omnigraph_lake.storage.objects.store import StoredObjects, delete_all
+from omnigraph_lake.storage.objects.store import StoredObjects, delete_all, remove_empty_folder
 from omnigraph_lake.ulids import new_ulid
 
 if TYPE_CHECKING:
@@ -116,6 +116,7 @@ class StoredScratch:
         objects = StoredObjects(self.root)
         objects.delete(names.staging_claim(self.operation_id))
         delete_all(objects, names.staging(self.operation_id))
+        remove_empty_folder(self.root, names.staging(self.operation_id))
 
     def put(self, name: str, content: bytes) -> str:
         path = names.staged_part(self.operation_id, name)

@@ -10,15 +10,12 @@ Invariants:
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager, nullcontext
 from itertools import pairwise
-from pathlib import Path
 from typing import Final, TypeVar
 
 import pyarrow as pa
@@ -41,6 +38,7 @@ from omnigraph_lake.runner.protocol import (
     attempt,
 )
 from omnigraph_lake.runner.shuffle import LocalScratch, Scratch
+from omnigraph_lake.storage.objects.temporary_folders import temporary_folder
 
 Piece = TypeVar("Piece")
 Answer = TypeVar("Answer")
@@ -149,11 +147,8 @@ class ThreadRunner:
 
     @contextmanager
     def scratch(self, operation_id: str) -> Iterator[Scratch]:
-        folder = Path(tempfile.mkdtemp(prefix=f"omnigraph-{operation_id}-"))
-        try:
+        with temporary_folder(operation_id) as folder:
             yield LocalScratch(folder=str(folder))
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
 
     def _run(
         self,

@@ -17,7 +17,6 @@ Invariants:
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
@@ -49,6 +48,7 @@ from omnigraph_lake.schema.model import model_hash
 from omnigraph_lake.spark.batches import QUERY_ID, batch_operation
 from omnigraph_lake.storage.manifest_rows import Outcome
 from omnigraph_lake.storage.objects.store import StoredObjects
+from omnigraph_lake.storage.objects.temporary_folders import temporary_folder
 from omnigraph_lake.storage.refs.references import branch_ref, branch_state
 from omnigraph_lake.ulids import new_ulid
 from omnigraph_lake.validation.constraints import WriteMode
@@ -346,7 +346,7 @@ def _rows_by_type(
         yield plan.table_key(options.type), batches
         return
     assert options.type_column is not None
-    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="omnigraph-rows-"))
+    folder = stack.enter_context(temporary_folder("rows"))
     files: dict[str, tuple[Path, pa.ipc.RecordBatchFileWriter]] = {}
     for batch in batches:
         for type_name in pc.unique(batch.column(options.type_column)).to_pylist():

@@ -15,8 +15,6 @@ Invariants:
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import threading
 import time
 import weakref
@@ -34,6 +32,7 @@ import pyarrow.compute as pc
 from omnigraph_lake.engine.frames import Column, Positions, whole
 from omnigraph_lake.errors import InvalidInputError
 from omnigraph_lake.storage.objects.background import WORKER
+from omnigraph_lake.storage.objects.temporary_folders import make_folder, remove_folder
 
 CACHE_VARIABLE: Final = "OMNIGRAPH_QUERY_CACHE"
 _DEFAULT_SHARE: Final = 4
@@ -58,9 +57,8 @@ class _Entry:
 class ColumnCache:
     """A bounded, thread-safe cache of arrays; no entry is computed twice at the same time."""
 
-    def __init__(self, limit_bytes: int, *, directory: Path | None = None) -> None:
+    def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
-        self._given_directory = directory
         self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
         self._memory_bytes = 0
         self._disk_bytes = 0
@@ -180,9 +178,8 @@ class ColumnCache:
 
     def _file_directory(self) -> Path:
         if self._directory is None:
-            base = self._given_directory
-            self._directory = Path(tempfile.mkdtemp(prefix="omnigraph-cache-", dir=base))
-            weakref.finalize(self, shutil.rmtree, self._directory, ignore_errors=True)
+            self._directory = make_folder("cache")
+            weakref.finalize(self, remove_folder, self._directory)
         return self._directory
 
 

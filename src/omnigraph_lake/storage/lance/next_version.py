@@ -12,15 +12,13 @@ Invariants:
   is free; nothing is rebased. A file has its whole content when it gets its name.
 - What Lance makes is what it would have made in place: the folder has links to everything that the
   dataset has but its other versions, and the transaction is stored with those of the dataset.
-- The folder is outside of the graph, and removed after the commit; a process that is killed leaves
-  it, with one version file.
+- The folder is outside of the graph, and removed after the commit.
 """
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
@@ -31,6 +29,7 @@ from omnigraph_lake import names
 from omnigraph_lake.storage.lance.base_paths import handle_of, message_of
 from omnigraph_lake.storage.lance.checksums import place_of
 from omnigraph_lake.storage.objects.location import Root, Scheme
+from omnigraph_lake.storage.objects.temporary_folders import temporary_folder
 
 if TYPE_CHECKING:
     from lance import Transaction
@@ -81,7 +80,7 @@ def _make_apart(
     place: Path, fork: str | None, base: LanceDataset, transaction: Transaction
 ) -> tuple[bytes, bytes]:
     """The file of the version after `base`, made where there is no other, and its description."""
-    with TemporaryDirectory(prefix="omnigraph-commit-", ignore_cleanup_errors=True) as folder:
+    with temporary_folder("commit") as folder:
         table = Path(place_of(f"{folder}/table", fork))
         pinned = _version_file(table, base.version)
         pinned.parent.mkdir(parents=True)

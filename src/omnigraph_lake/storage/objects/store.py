@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from enum import Enum
 from pathlib import Path
@@ -280,6 +280,16 @@ def read_all(objects: Objects, paths: Sequence[str]) -> Mapping[str, bytes | Non
 def delete_all(objects: Objects, prefix: str) -> None:
     """Delete every object below a prefix."""
     delete_paths(objects, objects.list(prefix))
+
+
+def remove_empty_folder(root: Root, path: str) -> None:
+    """Remove a folder if it is empty; only a local disk has any.
+
+    A put into it makes the folder anew if that happens at the same time, but not the one above it.
+    """
+    if root.scheme is Scheme.LOCAL:
+        with suppress(OSError):
+            Path(root.child(path)).rmdir()
 
 
 def delete_paths(objects: Objects, paths: Iterable[str]) -> None:
