@@ -115,7 +115,14 @@ if _TYPE_CHECKING:
     from omnigraph_lake.importer.import_report import ImportedSource, ImportReport, RejectedCause
     from omnigraph_lake.language.diagnostics import Diagnostic
     from omnigraph_lake.load.export import ExportReport
-    from omnigraph_lake.load.report import Engine, LoadReport, RejectedRecord
+    from omnigraph_lake.load.report import (
+        Engine,
+        LoadReport,
+        RejectedRecord,
+        RejectedRecords,
+        ReplacedRecord,
+        TypeAccount,
+    )
     from omnigraph_lake.load.write import TableCounts, WriteResult
     from omnigraph_lake.maintenance.cleanup import CleanupReport, TableCleanupStats
     from omnigraph_lake.maintenance.maintain import (
@@ -269,10 +276,12 @@ __all__ = [
     "RefusedQuery",
     "RejectedCause",
     "RejectedRecord",
+    "RejectedRecords",
     "Remains",
     "Remedy",
     "RepairAction",
     "RepairReport",
+    "ReplacedRecord",
     "Resolve",
     "RowChange",
     "RowHistory",
@@ -312,6 +321,7 @@ __all__ = [
     "Tag",
     "Tags",
     "TextInvalidError",
+    "TypeAccount",
     "TypeDiff",
     "UndoResult",
     "UnsafeStoreError",
@@ -434,7 +444,14 @@ _HOMES = {
     "omnigraph_lake.importer.import_report": ("ImportReport", "ImportedSource", "RejectedCause"),
     "omnigraph_lake.language.diagnostics": ("Diagnostic",),
     "omnigraph_lake.load.export": ("ExportReport",),
-    "omnigraph_lake.load.report": ("Engine", "LoadReport", "RejectedRecord"),
+    "omnigraph_lake.load.report": (
+        "Engine",
+        "LoadReport",
+        "RejectedRecord",
+        "RejectedRecords",
+        "ReplacedRecord",
+        "TypeAccount",
+    ),
     "omnigraph_lake.load.write": ("TableCounts", "WriteResult"),
     "omnigraph_lake.maintenance.cleanup": ("CleanupReport", "TableCleanupStats"),
     "omnigraph_lake.maintenance.maintain": (

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from omnigraph_lake import names
 from omnigraph_lake.api.handle import Handle, OpenMode
 from omnigraph_lake.api.system_clock import SYSTEM_CLOCK
-from omnigraph_lake.arguments import checked_actor, flag, text_or_none
+from omnigraph_lake.arguments import checked_actor, flag, one_of, text_or_none
 from omnigraph_lake.creation.initialise import (
     apply_initialise,
     existing_graph,
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from omnigraph_lake.commit.recovery import RecoveryReport
     from omnigraph_lake.creation.copying import CopyKind, CopyReport
     from omnigraph_lake.importer.import_report import ImportReport
+    from omnigraph_lake.load.report import ImportPolicy
     from omnigraph_lake.maintenance.rebuild.rebuild import RebuildReport
     from omnigraph_lake.validation.check import Finding
     from omnigraph_lake.validation.schema_contract import SchemaContract
@@ -180,6 +181,8 @@ def import_data(  # noqa: PLR0913 - every word of an import is one
     mapping: str | PathLike[str] | None = None,
     schema: str | PathLike[str] | None = None,
     on_error: Literal["fail", "quarantine"] = "quarantine",
+    on_duplicate: Literal["last", "first", "fail"] = "last",
+    new_rows: bool = False,
     spark: Spark | None = None,
     dry_run: bool = False,
     actor: str | None = None,
@@ -189,34 +192,32 @@ def import_data(  # noqa: PLR0913 - every word of an import is one
 ) -> ImportReport:
     """Create a graph from raw data, or import more of it, as one commit.
 
-    Without a mapping, every record is read first, and a schema and a mapping are inferred and
-    written beside the graph. An import into a graph that exists uses the mapping given, or that
-    file. Rows are merged: importing the same data twice changes nothing.
+    Without a mapping, a schema and a mapping are inferred and written beside the graph; later
+    imports use them, or the mapping given. Importing the same data twice changes nothing.
 
     Args:
         root: A local path, `file://` or `s3://` URL.
-        sources: A path, a pattern, a directory or a list of these; frames by name: Arrow, pandas,
-            polars, Spark, lists of dicts; or a networkx graph.
+        sources: Paths, patterns and directories; frames and lists of dicts by name; or a networkx
+            graph.
         mapping: The path of a mapping file (`.map.toml`), or its text.
         schema: The schema of a new graph, as text or path; by default what the mapping names.
         on_error: `quarantine` sets rejected records aside, `fail` writes nothing if there is one.
+        on_duplicate: Of records with one key the `last` or `first` stands; `fail` rejects others.
+        new_rows: Records without a key are new rows, also if equal ones were imported before.
         spark: A Spark session or target, as for `Graph.load`.
         dry_run: Infer, and validate if the graph exists; nothing is written.
         actor: Author of the commit; the user of this process by default.
         message: Message of the commit; the names of the inputs by default.
         metadata: Further texts by name to store with the commit.
-        options: Rarer options: formats, unknown columns, missing endpoints, output files.
+        options: Rarer options.
 
     Raises:
         InvalidInputError: an input or the mapping cannot be used; nothing was written.
-        LoadRefusedError: more records are invalid than allowed. A graph that was created for them
-            on a local disk is removed again; one on a store is empty.
+        LoadRefusedError: too many records are invalid; a new graph on a local disk is removed.
     """
     from omnigraph_lake.api.importing import ImportRequest, run_import  # inference and parsers
 
-    flag(dry_run, argument="dry_run")
-    chosen = _import_options(options)
-    stored = chosen.storage_options
+    stored = (chosen := _import_options(options)).storage_options
     request = ImportRequest(
         root=parse_root(root, storage_options=stored),
         sources=sources,
@@ -224,14 +225,24 @@ def import_data(  # noqa: PLR0913 - every word of an import is one
         schema=schema,
         on_error=on_error,
         spark=spark,
-        dry_run=dry_run,
+        dry_run=flag(dry_run, argument="dry_run"),
         actor=actor,
         note=commit_note(message, metadata),
+        policy=_import_policy(on_duplicate, new_rows),
         options=chosen,
         create=lambda text: init(root, schema=text, actor=actor, storage_options=stored),
         reopen=lambda: open(root, read_only=dry_run, storage_options=stored),
     )
     return run_import(request)
+
+
+def _import_policy(on_duplicate: object, new_rows: object) -> ImportPolicy:
+    from omnigraph_lake.load.report import ImportPolicy, OnDuplicate  # parsers
+
+    return ImportPolicy(
+        new_rows=flag(new_rows, argument="new_rows"),
+        on_duplicate=one_of(OnDuplicate, on_duplicate, argument="on_duplicate"),
+    )
 
 
 def _import_options(options: object) -> ImportOptions:

@@ -62,9 +62,9 @@ def test_json_has_the_causes_of_rejected_records(files: list[str], tmp_path: Pat
 
     (cause,) = [cause for cause in report["causes"] if cause["reason"] == "wrong_type"]
     assert (cause["count"], cause["column"]) == (1, "person_id")
-    assert report["load"]["read"] == sum(report["load"]["written"].values()) + sum(
-        report["load"]["quarantined"].values()
-    )
+    load = report["load"]
+    outcomes = (load["written"], load["already_there"], load["quarantined"])
+    assert load["read"] == sum(sum(outcome.values()) for outcome in outcomes)
     assert json.dumps(report)
 
 

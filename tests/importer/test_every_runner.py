@@ -14,6 +14,7 @@ import omnigraph_lake as og
 from omnigraph_lake.graph import Graph
 from omnigraph_lake.load import load as load_operation
 from omnigraph_lake.load.formats import splits
+from omnigraph_lake.load.report import TypeAccount
 from omnigraph_lake.runner.protocol import Runner
 from omnigraph_lake.runner.threads import ThreadRunner
 from omnigraph_lake.storage.objects.location import parse_root
@@ -88,18 +89,31 @@ def outcome(report: og.ImportReport, graph: Graph) -> Any:
     }
     faults = {reason: n for reason, n in load.quarantined.items() if reason != "superseded"}
     causes = sorted((cause.reason, cause.column, cause.count) for cause in report.causes)
-    return tables, faults, causes, load.read - load.quarantined.get("superseded", 0)
+    assert all(is_balanced(line) for line in load.accounts)
+    read = load.read - load.quarantined.get("superseded", 0)
+    return tables, faults, causes, read, load.accounts, load.replaced
+
+
+def is_balanced(line: TypeAccount) -> bool:
+    outcomes = (line.written, line.already_there, line.replaced, line.skipped)
+    return line.records == sum(outcomes) + sum(line.rejected.values())
 
 
 def imported(
-    root: str, path: str, runner: Runner, split_bytes: int, monkeypatch: pytest.MonkeyPatch
+    root: str,
+    path: str,
+    runner: Runner,
+    split_bytes: int,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    mapping: str = MAPPING,
 ) -> Any:
     monkeypatch.setattr(load_operation, "ThreadRunner", lambda _: runner)
     monkeypatch.setattr(load_operation, "_split_bytes", lambda *_: split_bytes)
     report = og.import_data(
         root,
         path,
-        mapping=MAPPING,
+        mapping=mapping,
         schema=SCHEMA,
         options=og.ImportOptions(max_rejected="100%"),
     )
@@ -123,20 +137,26 @@ def test_random_imports_end_alike_on_every_runner(
     assert imported(fragments, path, stored, 200, monkeypatch) == expected
 
 
+@pytest.mark.parametrize("has_header", [True, False])
 def test_a_csv_file_ends_alike_in_one_piece_and_in_many(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    has_header: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "users.csv"
     rows = [
-        f'user,"name {n % 30}\nof ""{n}""",{"old" if n % 7 == 0 else n},' for n in range(40)
-    ] + ["user,a,1", "knows,,,", "other,b,,"]
-    path.write_text("\n".join(["kind,name,age,home", *rows]))
+        f'user,"name {n % 30}\nof ""{n}""",{"old" if n % 7 == 0 else n},,' for n in range(40)
+    ] + ["user,a,1", "knows,,,,", "other,b,,,"]
+    names = ["kind", "name", "age", "home", "tags"]
+    header = f"header = {str(names).lower() if not has_header else 'true'}"
+    mapping = MAPPING.replace("unknown_columns", f"{header}\nunknown_columns")
+    path.write_text("\n".join([*([",".join(names)] if has_header else []), *rows]))
     whole, pieces = str(tmp_path / "whole"), str(tmp_path / "pieces")
 
-    expected = imported(whole, str(path), ThreadRunner(), 1 << 20, monkeypatch)
-    ended = imported(pieces, str(path), random_runner(1, pieces), 150, monkeypatch)
+    expected = imported(whole, str(path), ThreadRunner(), 1 << 20, monkeypatch, mapping=mapping)
+    runner = random_runner(1, pieces)
+    ended = imported(pieces, str(path), runner, 150, monkeypatch, mapping=mapping)
 
     assert ended == expected
+    assert expected[3] == 43
     assert rejected_lines(pieces) == rejected_lines(whole)
 
 

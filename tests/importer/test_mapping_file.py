@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import omnigraph_lake as og
 from omnigraph_lake.errors import InvalidInputError
 from omnigraph_lake.importer.mapping_file import read_mapping, write_mapping
+from omnigraph_lake.load.formats.mapped import parse_texts
 from omnigraph_lake.load.formats.mapping import (
     Condition,
     EdgeMapping,
@@ -16,14 +18,18 @@ from omnigraph_lake.load.formats.mapping import (
     NodeMapping,
     Parse,
     SourceMapping,
+    TextForm,
     UnknownColumns,
     ValueMapping,
 )
+from omnigraph_lake.schema import catalog as ct
 
 pytestmark = pytest.mark.unit
 
 EVERYTHING = SourceMapping(
     name='odd "name"',
+    form=TextForm(header=("a", "b"), delimiter="\t", encoding="cp1252", key_column="key"),
+    digest=("a.b", 'odd "column"'),
     nodes=(
         NodeMapping(
             type="A",
@@ -119,3 +125,21 @@ def test_faults_name_line_key_found_and_expected(
         og.import_data(
             str(tmp_path / "g"), str(tmp_path / "people.csv"), mapping=path, schema=SCHEMA
         )
+
+
+@pytest.mark.parametrize(
+    ("form", "texts"),
+    [
+        ("%d.%m.%Y", ("31.04.2024", "01.05.2024")),
+        ("%Y%m%d", ("20230229", "20230301")),
+        ("%d%m%Y", ("31062024", "01072024")),
+        ("%B %d, %Y", ("Feb 30, 2024", "March 1, 2024")),
+    ],
+)
+def test_a_day_that_its_month_does_not_have_is_no_date(form: str, texts: tuple[str, str]) -> None:
+    value = ValueMapping(column="day", parse=Parse.DATE, format=form)
+
+    cells = parse_texts(pa.array(texts), value, ct.ScalarType(scalar=ct.Scalar.DATE))
+
+    assert cells[0].as_py() == texts[0]
+    assert cells[1].as_py() != texts[1]

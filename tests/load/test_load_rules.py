@@ -17,7 +17,7 @@ from omnigraph_lake.api.options import LoadOptions
 from omnigraph_lake.errors import LoadRefusedError
 from omnigraph_lake.graph import Graph
 from omnigraph_lake.load import load as load_operation
-from omnigraph_lake.load import pipeline
+from omnigraph_lake.load import piece_tasks, pipeline
 from omnigraph_lake.load.report import LoadReport
 from omnigraph_lake.runner.protocol import Runner
 from omnigraph_lake.runner.threads import ThreadRunner
@@ -89,7 +89,7 @@ def test_every_record_has_the_fate_that_plain_reasoning_gives_it(
 ) -> None:
     small_exchange(monkeypatch)
     monkeypatch.setattr(pipeline, "_EDITED_ROWS_MAX", 3)
-    monkeypatch.setattr(pipeline, "_ROWS_PER_WRITE", 2)
+    monkeypatch.setattr(piece_tasks, "_ROWS_PER_WRITE", 2)
 
     @drawn(3)
     @given(case=loads(), seed=st.integers(0, 10_000))

@@ -29,6 +29,7 @@ from omnigraph_lake.creation.initialise import existing_graph
 from omnigraph_lake.display.cells import cut, printable
 from omnigraph_lake.errors import InvalidInputError, LoadRefusedError, NotFoundError
 from omnigraph_lake.ids import key_properties
+from omnigraph_lake.importer.draft import Hint
 from omnigraph_lake.importer.import_report import (
     ImportedSource,
     ImportReport,
@@ -36,7 +37,7 @@ from omnigraph_lake.importer.import_report import (
     short_path,
 )
 from omnigraph_lake.importer.import_sources import ImportSource, find_import_sources
-from omnigraph_lake.importer.inference import InferenceOptions, Source, infer
+from omnigraph_lake.importer.inference import InferenceOptions, infer
 from omnigraph_lake.importer.mapping_file import (
     SUFFIX,
     MappingFile,
@@ -46,11 +47,17 @@ from omnigraph_lake.importer.mapping_file import (
 )
 from omnigraph_lake.importer.neo4j import infer_neo4j
 from omnigraph_lake.importer.profile import profile_source
+from omnigraph_lake.importer.tables import Source
+from omnigraph_lake.importer.text_forms import with_form
 from omnigraph_lake.language.diagnostics import did_you_mean, shown
-from omnigraph_lake.load.formats.mapping import SourceMapping, UnknownColumns
+from omnigraph_lake.load.formats.digests import uses_digests
+from omnigraph_lake.load.formats.mapping import SourceMapping, TextForm, UnknownColumns
 from omnigraph_lake.load.formats.raw_batches import RawRecords
 from omnigraph_lake.load.load import MappedInput
-from omnigraph_lake.load.report import LoadReport, QuarantinePlace, quarantine_place
+from omnigraph_lake.load.report import (
+    ImportPolicy,
+    LoadReport,
+)
 from omnigraph_lake.names import ID_COLUMN, MAIN
 from omnigraph_lake.runner.progress import Progress, require_progress
 from omnigraph_lake.runner.protocol import Stage
@@ -94,6 +101,7 @@ class ImportRequest:
     dry_run: bool
     actor: str | None
     note: CommitNote
+    policy: ImportPolicy
     options: ImportOptions
     create: Callable[[str], ImportTarget]
     reopen: Callable[[], ImportTarget]
@@ -110,7 +118,7 @@ class _Plan:
     """What will be loaded: every source with its mapping, for a schema.
 
     `schema` is None if the mapping was given and names no schema. `records` has the records of the
-    sources that were profiled.
+    sources that were profiled. `is_written` says that a person wrote or edited the mapping.
     """
 
     sources: tuple[ImportSource, ...]
@@ -119,6 +127,8 @@ class _Plan:
     mapping_name: str
     schema: str | None
     records: Mapping[str, int] = field(default_factory=dict)
+    is_written: bool = False
+    hints: tuple[Hint, ...] = ()
 
     @property
     def mappings(self) -> Mapping[str, SourceMapping]:
@@ -145,7 +155,7 @@ class _Plan:
         more = len(inputs) - _INPUTS_NAMED
         return f"import {first} and {more} more" if more > 0 else f"import {first}"
 
-    def load_input(self) -> MappedInput:
+    def load_input(self, policy: ImportPolicy) -> MappedInput:
         """The input of the load."""
         mappings = self.mappings
         frames = {source.name: source.frame for source in self.sources if source.is_frame}
@@ -160,7 +170,10 @@ class _Plan:
                 next_step="Import them one after the other, or make frames of the lists.",
             )
         return MappedInput(
-            files=files, frames=frames, mappings={name: mappings[name] for name in frames}
+            policy=replace(policy, requires_rows=self.is_written),
+            files=files,
+            frames=frames,
+            mappings={name: mappings[name] for name in frames},
         )
 
     def describe_sources(self) -> tuple[ImportedSource, ...]:
@@ -190,6 +203,7 @@ def run_import(request: ImportRequest) -> ImportReport:
             format_name=options.format,
             storage_options=options.storage_options,
             graph=root,
+            form=_form_of_options(options),
         )
         plan = _plan(request, sources, folder, outputs, exists=exists)
         if request.dry_run and not exists:
@@ -200,6 +214,7 @@ def run_import(request: ImportRequest) -> ImportReport:
                 schema=plan.schema or "",
                 mapping=plan.mapping,
                 sources=plan.describe_sources(),
+                hints=plan.hints,
             )
         written = _write_files(request, plan, outputs, exists=exists)
         target = request.reopen() if exists else request.create(plan.schema or "")
@@ -219,17 +234,33 @@ def run_import(request: ImportRequest) -> ImportReport:
             schema_file=str(outputs.schema) if written else None,
             mapping_file=str(outputs.mapping) if written else None,
             sources=plan.describe_sources(),
-            causes=causes_of(load, _quarantine(request, load)),
+            causes=causes_of(load),
+            warnings=load.warnings,
+            hints=plan.hints,
             load=load,
-            next_steps=() if exists else _next_steps(root, target.schema.catalog),
+            next_steps=() if exists else _next_steps(root, target.schema.catalog, load.written),
+            unconnected=_unconnected(target.schema.catalog),
         )
 
 
-def _next_steps(root: Root, catalog: Catalog) -> tuple[str, ...]:
-    """Commands that show what was imported: rows of an edge type, or of a node type."""
+def _form_of_options(options: ImportOptions) -> TextForm:
+    """What the caller says about texts."""
+    return TextForm(header=options.header, delimiter=options.delimiter, encoding=options.encoding)
+
+
+def _unconnected(catalog: Catalog) -> tuple[str, ...]:
+    """The node types that no edge reaches, unless there is only one type."""
+    reached = {
+        name for edge in catalog.edges.values() for name in (*edge.source.names, *edge.target.names)
+    }
+    return tuple(n for n in catalog.nodes if n not in reached) if len(catalog.nodes) > 1 else ()
+
+
+def _next_steps(root: Root, catalog: Catalog, written: Mapping[str, int]) -> tuple[str, ...]:
+    """Commands that show what was imported: rows of the largest edge type, or of a node type."""
     graph = shlex.quote(short_path(root.uri))
     if catalog.edges:
-        edge = next(iter(catalog.edges.values()))
+        edge = max(catalog.edges.values(), key=lambda edge: written.get(edge.name, 0))
         source, target = edge.source.names[0], edge.target.names[0]
         ends = [("a", catalog.nodes[source]), ("b", catalog.nodes[target])]
         match = f"$a: {source} $a {edge.name[0].lower()}{edge.name[1:]} $b"
@@ -263,7 +294,7 @@ def _load(request: ImportRequest, target: ImportTarget, plan: _Plan) -> LoadRepo
     options = request.options
     try:
         return target.load(
-            plan.load_input(),
+            plan.load_input(request.policy),
             mode="merge",
             on_error=request.on_error,
             spark=request.spark,
@@ -291,16 +322,10 @@ def _with_causes(error: LoadRefusedError, mapping: str) -> LoadRefusedError:
     return LoadRefusedError(
         error.what,
         report=report,
-        details="\n".join(map(str, causes_of(report, None))),
+        details="\n".join(map(str, causes_of(report))),
         next_step=f"Fix the data, or edit the mapping and import again with `--map {mapping}`, or "
         "raise the limit with `--max-rejected`.",
     )
-
-
-def _quarantine(request: ImportRequest, load: LoadReport) -> QuarantinePlace | None:
-    if load.quarantine is None:
-        return None
-    return quarantine_place(request.root, load.operation_id, request.options.quarantine)
 
 
 def _plan(
@@ -323,6 +348,8 @@ def _plan(
         )
     create_endpoints = options.missing_endpoints == "create"
     mapping = request.mapping
+    if exists or mapping is not None:
+        _refuse_choices(options)
     if mapping is None and exists:
         mapping = _mapping_beside(request.root, outputs)
     if mapping is not None:
@@ -335,6 +362,7 @@ def _plan(
             unknown=unknown,
             create_endpoints=create_endpoints,
             schema=schema,
+            form=_form_of_options(options),
         )
     if request.schema is not None:
         raise InvalidInputError(
@@ -347,15 +375,36 @@ def _plan(
             InferenceOptions(
                 unknown=unknown or UnknownColumns.ERROR,
                 create_endpoints=create_endpoints,
+                keys=options.keys or {},
+                edges=options.edges or {},
+                types=options.types or {},
+                null_words=tuple(options.null_words),
             ),
             folder=folder,
             outputs=outputs,
             progress=progress,
             records_max=options.sample,
+            form=_form_of_options(options),
         )
 
 
-def _infer_plan(
+def _refuse_choices(options: ImportOptions) -> None:
+    """Refuse choices of an inference where a mapping has made them."""
+    choices = {
+        "keys": options.keys,
+        "edges": options.edges,
+        "types": options.types,
+        "null_words": options.null_words,
+    }
+    for name, choice in choices.items():
+        if choice:
+            raise InvalidInputError(
+                f"{name} were given, and the mapping has them already",
+                next_step="Edit the mapping, or import into a new graph.",
+            )
+
+
+def _infer_plan(  # noqa: PLR0913 - sources, and how they are read
     sources: Sequence[ImportSource],
     options: InferenceOptions,
     *,
@@ -363,22 +412,32 @@ def _infer_plan(
     outputs: _OutputFiles,
     progress: Progress,
     records_max: int | None,
+    form: TextForm,
 ) -> _Plan:
     """Read the sources and infer a schema and a mapping."""
     profiled: list[Source] = []
+    forms: dict[str, TextForm] = {}
+    notes: list[str] = []
+    observed: dict[str, _Observed] = {}
     for number, source in enumerate(sources):
         hashes = folder / f"source-{number}"
         hashes.mkdir()
         limits = [limit for limit in (records_max, source.records_max) if limit is not None]
         progress.begin(Stage(verb="import", name=f"read {source.name}"), pieces=0)
+        seen = observed.setdefault(source.name, _Observed())
         profile = profile_source(
             source.name,
-            _observe(source.records(), progress),
+            _observe(source.records(), progress, seen),
             hashes,
             records_max=min(limits, default=None),
+            null_words=options.null_words,
         )
         if not profile.columns and not profile.children:
+            if seen.refused or profile.records:
+                raise _without_records(source, seen)
             continue
+        forms[source.name] = source.form(form)
+        notes += source.notes()
         profiled.append(Source(name=source.name, profile=profile, declared=source.declared))
     if not profiled:
         raise InvalidInputError(
@@ -386,25 +445,59 @@ def _infer_plan(
             next_step="Name files that have records.",
         )
     draft = infer_neo4j(profiled, options) or infer(profiled, options)
-    mapping_file = MappingFile(mappings=draft.mappings, schema=outputs.schema.name)
+    mappings = tuple(
+        replace(
+            mapping,
+            form=forms.get(mapping.name, mapping.form),
+            digest=tuple(sorted(observed[mapping.name].columns)) if uses_digests(mapping) else (),
+        )
+        for mapping in draft.mappings
+    )
+    draft = replace(draft, notes=(*draft.notes, *notes))
+    mapping_file = MappingFile(mappings=mappings, schema=outputs.schema.name)
     names = {source.name for source in profiled}
     return _Plan(
         sources=tuple(source for source in sources if source.name in names),
         mapping_file=mapping_file,
-        mapping=write_mapping(draft.mappings, schema=outputs.schema.name),
+        mapping=write_mapping(mappings, schema=outputs.schema.name),
         mapping_name=str(outputs.mapping),
         schema=draft.schema_text(),
         records={source.name: source.profile.records for source in profiled},
+        hints=draft.hints,
     )
 
 
-def _observe(records: Iterable[RawRecords], progress: Progress) -> Iterator[RawRecords]:
+@dataclass(slots=True)
+class _Observed:
+    """What is noticed of the records of a source while they are profiled."""
+
+    columns: set[str] = field(default_factory=set)
+    refused: int = 0
+    message: str = ""
+
+
+def _observe(
+    records: Iterable[RawRecords], progress: Progress, seen: _Observed
+) -> Iterator[RawRecords]:
+    """The records as they are read."""
     for raw in records:
+        seen.columns.update(raw.batch.names())
+        seen.refused += len(raw.refusals)
+        if raw.refusals and not seen.message:
+            seen.message = raw.refusals[0].message
         progress.advance(rows=len(raw.batch))
         yield raw
 
 
-def _read_plan(
+def _without_records(source: ImportSource, seen: _Observed) -> InvalidInputError:
+    why = seen.message or "found no member, expected one"
+    return InvalidInputError(
+        f"{source.describe()} has no record that can be imported; of the first: {why}",
+        next_step="Name the format with `--format`, or leave the file out.",
+    )
+
+
+def _read_plan(  # noqa: PLR0913 - sources, and how they are read
     sources: Sequence[ImportSource],
     text: str,
     *,
@@ -412,6 +505,7 @@ def _read_plan(
     unknown: UnknownColumns | None,
     create_endpoints: bool,
     schema: str | None,
+    form: TextForm,
 ) -> _Plan:
     """Use a mapping that was written before; sources are matched with it by name.
 
@@ -440,13 +534,21 @@ def _read_plan(
                 next_step=f"Name the file after a source ({', '.join(sorted(known))}), add a "
                 "[[source]] to the mapping, or omit the file.",
             )
+    forms = {mapping.name: mapping.form for mapping in mappings}
     return _Plan(
-        sources=tuple(sources),
+        sources=tuple(_read_as(source, form.or_else(forms[source.name])) for source in sources),
         mapping_file=mapping_file,
         mapping=text,
         mapping_name=name,
         schema=schema,
+        is_written=_is_edited(text),
     )
+
+
+def _read_as(source: ImportSource, form: TextForm) -> ImportSource:
+    """A source whose files are read as a mapping says."""
+    files = (with_form(file, form, is_mapped=True) for file in source.files)
+    return replace(source, files=tuple(files))
 
 
 def _require_kept(mappings: Iterable[SourceMapping], name: str) -> None:

@@ -93,11 +93,30 @@ class ImportOptions:
     format: str | None = None
     """The format of all files, instead of what their names say: csv, jsonl, json, parquet, arrow,
     sqlite, duckdb or graphml."""
+    header: bool | None = None
+    """Whether the first record of CSV files, and of arrays of JSON arrays, has the names of the
+    columns; found out by default."""
+    delimiter: str | None = None
+    """The character between the cells of CSV files; found out by default."""
+    encoding: str | None = None
+    """The encoding of CSV and JSON files, as `"cp1252"`; by default UTF-8, and what is recognised:
+    UTF-16 with a byte order mark, and windows-1252."""
     unknown_columns: Literal["error", "ignore", "keep"] | None = None
     """What is done with columns that the mapping does not name: refuse them (the default), skip
     them, or keep their values as JSON in a property."""
     missing_endpoints: Literal["reject", "create"] = "reject"
     """Whether edges to missing nodes are rejected, or the nodes are created."""
+    keys: Mapping[str, str] | None = None
+    """The column of the key, by type or source, as in `{"Customer": "customer_id"}`; only while a
+    schema is inferred."""
+    edges: Mapping[str, str] | None = None
+    """The type or source that a column refers to, as in `{"Order.sold_to": "Customer"}`; only while
+    a schema is inferred."""
+    types: Mapping[str, Literal["String", "Bool", "I64", "F64", "Date", "DateTime"]] | None = None
+    """The type of a column of texts, as in `{"Order.day": "Date"}`; only while a schema is
+    inferred."""
+    null_words: Sequence[str] = ()
+    """Texts that mean no value, in every column; only while a schema is inferred."""
     sample: int | None = None
     """Infer the schema from so many records of each source, instead of all."""
     schema_out: str | PathLike[str] | None = None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 
 import typer
 
@@ -20,8 +20,11 @@ from omnigraph_lake.display.cells import counted
 from omnigraph_lake.errors import DamagedGraphError, InvalidInputError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from omnigraph_lake.api.options import Durability
     from omnigraph_lake.creation.copying import CopyReport
+    from omnigraph_lake.importer.import_report import ImportReport
     from omnigraph_lake.load.export import ExportReport
     from omnigraph_lake.load.report import LoadReport
 
@@ -127,6 +130,18 @@ InputFormat = Annotated[
     str | None,
     typer.Option("--format", help="csv, jsonl, json, parquet, arrow, sqlite, duckdb or graphml."),
 ]
+HeaderOption = Annotated[
+    bool | None,
+    typer.Option("--header/--no-header", help="Whether CSV files have a header (default: look)."),
+]
+DelimiterOption = Annotated[
+    str | None,
+    typer.Option("--delimiter", metavar="MARK", help="Between the cells of CSV files; or tab."),
+]
+EncodingOption = Annotated[
+    str | None,
+    typer.Option("--encoding", metavar="NAME", help="Of CSV and JSON files, as in cp1252."),
+]
 UnknownOption = Annotated[
     str | None,
     typer.Option("--unknown-columns", help="error, ignore, or keep as JSON (default error)."),
@@ -134,12 +149,38 @@ UnknownOption = Annotated[
 MissingOption = Annotated[
     str, typer.Option("--missing-endpoints", help="reject edges, or create the missing nodes.")
 ]
+KeyOption = Annotated[
+    list[str] | None,
+    typer.Option("--key", metavar="TYPE=COLUMN", help="Column of the key of a type; repeatable."),
+]
+EdgeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--edge", metavar="TYPE.COLUMN=TYPE", help="Type that a column refers to; repeatable."
+    ),
+]
+TypeOption = Annotated[
+    list[str] | None,
+    typer.Option("--type", metavar="TYPE.COLUMN=KIND", help="Type of a column; repeatable."),
+]
+NullOption = Annotated[
+    str | None,
+    typer.Option("--null", metavar="A,B", help="Texts that mean no value, in every column."),
+]
 SampleOption = Annotated[
     int | None,
     typer.Option("--sample", metavar="N", min=1, help="Infer from the first N records only."),
 ]
 InferOnly = Annotated[
     bool, typer.Option("--dry-run", help="Print the inferred schema and mapping, write nothing.")
+]
+DuplicateOption = Annotated[
+    str,
+    typer.Option("--on-duplicate", help="Of records with one key keep the last or first, or fail."),
+]
+NewRows = Annotated[
+    bool,
+    typer.Option("--new-rows", help="Add records without a key, also if equal ones are there."),
 ]
 ImportFault = Annotated[
     str, typer.Option("--on-error", help="quarantine rejected records, or fail.")
@@ -199,12 +240,21 @@ def import_(  # noqa: PLR0913 - one parameter per option
     schema_out: SchemaOut = None,
     map_out: MapOut = None,
     format_name: InputFormat = None,
+    header: HeaderOption = None,
+    delimiter: DelimiterOption = None,
+    encoding: EncodingOption = None,
     unknown_columns: UnknownOption = None,
     missing_endpoints: MissingOption = "reject",
+    key: KeyOption = None,
+    edge: EdgeOption = None,
+    type_: TypeOption = None,
+    null: NullOption = None,
     sample: SampleOption = None,
     branch: Branch = None,
     engine: Engine = "auto",
     on_error: ImportFault = "quarantine",
+    on_duplicate: DuplicateOption = "last",
+    new_rows: NewRows = False,
     max_bad: MaxBad = None,
     quarantine: Quarantine = None,
     dry_run: InferOnly = False,
@@ -223,6 +273,8 @@ def import_(  # noqa: PLR0913 - one parameter per option
         mapping=mapping,
         schema=schema,
         on_error=cast("Literal['fail', 'quarantine']", on_error),
+        on_duplicate=cast("Literal['last', 'first', 'fail']", on_duplicate),
+        new_rows=new_rows,
         spark=options.spark_target(master, remote),
         dry_run=dry_run,
         actor=actor,
@@ -230,8 +282,18 @@ def import_(  # noqa: PLR0913 - one parameter per option
         metadata=options.metadata_of(metadata),
         options=ImportOptions(
             format=format_name,
+            header=header,
+            delimiter=delimiter,
+            encoding=encoding,
             unknown_columns=cast("Literal['error', 'ignore', 'keep'] | None", unknown_columns),
             missing_endpoints=cast("Literal['reject', 'create']", missing_endpoints),
+            keys=options.values_of(key, option="--key", form="TYPE=COLUMN"),
+            edges=options.values_of(edge, option="--edge", form="TYPE.COLUMN=TYPE"),
+            types=cast(
+                "Mapping[str, Any] | None",  # an import refuses other types
+                options.values_of(type_, option="--type", form="TYPE.COLUMN=KIND"),
+            ),
+            null_words=null.split(",") if null else (),
             sample=sample,
             schema_out=schema_out,
             map_out=map_out,
@@ -242,14 +304,7 @@ def import_(  # noqa: PLR0913 - one parameter per option
             progress=output.progress(silent=quiet or as_json),
         ),
     )
-    if as_json:
-        output.json_object(asdict(report))
-        return
-    if dry_run:
-        output.text(report.schema)
-        output.line("")
-        output.text(report.mapping)
-    output.show(report)
+    _show_import(report, as_json=as_json)
 
 
 def load(  # noqa: PLR0913 - one parameter per option
@@ -295,9 +350,9 @@ def load(  # noqa: PLR0913 - one parameter per option
         message=message,
         metadata=options.metadata_of(metadata),
         options=LoadOptions(
-            columns=_columns(mapped),
+            columns=options.values_of(mapped, option="--map", form="PROP=COLUMN"),
             dialect=cast("Literal['0.7'] | None", dialect),
-            end_type=_end_types(end_type),
+            end_type=options.values_of(end_type, option="--end-type", form="from=TYPE or to=TYPE"),
             order_by=order_by,
             max_rejected=max_bad,
             engine=cast("Literal['auto', 'local', 'spark']", engine),
@@ -341,26 +396,15 @@ def export(  # noqa: PLR0913 - one parameter per option
     _show_export(report, as_json=as_json)
 
 
-def _columns(mapped: list[str] | None) -> dict[str, str]:
-    columns = {}
-    for text in mapped or ():
-        name, equals, column = text.partition("=")
-        if not (name and equals and column):
-            raise typer.BadParameter(f"{text!r}: write PROP=COLUMN", param_hint="--map")
-        columns[name] = column
-    return columns
-
-
-def _end_types(given: list[str] | None) -> dict[str, str] | None:
-    types = {}
-    for text in given or ():
-        end, equals, type_name = text.partition("=")
-        if not (end in {"from", "to"} and equals and type_name):
-            raise typer.BadParameter(
-                f"{text!r}: write from=TYPE or to=TYPE", param_hint="--end-type"
-            )
-        types[end] = type_name
-    return types or None
+def _show_import(report: ImportReport, *, as_json: bool) -> None:
+    if as_json:
+        output.json_object(asdict(report))
+        return
+    if report.dry_run:
+        output.text(report.schema)
+        output.line("")
+        output.text(report.mapping)
+    output.show(report)
 
 
 def _show_load(report: LoadReport, *, as_json: bool) -> None:

@@ -49,17 +49,22 @@ QUERIES_VARIABLE: Final = "OMNIGRAPH_QUERIES"
 
 def metadata_of(pairs: list[str] | None) -> dict[str, str] | None:
     """The metadata that options give; None without any."""
+    return values_of(pairs, option="--metadata", form="KEY=VALUE")
+
+
+def values_of(pairs: list[str] | None, *, option: str, form: str) -> dict[str, str] | None:
+    """The values that a repeated option gives by name; None without any."""
     if not pairs:
         return None
-    metadata: dict[str, str] = {}
+    values: dict[str, str] = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not (key and equals):
-            raise typer.BadParameter(f"{pair!r}: write KEY=VALUE", param_hint="--metadata")
-        if key in metadata:
-            raise typer.BadParameter(f"{key!r} is given twice", param_hint="--metadata")
-        metadata[key] = text
-    return metadata
+            raise typer.BadParameter(f"{pair!r}: write {form}", param_hint=option)
+        if key in values:
+            raise typer.BadParameter(f"{key!r} is given twice", param_hint=option)
+        values[key] = text
+    return values
 
 
 def text_of(path: Path) -> str:

@@ -36,7 +36,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -58,6 +58,7 @@ from omnigraph_lake.storage.staging.row_changes import (
     read_gone,
     read_new,
 )
+from omnigraph_lake.validation.row_differences import Mask, as_mask, differ
 
 if TYPE_CHECKING:
     import duckdb
@@ -67,7 +68,6 @@ if TYPE_CHECKING:
     from omnigraph_lake.storage.snapshot import TableEntry
 
 
-Mask: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 Side: TypeAlias = tuple[str, pa.Schema, Iterator[pa.RecordBatch]]
 
 BATCH_ROWS: Final = 4_096
@@ -488,7 +488,7 @@ class _Join(ABC):
         lacking = self._diff.conversion.lacking
         if lacking:
             _settle(self._diff.columns, lacking, sides, few.column("before").is_valid())
-        return np.array([*map(_differ, *sides)]), sides
+        return np.array([*map(differ, *sides)]), sides
 
 
 def _settle(
@@ -532,7 +532,7 @@ class _HeldJoin(_Join):
     def _pieces(self, join: str, batch_rows: int) -> Iterator[pa.RecordBatch]:
         assert join == "FULL JOIN"
         gone, new = self._ids
-        alone = np.flatnonzero(_mask(pc.invert(pc.is_in(gone, new))))
+        alone = np.flatnonzero(as_mask(pc.invert(pc.is_in(gone, new))))
         ids = pa.concat_arrays([new, gone.take(pa.array(alone))])
         order = pc.sort_indices(ids)
         before = pa.concat_arrays(
@@ -638,69 +638,6 @@ class _Meeting(_Join):
             starts = np.flatnonzero(np.diff(piece, prepend=-1))
             for start, stop in pairwise([*starts, len(batch)]):
                 yield batch.slice(start, stop - start)
-
-
-def _differ(left: pa.Array, right: pa.Array) -> Mask:
-    """Where two columns differ: numbers by value, other values of different types always."""
-    if left.type != right.type:
-        wider = _wider(left.type, right.type)
-        if wider is None:
-            return _mask(pc.or_(left.is_valid(), right.is_valid()))
-        left, right = left.cast(wider), right.cast(wider)
-    return _mask(pc.xor(left.is_valid(), right.is_valid())) | (
-        _lists_differ(left, right) if pat.is_nested(left.type) else _values_differ(left, right)
-    )
-
-
-_WIDENINGS: Final = frozenset(
-    {
-        (pa.int32(), pa.int64()),
-        (pa.int32(), pa.float64()),
-        (pa.uint32(), pa.uint64()),
-        (pa.uint32(), pa.int64()),
-        (pa.uint32(), pa.float64()),
-        (pa.float32(), pa.float64()),
-    }
-)
-"""The types that a change of a schema widens, each with one that holds all of its values."""
-_DECIMAL_DIGITS_MAX: Final = 38
-_INTEGER_DIGITS: Final = {pa.int32(): 10, pa.uint32(): 10, pa.int64(): 19, pa.uint64(): 20}
-
-
-def _wider(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    for number, decimal in ((left, right), (right, left)):
-        if pat.is_integer(number) and pat.is_decimal(decimal):
-            holds_all = decimal.precision - decimal.scale >= _INTEGER_DIGITS[number]
-            return decimal if holds_all else None
-    if pat.is_decimal(left) and pat.is_decimal(right):
-        scale = max(left.scale, right.scale)
-        digits = max(left.precision - left.scale, right.precision - right.scale) + scale
-        return pa.decimal128(digits, scale) if digits <= _DECIMAL_DIGITS_MAX else None
-    if (left, right) in _WIDENINGS:
-        return right
-    return left if (right, left) in _WIDENINGS else None
-
-
-def _values_differ(left: pa.Array, right: pa.Array) -> Mask:
-    if not pat.is_floating(left.type):
-        return _mask(pc.not_equal(left, right))
-    bits = {32: pa.int32(), 64: pa.int64()}[left.type.bit_width]
-    numbers = pc.invert(pc.and_(pc.is_nan(left), pc.is_nan(right)))
-    return _mask(pc.and_(pc.not_equal(left.view(bits), right.view(bits)), numbers))
-
-
-def _lists_differ(left: pa.Array, right: pa.Array) -> Mask:
-    differ = _mask(pc.not_equal(pc.list_value_length(left), pc.list_value_length(right)))
-    alike = np.flatnonzero(~differ & _mask(pc.and_(left.is_valid(), right.is_valid())))
-    left, right = left.take(pa.array(alike)), right.take(pa.array(alike))
-    items = _differ(pc.list_flatten(left), pc.list_flatten(right))
-    differ[alike[pc.list_parent_indices(left).to_numpy()[items]]] = True
-    return differ
-
-
-def _mask(values: pa.BooleanArray) -> Mask:
-    mask: Mask = values.fill_null(fill_value=False).to_numpy(zero_copy_only=False)
-    return mask
 
 
 def is_one_sided(diff: TableDiff) -> bool:

@@ -9,31 +9,38 @@ Invariants:
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+import pyarrow as pa
 import pyarrow.types as pat
 
+from omnigraph_lake.display.cells import counted
 from omnigraph_lake.importer import naming
-from omnigraph_lake.importer.profile import ColumnProfile
-from omnigraph_lake.importer.readings import TEXT
+from omnigraph_lake.importer.column_profile import NEAR_SHARE_MIN, ColumnProfile
+from omnigraph_lake.importer.readings import READINGS, TEXT
 from omnigraph_lake.language.diagnostics import REFUSED_CHARACTER
-from omnigraph_lake.load.formats.mapping import SourceMapping, ValueMapping
+from omnigraph_lake.load.formats.mapping import Parse, SourceMapping, ValueMapping
 from omnigraph_lake.schema import catalog as ct
 from omnigraph_lake.schema.show import show_type
 
 _BREAKS: Final = re.compile(r"[\r\n\u2028\u2029]")
 _COMMENT_MAX: Final = 160
-_ENUM_VALUES_MAX: Final = 16
-_ENUM_RECORDS_MIN: Final = 12
-_ENUM_REPEATS_MIN: Final = 4
-_ENUM_VALUE: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _VECTOR_MIN: Final = 8
 _VECTOR_MAX: Final = 65_536
+_PLURALS: Final = {
+    ct.Scalar.BOOL: "Booleans",
+    ct.Scalar.I64: "integers",
+    ct.Scalar.F64: "numbers",
+    ct.Scalar.DATE: "dates",
+    ct.Scalar.DATETIME: "times",
+}
 _SEPARATORS: Final = ("|", ";")
 _LIST_SHARE_MIN: Final = 0.3
 _ITEM_MAX: Final = 60
+_BINARIES: Final = (pat.is_binary, pat.is_large_binary, pat.is_fixed_size_binary)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +77,19 @@ class EdgeDraft:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Hint:
+    """What a column of a source could be instead, and the option that makes it so."""
+
+    source: str
+    column: str
+    text: str
+    option: str
+
+    def __str__(self) -> str:
+        return f"hint: {self.source}.{self.column}: {self.text}\n  to change it: {self.option}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
     """A schema and the mapping of every source to it."""
 
@@ -77,6 +97,7 @@ class Draft:
     edges: tuple[EdgeDraft, ...]
     mappings: tuple[SourceMapping, ...]
     notes: tuple[str, ...] = ()
+    hints: tuple[Hint, ...] = ()
 
     def schema_text(self) -> str:
         """The schema in the schema language, with a comment for every decision."""
@@ -167,63 +188,84 @@ def property_type(  # noqa: PLR0911 - one per kind
     if profile.arrow_type is not None:
         return _arrow_type(profile, plain)
     if not profile.has_values:
-        return "String", plain, "no record has a value"
-    if enums and is_enum(profile):
+        return "String", _nullable(plain, profile), "no record has a value"
+    if enums and profile.is_enum:
         assert profile.values is not None
         values = sorted(value for value in profile.values if value)
-        return f"enum({', '.join(values)})", _nullable(plain, profile), _enum_why(profile, values)
-    return _text_type(profile, plain)
+        why = f"{len(values)} values in {profile.records:,} records"
+        return f"enum({', '.join(values)})", _nullable(plain, profile), why
+    return _text_type(profile)
 
 
-def _text_type(profile: ColumnProfile, plain: ValueMapping) -> tuple[str, ValueMapping, str]:
+def given_type(profile: ColumnProfile, scalar: ct.Scalar) -> tuple[str, ValueMapping, str]:
+    """The type that is asked for, read as most values are written."""
+    plain = ValueMapping(column=profile.path)
+    if scalar in {ct.Scalar.I64, ct.Scalar.F64}:
+        plain = replace(plain, parse=Parse.NUMBER)  # leading zeros, too: they are asked for
+    readings = [reading for reading in READINGS if reading.scalar is scalar]
+    sample = pa.array(profile.sample, pa.string())
+    fitting = [reading.value for reading in readings if len(sample) and reading.fits(sample)]
+    if profile.near is not None and profile.near.reading in readings:
+        fitting = [profile.near.reading.value]
+    value = _nullable(replace(next(iter(fitting), plain), column=profile.path), profile)
+    return scalar.value, value, "type: given"
+
+
+def _text_type(profile: ColumnProfile) -> tuple[str, ValueMapping, str]:
     reading, why = profile.reading()
     value = _nullable(replace(reading.value, column=profile.path), profile)
     if reading is TEXT:
         separator = _separator(profile)
         if separator is not None:
-            split = replace(plain, split=separator)
+            split = replace(value, split=separator)
             return "[String]", split, f"texts are split at {separator!r}"
-        return "String", value, why
-    if reading.scalar is ct.Scalar.F64 and _is_whole(profile):
-        return "I64", value, f"read as {reading.name}"
+        return "String", value, why or _near_why(profile)
     return reading.scalar.value, value, "" if reading.value.is_plain else f"read as {reading.name}"
 
 
-def is_enum(profile: ColumnProfile) -> bool:
-    """Whether few values, which could be written in a schema, are repeated often."""
-    if profile.arrow_type is not None or profile.values is None or profile.is_list:
-        return False
-    if profile.reading()[0] is not TEXT:
-        return False
-    values = [value for value in profile.values if value]
-    filled = profile.records - profile.nulls - profile.empties
+def _near_why(profile: ColumnProfile) -> str:
+    """How many texts of a column have another reading, or an empty text if they are too few."""
+    near = profile.near
+    if near is None or near.share < NEAR_SHARE_MIN:
+        return ""
+    form = "" if near.reading.value.is_plain else f" as {near.reading.name}"
     return (
-        2 <= len(values) <= _ENUM_VALUES_MAX
-        and filled >= _ENUM_RECORDS_MIN
-        and filled >= _ENUM_REPEATS_MIN * len(values)
-        and all(_ENUM_VALUE.fullmatch(value) for value in values)
-        and all(re.search("[A-Za-z]", value) for value in values)
+        f"{near.fits:,} of {near.fits + near.misfits:,} are {_PLURALS[near.reading.scalar]}{form}, "
+        f"the first other is '{near.odd[0]}' (record {near.record:,})"
     )
 
 
-def _enum_why(profile: ColumnProfile, values: list[str]) -> str:
-    return f"{len(values)} values in {profile.records:,} records"
+def hints_of(profile: ColumnProfile, source: str, owner: str) -> Iterator[Hint]:
+    """What the texts of a column of a type could be instead."""
+    if profile.arrow_type is not None or not profile.has_values:
+        return
+    if profile.reading()[0] is not TEXT:
+        return
+    text, near = _near_why(profile), profile.near
+    if text and near is not None:
+        # An odd text without a digit is a word; with one, or as `inf`, it is a value.
+        is_word = len(near.odd) == 1 and re.fullmatch(
+            r"(?i)(?!.*\binf)[^\d,\x00-\x1f]+", near.odd[0]
+        )
+        option = f"--type {owner}.{profile.path}={near.reading.scalar.value}"
+        option = _null_option(near.odd) if is_word else option
+    elif profile.null_words:
+        counts = [f"'{word}' in {count:,}" for word, count in sorted(profile.null_words.items())]
+        are = "is a value" if len(counts) == 1 else "are values"
+        text = f"{' and '.join(counts)} of {counted(profile.records, 'record')} {are}"
+        option = _null_option(sorted(profile.null_words))
+    else:
+        return
+    yield Hint(source=source, column=profile.path, text=comment(text), option=option)
+
+
+def _null_option(words: Sequence[str]) -> str:
+    return f"--null={shlex.quote(','.join(words))}"
 
 
 def _nullable(value: ValueMapping, profile: ColumnProfile) -> ValueMapping:
-    is_enum_with_empties = bool(profile.empties) and is_enum(profile)
-    if profile.empty_is_null or is_enum_with_empties:
-        return replace(value, null=("",))
-    return value
-
-
-def _is_whole(profile: ColumnProfile) -> bool:
-    """Whether numbers with separators have no decimals."""
-    reading, _ = profile.reading()
-    decimal = reading.value.decimal
-    if decimal is None or not profile.sample or profile.values is None:
-        return False
-    return all(decimal not in text for text in profile.values)
+    empty = ("",) if profile.empty_is_null else ()
+    return replace(value, null=(*profile.declared_nulls, *profile.null_texts, *empty))
 
 
 def _list_type(profile: ColumnProfile, plain: ValueMapping) -> tuple[str, ValueMapping, str]:
@@ -234,7 +276,8 @@ def _list_type(profile: ColumnProfile, plain: ValueMapping) -> tuple[str, ValueM
         kinds = profile.item_kinds - {"NoneType"}
         is_float = "float" in kinds and kinds <= {"float", "int"}
         item = _item_scalar(kinds)
-    if is_float and len(profile.lengths) == 1:
+    is_narrow = profile.item_kinds.isdisjoint({"NoneType", "large float"})
+    if is_float and is_narrow and len(profile.lengths) == 1:
         (length,) = profile.lengths
         if _VECTOR_MIN <= length <= _VECTOR_MAX:
             return f"Vector({length})", plain, f"all lists have {length} numbers"
@@ -246,11 +289,11 @@ def _list_type(profile: ColumnProfile, plain: ValueMapping) -> tuple[str, ValueM
 def _item_scalar(kinds: set[str]) -> ct.Scalar | None:
     if kinds <= {"str"}:
         return ct.Scalar.STRING
-    if kinds == {"int"}:
+    if kinds <= {"int", "large int"}:
         return ct.Scalar.I64
     if kinds == {"bool"}:
         return ct.Scalar.BOOL
-    return ct.Scalar.F64 if kinds <= {"int", "float"} else None
+    return ct.Scalar.F64 if kinds <= {"int", "float", "large float"} else None
 
 
 def _arrow_type(profile: ColumnProfile, plain: ValueMapping) -> tuple[str, ValueMapping, str]:
@@ -258,7 +301,7 @@ def _arrow_type(profile: ColumnProfile, plain: ValueMapping) -> tuple[str, Value
     scalar = profile.scalar()
     if scalar is not None:
         return scalar.value, plain, ""
-    if pat.is_binary(profile.arrow_type) or pat.is_large_binary(profile.arrow_type):
+    if any(is_kind(profile.arrow_type) for is_kind in _BINARIES):
         return "Blob", plain, ""
     return "String", plain, f"values of type {profile.arrow_type}, kept as text"
 

@@ -1,31 +1,27 @@
 """The account of an import: what was inferred, what was loaded, and why records were rejected.
 
-Invariant: a cause is a reason and a property, so there are few of them whatever the input; each has
-its first record as an example, and the fix. Causes are counted over all rejected records; where the
-load was refused and has kept only the first of them, the reasons are still counted exactly.
+Invariant: a cause is a reason, a type and a column of one source, so there are few of them whatever
+the input; each has its first record as an example, and the fix.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from omnigraph_lake.display.cells import counted, short_id
 from omnigraph_lake.display.pages import Displayed, Page
 from omnigraph_lake.display.tables import TableView
+from omnigraph_lake.importer.draft import Hint
 from omnigraph_lake.load import report as load_report
-from omnigraph_lake.storage.objects.store import StoredObjects
 from omnigraph_lake.validation.violations import Reason
 
 _FIXES: Final[Mapping[Reason, str]] = {
-    Reason.MALFORMED: "Fix the record, or name the format with --format.",
+    Reason.MALFORMED: "Fix the record, or name the format with --format, or its --encoding.",
     Reason.UNKNOWN_TYPE: "Add a rule with this value under `where`.",
     Reason.UNKNOWN_COLUMN: "Map the column, or use --unknown-columns ignore or keep.",
     Reason.WRONG_TYPE: "Add `parse` or `null` in the mapping, or use String in the schema.",
@@ -45,11 +41,10 @@ _FIXES: Final[Mapping[Reason, str]] = {
 class RejectedCause(Displayed):
     """Rejected records with the same fault: how many, the first one, and the fix.
 
-    `count` is a minimum unless `is_exact`. `source` and `line` say where the first record is.
+    `source` and `line` say where the first record is.
     """
 
     count: int
-    is_exact: bool = True
     source: str
     line: int
     type: str | None
@@ -60,10 +55,9 @@ class RejectedCause(Displayed):
 
     def __str__(self) -> str:
         subject = ".".join(part for part in (self.type, self.column) if part)
-        count = f"{self.count:,}" if self.is_exact else f"{self.count:,} or more"
         fault = ": ".join(part for part in (subject, self.example) if part)
         place = f"\n  first: {short_path(self.source)}:{self.line}" if self.source else ""
-        return f"{count} {self.reason}: {fault}{place}\n  fix: {self.fix}"
+        return f"{self.count:,} {self.reason}: {fault}{place}\n  fix: {self.fix}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,13 +71,19 @@ class ImportedSource(Displayed):
     types: tuple[str, ...]
 
 
+_HINTS_SHOWN: Final = 8
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportReport(Displayed):
     """The account of one import.
 
-    `load` is that of its one commit; None in a dry run of a graph that does not exist. `schema` and
-    `mapping` are the texts that were used, `schema_file` and `mapping_file` where they were
-    written. `next_steps` are commands to try on a graph that was created.
+    `load` is that of its one commit; None in a dry run of a graph that does not exist. Its
+    `accounts` have what became of every record. `warnings` say what was left out without being
+    rejected, `hints` what is probable and was not inferred, and `unconnected` the node types that
+    no edge of the schema reaches. `schema` and `mapping` are the texts that were used,
+    `schema_file` and `mapping_file` where they were written. `next_steps` are commands to try on a
+    graph that was created.
     """
 
     graph: str
@@ -95,6 +95,9 @@ class ImportReport(Displayed):
     mapping_file: str | None = None
     sources: tuple[ImportedSource, ...] = ()
     causes: tuple[RejectedCause, ...] = ()
+    warnings: tuple[str, ...] = ()
+    hints: tuple[Hint, ...] = ()
+    unconnected: tuple[str, ...] = ()
     load: load_report.LoadReport | None = None
     next_steps: tuple[str, ...] = ()
 
@@ -104,41 +107,40 @@ class ImportReport(Displayed):
 
     def _page(self) -> Page:
         lines = [line for cause in self.causes for line in str(cause).splitlines()]
-        if self.load is not None and self.load.quarantine is not None:
-            lines.append(f"rejected records: {short_path(self.load.quarantine)}")
+        lines += [f"warning: {warning}" for warning in self.warnings]
+        lines += map(str, self.hints[:_HINTS_SHOWN])
+        if len(self.hints) > _HINTS_SHOWN:
+            lines.append(f"... and {counted(len(self.hints) - _HINTS_SHOWN, 'more hint')}")
+        if self.unconnected:
+            lines.append(f"no edges: {', '.join(self.unconnected)}")
+        if self.load is not None:
+            lines += _list_replaced(self.load)
+            replaced = sum(line.replaced for line in self.load.accounts)
+            if self.load.quarantine is not None and (self.load.faults or replaced):
+                records = counted(self.load.faults + replaced, "record")
+                lines.append(f"{records} set aside: {short_path(self.load.quarantine)}")
         lines.append(self._summary())
         for label, entry in (("schema", self.schema_file), ("mapping", self.mapping_file)):
             if entry is not None:
                 lines.append(f"{label:9}{short_path(entry)}")
         labels = ("next", *[""] * len(self.next_steps))
         lines += [f"{label:9}{step}" for label, step in zip(labels, self.next_steps, strict=False)]
-        return Page(summary=self._summary(), tables=[self._table()], lines=lines)
+        return Page(summary=self._summary(), tables=[*self._tables()], lines=lines)
 
-    def _table(self) -> TableView:
-        """Rows by type, and the sources that they come from."""
-        sources: dict[str, list[str]] = {}
-        for source in self.sources:
-            for name in source.types:
-                sources.setdefault(name, []).append(source.name)
+    def _tables(self) -> Iterator[TableView]:
+        """For every source what became of its records; of a dry run without a load, its types."""
         if self.load is None:
-            rows = [(name, ", ".join(named)) for name, named in sources.items()]
-            return TableView(header=("type", "from"), rows=rows)
-        counts: dict[str, Mapping[str, int]] = {"rows": self.load.written}
+            rows = [(name, source.name) for source in self.sources for name in source.types]
+            yield TableView(header=("type", "from"), rows=rows)
+            return
+        for source in dict.fromkeys(line.source for line in self.load.accounts):
+            yield _account_table([line for line in self.load.accounts if line.source == source])
         if self.load.updated and not self.created:
-            counts |= {"inserted": self.load.inserted, "updated": self.load.updated}
-        types = dict.fromkeys([*self.load.written, *self.load.inserted])
-        return TableView(
-            header=("type", *counts, "from"),
-            rows=[
-                (
-                    name,
-                    *(f"{count.get(name, 0):,}" for count in counts.values()),
-                    ", ".join(sources.get(name, ())),
-                )
-                for name in types
-            ],
-            numbers=tuple(range(1, len(counts) + 1)),
-        )
+            changed = [
+                (name, f"{inserted:,}", f"{self.load.updated.get(name, 0):,}")
+                for name, inserted in self.load.inserted.items()
+            ]
+            yield TableView(header=("type", "inserted", "updated"), rows=changed, numbers=(1, 2))
 
     def _summary(self) -> str:
         sources = counted(len(self.sources), "source")
@@ -146,7 +148,9 @@ class ImportReport(Displayed):
             return f"{sources} inferred; dry run, nothing was written"
         load = self.load
         rows = f"{counted(sum(load.written.values()), 'row')} from {sources}"
-        rejected = f", {load.faults:,} rejected" if load.faults else ""
+        known = sum(load.already_there.values())
+        rejected = f", {known:,} already there" if known else ""
+        rejected += f", {load.faults:,} rejected" if load.faults else ""
         if self.dry_run:
             return f"{rows}{rejected}; dry run, nothing was written"
         if load.commit_id is None:
@@ -156,6 +160,39 @@ class ImportReport(Displayed):
         )
 
 
+def _account_table(lines: Sequence[load_report.TypeAccount]) -> TableView:
+    """The account of one source, without columns that are 0 everywhere."""
+    counts = {
+        "written": [line.written for line in lines],
+        "already there": [line.already_there for line in lines],
+        "replaced": [line.replaced for line in lines],
+        "rejected": [sum(line.rejected.values()) for line in lines],
+        "skipped": [line.skipped for line in lines],
+    }
+    shown = {title: column for title, column in counts.items() if any(column)}
+    names = [
+        "(no type)" if line.type is None else f"{line.type}{' (distinct)' if line.distinct else ''}"
+        for line in lines
+    ]
+    records = ["" if line.distinct else f"{line.records:,}" for line in lines]
+    cells = [[f"{count:,}" for count in column] for column in shown.values()]
+    return TableView(
+        header=(lines[0].source, "records", *shown),
+        rows=list(zip(names, records, *cells, strict=True)),
+        numbers=tuple(range(1, len(shown) + 2)),
+    )
+
+
+def _list_replaced(load: load_report.LoadReport) -> list[str]:
+    """The first records that were replaced, and by which."""
+    lines = [
+        str(replace(r, file=short_path(r.file), by_file=short_path(r.by_file)))
+        for r in load.replaced
+    ]
+    more = sum(line.replaced for line in load.accounts) - len(lines)
+    return [*lines, f"... and {more:,} more replaced"] if more else lines
+
+
 def short_path(path: str) -> str:
     """A path for people: relative to the current directory if it is inside of it."""
     with suppress(ValueError, OSError):
@@ -163,81 +200,18 @@ def short_path(path: str) -> str:
     return path
 
 
-def causes_of(
-    report: load_report.LoadReport, place: load_report.QuarantinePlace | None
-) -> tuple[RejectedCause, ...]:
-    """Rejected records by cause, the most frequent first."""
-    causes: dict[tuple[str | None, str, str], RejectedCause] = {}
-    for file, line, type_name, reason, message in _iterate_rejected(report, place):
-        if Reason(reason) in load_report.NO_FAULTS:
-            continue
-        column, _, text = message.partition(": ")
-        if not text or " " in column:
-            column, text = "", message
-        key = (type_name, reason, column)
-        known = causes.get(key)
-        if known is None:
-            causes[key] = RejectedCause(
-                count=1,
-                source=file,
-                line=line,
-                type=type_name,
-                reason=reason,
-                column=column,
-                example=text,
-                fix=_fix(reason),
-            )
-        else:
-            causes[key] = replace(known, count=known.count + 1)
-    complete = _complete(causes.values(), report)
-    return tuple(sorted(complete, key=lambda cause: -cause.count))
-
-
-def _complete(
-    causes: Iterable[RejectedCause], report: load_report.LoadReport
-) -> Iterator[RejectedCause]:
-    """The causes with the counts of a report that lists only its first rejected records."""
-    by_reason: dict[str, list[RejectedCause]] = {}
-    for cause in causes:
-        by_reason.setdefault(cause.reason, []).append(cause)
-    for reason, total in report.quarantined.items():
-        known = by_reason.get(reason, [])
-        if sum(cause.count for cause in known) == total:
-            yield from known
-        elif len(known) > 1:
-            yield from (replace(cause, is_exact=False) for cause in known)
-        elif known:
-            yield replace(known[0], count=total)
-        elif Reason(reason) not in load_report.NO_FAULTS:
-            yield RejectedCause(
-                count=total,
-                source="",
-                line=0,
-                type=None,
-                reason=reason,
-                column="",
-                example="",
-                fix=_fix(reason),
-            )
-
-
-def _fix(reason: str) -> str:
-    return _FIXES.get(Reason(reason), "Fix the records and import them again.")
-
-
-def _iterate_rejected(
-    report: load_report.LoadReport, place: load_report.QuarantinePlace | None
-) -> Iterator[tuple[str, int, str | None, str, str]]:
-    if place is None:
-        for record in report.rejected:
-            yield record.file, record.line, record.type, record.reason, record.message
-        return
-    objects = StoredObjects(place.root)
-    for part in load_report.parts(place):
-        content = objects.read(part)
-        if content is None:
-            continue
-        reader = pq.ParquetFile(pa.BufferReader(content))
-        columns = ["file", "line", "type", "reason", "message"]
-        for batch in reader.iter_batches(columns=columns):
-            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+def causes_of(report: load_report.LoadReport) -> tuple[RejectedCause, ...]:
+    """Rejected records by cause, with the fix: those that follow from other causes last."""
+    return tuple(
+        RejectedCause(
+            count=cause.count,
+            source=cause.file,
+            line=cause.line,
+            type=cause.type,
+            reason=cause.reason,
+            column=cause.column,
+            example=cause.text,
+            fix=_FIXES.get(Reason(cause.reason), "Fix the records and import them again."),
+        )
+        for cause in report.causes
+    )

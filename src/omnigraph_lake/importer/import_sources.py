@@ -13,6 +13,7 @@ Invariants:
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 import shutil
@@ -21,19 +22,29 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 import pyarrow as pa
 
 from omnigraph_lake.errors import InvalidInputError
 from omnigraph_lake.importer.postgres import SCHEMES, spool_tables
+from omnigraph_lake.importer.text_forms import (
+    PACKED,
+    TEXTS,
+    find_delimiter,
+    names_of_arrays,
+    number_columns,
+    read_head,
+    with_form,
+)
 from omnigraph_lake.language.diagnostics import did_you_mean, shown
-from omnigraph_lake.load.formats.document_files import EDGES, NODES, json_tables
+from omnigraph_lake.load.formats.document_files import EDGES, NODES, json_document
+from omnigraph_lake.load.formats.mapping import TextForm
 from omnigraph_lake.load.formats.parse import raw_frame, read_raw
 from omnigraph_lake.load.formats.raw_batches import RawRecords
 from omnigraph_lake.load.formats.records import FileFormat, SourceFile
-from omnigraph_lake.load.formats.splits import opened, plan_splits
+from omnigraph_lake.load.formats.splits import plan_splits
 from omnigraph_lake.load.formats.table_files import DeclaredTable, list_tables
 from omnigraph_lake.load.input_files import InputFile, list_files
 from omnigraph_lake.load.load import is_spark_frame
@@ -46,8 +57,6 @@ SAMPLED_ROWS: Final = 100_000
 """Of a Spark DataFrame so many rows are profiled, in this process."""
 STDIN: Final = "-"
 _STDIN_NAME: Final = "records"
-_HEAD: Final = 64 << 10
-_PACKED: Final = ".gz"
 _ENDINGS: Final = {
     ".csv": FileFormat.CSV,
     ".tsv": FileFormat.CSV,
@@ -72,7 +81,6 @@ _MAGIC: Final = (
 )
 _DATABASES: Final = frozenset({FileFormat.SQLITE, FileFormat.DUCKDB})
 _UNPACKED: Final = frozenset({FileFormat.PARQUET, FileFormat.ARROW, *_DATABASES})
-_DELIMITERS: Final = (",", ";", "\t", "|")
 _PART: Final = re.compile(r"^(part|chunk|split|shard|data)?[-_.]?\d+(\D.*)?$", re.IGNORECASE)
 _NUMBERED: Final = re.compile(r"^(.*?\D)[-_.]\d+$")
 _OTHER_SERVERS: Final = ("mysql://", "mariadb://", "mssql://", "oracle://", "mongodb://")
@@ -86,6 +94,8 @@ class ImportSource:
     files: tuple[SourceFile, ...] = ()
     frame: object = None
     declared: DeclaredTable | None = None
+    beside: tuple[str, ...] = ()
+    """Members of the document beside the records, which are not imported."""
 
     @property
     def is_frame(self) -> bool:
@@ -104,6 +114,33 @@ class ImportSource:
         for split in plan_splits(self.files):
             yield from read_raw(split)
 
+    def form(self, given: TextForm) -> TextForm:
+        """What a mapping has to say, so that the files of a later import are read alike.
+
+        What was recognised and would be recognised again is omitted, so that the next file may
+        have another delimiter or encoding.
+        """
+        if not self.files or self.files[0].format not in TEXTS:
+            return TextForm()
+        file = self.files[0]
+        names = file.column_names
+        return TextForm(
+            header=None if not names else False if names == number_columns(len(names)) else names,
+            delimiter=file.delimiter if names or given.delimiter else None,
+            encoding=given.encoding,
+            key_column=file.key_column or None,
+        )
+
+    def notes(self) -> Iterator[str]:
+        """What was found out about how the files are written, and what is not imported."""
+        encodings = {file.encoding for file in self.files} - {""}
+        if encodings:
+            yield f"{self.name}: read as {', '.join(sorted(encodings))}"
+        if self.files and self.files[0].column_names:
+            yield f"{self.name}: the first record is data, there are no names of columns"
+        if self.beside:
+            yield f"{self.name}: not imported, beside the records: {', '.join(self.beside)}"
+
     def describe(self) -> str:
         """Where the records are."""
         if self.is_frame:
@@ -120,6 +157,7 @@ def find_import_sources(
     format_name: str | None = None,
     storage_options: Mapping[str, str] | None = None,
     graph: Root | None = None,
+    form: TextForm | None = None,
 ) -> tuple[ImportSource, ...]:
     """The sources behind paths, patterns, folders, `-`, frames by name, or a networkx graph.
 
@@ -129,6 +167,7 @@ def find_import_sources(
         format_name: The format of all files, instead of what their names say.
         storage_options: Options of the object store of the files.
         graph: The root of the graph that the files are for.
+        form: What the caller says about texts.
 
     Raises:
         NotFoundError: a name matches nothing.
@@ -159,7 +198,8 @@ def find_import_sources(
         raise InvalidInputError(
             "no input was named", next_step="Name a file, a folder, a pattern, or - for stdin."
         )
-    sources = [source for file in files for source in _sources_of(file, wanted)]
+    given = form or TextForm()
+    sources = [source for file in files for source in _sources_of(file, wanted, given)]
     for database in databases:
         sources += _database_sources(database, folder)
     return _group(sources)
@@ -272,10 +312,10 @@ def _spool_stdin(folder: Path) -> InputFile:
     return InputFile(path=str(path), size=path.stat().st_size)
 
 
-def _sources_of(file: InputFile, wanted: FileFormat | None) -> list[ImportSource]:
+def _sources_of(file: InputFile, wanted: FileFormat | None, form: TextForm) -> list[ImportSource]:
     """A file as a source, or a source for each of its tables."""
     lowered = file.path.lower()
-    gzipped = lowered.endswith(_PACKED)
+    gzipped = lowered.endswith(PACKED)
     plain = SourceFile(
         path=file.path,
         format=FileFormat.JSONL,
@@ -284,8 +324,10 @@ def _sources_of(file: InputFile, wanted: FileFormat | None) -> list[ImportSource
         bucket=file.bucket,
         tag=file.tag,
     )
-    head = _head(plain)
-    ending = Path(lowered.removesuffix(_PACKED)).suffix
+    head = read_head(plain)
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        head = head.decode("utf-16", errors="ignore").encode()
+    ending = Path(lowered.removesuffix(PACKED)).suffix
     file_format = wanted or _ENDINGS.get(ending) or _sniff(head)
     if file_format is None or (gzipped and file_format in _UNPACKED):
         raise InvalidInputError(
@@ -295,14 +337,11 @@ def _sources_of(file: InputFile, wanted: FileFormat | None) -> list[ImportSource
         )
     if file_format is FileFormat.JSON and wanted is None and _is_lines(head):
         file_format = FileFormat.JSONL
-    source_file = replace(plain, format=file_format)
-    if file_format is FileFormat.CSV:
-        delimiter = "\t" if ending == ".tsv" else _delimiter(head)
-        source_file = replace(source_file, delimiter=delimiter)
-    return _with_tables(_source_name(file.path), source_file)
+    source_file = with_form(replace(plain, format=file_format), form)
+    return _with_tables(_source_name(file.path), source_file, form)
 
 
-def _with_tables(name: str, file: SourceFile) -> list[ImportSource]:
+def _with_tables(name: str, file: SourceFile, form: TextForm) -> list[ImportSource]:
     if file.format in _DATABASES:
         tables = list_tables(file)
         if not tables:
@@ -317,25 +356,23 @@ def _with_tables(name: str, file: SourceFile) -> list[ImportSource]:
             for table in (NODES, EDGES)
         ]
     if file.format is FileFormat.JSON:
+        document = json_document(file)
         return [
-            ImportSource(name=table or name, files=(replace(file, table=table),))
-            for table in json_tables(file)
+            ImportSource(
+                name=table.name or name,
+                files=(
+                    replace(
+                        file,
+                        table=table.name,
+                        key_column=table.key_column,
+                        column_names=names_of_arrays(table.arrays, form),
+                    ),
+                ),
+                beside=document.beside if number == 0 else (),
+            )
+            for number, table in enumerate(document.tables)
         ]
     return [ImportSource(name=name, files=(file,))]
-
-
-def _head(file: SourceFile) -> bytes:
-    with opened(file) as stream:
-        return _read(stream)
-
-
-def _read(stream: BinaryIO) -> bytes:
-    pieces = []
-    size = 0
-    while size < _HEAD and (piece := stream.read(_HEAD - size)):
-        pieces.append(piece)
-        size += len(piece)
-    return b"".join(pieces)
 
 
 def _sniff(head: bytes) -> FileFormat | None:
@@ -349,7 +386,7 @@ def _sniff(head: bytes) -> FileFormat | None:
     if text.startswith((b"{", b"[")):
         return FileFormat.JSON
     first = text.partition(b"\n")[0]
-    if b"\0" not in first and any(mark.encode() in first for mark in _DELIMITERS):
+    if b"\0" not in first and find_delimiter(head.decode(errors="replace"), is_table=False):
         return FileFormat.CSV
     return None
 
@@ -365,14 +402,6 @@ def _is_lines(head: bytes) -> bool:
     except ValueError:
         return False
     return bool(newline) and (not rest.strip() or rest.lstrip().startswith(b"{"))
-
-
-def _delimiter(head: bytes) -> str:
-    header = head.partition(b"\n")[0].decode("utf-8", errors="replace")
-    unquoted = re.sub(r'"[^"]*"', "", header)
-    counts = {mark: unquoted.count(mark) for mark in _DELIMITERS}
-    best = max(counts, key=lambda mark: counts[mark])
-    return best if counts[best] else ","
 
 
 def _source_name(path: str) -> str:
@@ -401,5 +430,8 @@ def _group(sources: Sequence[ImportSource]) -> tuple[ImportSource, ...]:
                 f"{', '.join(sorted(formats))}",
                 next_step="Rename one of them, or import them one after the other.",
             )
-        by_name[source.name] = replace(known, files=(*known.files, *source.files))
+        # The parts of a source have headers, or none has.
+        names = known.files[0].column_names
+        files = (replace(file, column_names=names) for file in source.files)
+        by_name[source.name] = replace(known, files=(*known.files, *files))
     return tuple(by_name.values())

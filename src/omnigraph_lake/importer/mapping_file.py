@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 from omnigraph_lake.errors import InvalidInputError
 from omnigraph_lake.ids import key_properties
 from omnigraph_lake.language.diagnostics import did_you_mean, shown
+from omnigraph_lake.load.formats import digests
 from omnigraph_lake.load.formats.mapping import (
     Condition,
     EdgeMapping,
@@ -26,6 +27,7 @@ from omnigraph_lake.load.formats.mapping import (
     NodeMapping,
     Parse,
     SourceMapping,
+    TextForm,
     UnknownColumns,
     ValueMapping,
 )
@@ -35,6 +37,7 @@ from omnigraph_lake.schema import catalog as ct
 VERSION: Final = 1
 SUFFIX: Final = ".map.toml"
 _JSON: Final = ct.ScalarType(scalar=ct.Scalar.JSON)
+_FORM: Final = tuple(member.name for member in fields(TextForm))
 _FAULTS_SHOWN: Final = 10
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 _HEADER: Final = re.compile(r"^\s*(\[\[?)\s*([^\]]+?)\s*\]\]?\s*(#.*)?$")
@@ -68,11 +71,18 @@ def write_mapping(mappings: Sequence[SourceMapping], *, schema: str | None) -> s
 def _source_lines(mapping: SourceMapping) -> Iterator[str]:
     yield "[[source]]"
     yield f"name = {_toml(mapping.name)}"
+    for name in _FORM:
+        setting = getattr(mapping.form, name)
+        if setting is not None:
+            yield f"{name} = {_toml(setting)}"
     yield f"unknown_columns = {_toml(mapping.unknown.value)}"
     if mapping.kept_in is not None:
         yield f"kept_in = {_toml(mapping.kept_in)}"
     if mapping.ignored:
         yield f"ignored = {_toml(list(mapping.ignored))}"
+    if mapping.digest:
+        columns = _toml(list(mapping.digest))
+        yield f"digest = {{ version = {digests.VERSION}, columns = {columns} }}"
     for node in mapping.nodes:
         yield from ("", *_node_lines(node))
     for edge in mapping.edges:
@@ -227,8 +237,8 @@ class _Reader:
         return MappingFile(mappings=mappings, schema=self._text(content, (), "schema"))
 
     def _source(self, table: Mapping[str, Any], path: Path) -> SourceMapping:
-        known = ("name", "unknown_columns", "kept_in", "ignored", "node", "edge")
-        self._require_known(table, path, known)
+        known = ("name", "unknown_columns", "kept_in", "ignored", "digest", "node", "edge")
+        self._require_known(table, path, (*known, *_FORM))
         nodes = tuple(self._node(*entry) for entry in self._tables(table, path, "node"))
         edges = tuple(self._edge(*entry) for entry in self._tables(table, path, "edge"))
         if not nodes and not edges:
@@ -237,14 +247,51 @@ class _Reader:
         kept_in = self._text(table, path, "kept_in")
         if unknown is UnknownColumns.KEEP and (kept_in is None or not nodes):
             self.fault(path, 'unknown_columns = "keep" needs kept_in and a [[source.node]]')
-        return SourceMapping(
+        mapping = SourceMapping(
             name=self._require_text(table, path, "name"),
+            form=self._form(table, path),
             nodes=nodes,
             edges=edges,
             ignored=self._texts(table, path, "ignored"),
             unknown=unknown or UnknownColumns.ERROR,
             kept_in=kept_in if unknown is UnknownColumns.KEEP else None,
+            digest=self._digest(table, path),
         )
+        if digests.uses_digests(mapping) and "digest" not in table:
+            self.fault(
+                path,
+                f'found the id "*" without `digest = {{ version = {digests.VERSION}, columns = '
+                "[...] }`: digests are made in another way than those of this mapping, so its "
+                "records would get other ids. Infer the mapping again with `omnigraph import NEW "
+                "FILE... --dry-run`",
+            )
+        return mapping
+
+    def _digest(self, table: Mapping[str, Any], path: Path) -> tuple[str, ...]:
+        """The columns that digests are made of, in order."""
+        if "digest" not in table:
+            return ()
+        inner, digest = (*path, "digest"), table["digest"]
+        if not isinstance(digest, Mapping):
+            self.fault(inner, f"found {shown(digest)}, expected {{ version = ..., columns = ... }}")
+            return ()
+        self._require_known(digest, inner, ("version", "columns"))
+        if digest.get("version") != digests.VERSION:
+            version = shown(digest.get("version"))
+            self.fault(inner, f"version: found {version}, expected {digests.VERSION}")
+        columns = tuple(sorted(set(self._texts(digest, inner, "columns"))))
+        if not columns:
+            self.fault(inner, "columns: found none, expected the columns that ids are made of")
+        return columns
+
+    def _form(self, table: Mapping[str, Any], path: Path) -> TextForm:
+        header = table.get("header")
+        if isinstance(header, list):
+            header = self._texts(table, path, "header")
+        elif header is not None:
+            header = self._flag(table, path, "header")
+        texts = {name: self._text(table, path, name) for name in _FORM if name != "header"}
+        return TextForm(header=header, **texts)
 
     def _node(self, table: Mapping[str, Any], path: Path) -> NodeMapping:
         known = ("type", "id", "each", "each_split", "where", "distinct", "requires", "properties")

@@ -5,6 +5,7 @@ Invariant: what is made here is a name that the schema language accepts, whateve
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Collection
 from typing import Final
@@ -38,9 +39,10 @@ _KEY_SUFFIXES: Final = ("_id", "_ids", "_key", "_code", "_uuid", "_guid", "_fk",
 _LENGTH_MAX: Final = 120
 
 
-def words(name: str) -> list[str]:
+@functools.lru_cache(maxsize=4096)
+def words(name: str) -> tuple[str, ...]:
     """The words of a name in any spelling, in lower case."""
-    return [word.lower() for word in _WORD.findall(name.encode("ascii", "ignore").decode())]
+    return tuple(word.lower() for word in _WORD.findall(name.encode("ascii", "ignore").decode()))
 
 
 def snake(name: str) -> str:
@@ -66,7 +68,7 @@ def singular(word: str) -> str:
 
 def type_name(name: str) -> str:
     """The name of the type of the rows of a table."""
-    parts = words(name)
+    parts = list(words(name))
     if parts:
         parts[-1] = singular(parts[-1])
     return camel("_".join(parts))
@@ -89,6 +91,11 @@ def has_key_suffix(column: str) -> bool:
     return stem(column) != snake(column)
 
 
+@functools.lru_cache(maxsize=4096)
+def singular_words(name: str) -> tuple[str, ...]:
+    return tuple(map(singular, words(name)))
+
+
 def refers_to(column: str, table: str) -> bool:
     """Whether a column is named after a table, as `billing_address_id` after `addresses`."""
     target = snake(type_name(table))
@@ -97,14 +104,13 @@ def refers_to(column: str, table: str) -> bool:
 
 
 def property_name(path: str, owner: str, taken: Collection[str]) -> str:
-    """A property for a column; unlike the others of its type."""
+    """A property for a column; unlike the others of its type, which are given in small letters."""
     name = path if _PROPERTY.fullmatch(path) else snake(path)
     if not name or not _PROPERTY.fullmatch(name):
         name = f"column_{name}".rstrip("_")
     if name.casefold() in RESERVED:
         name = f"{snake(owner)}_{name.lstrip('_')}"
     unique, number = name[:_LENGTH_MAX], 2
-    folded = {other.casefold() for other in taken} | RESERVED
-    while unique.casefold() in folded:
+    while unique.casefold() in RESERVED or unique.casefold() in taken:
         unique, number = f"{name[:_LENGTH_MAX]}_{number}", number + 1
     return unique

@@ -26,8 +26,9 @@ from omnigraph_lake.importer.draft import (
     merge_properties,
     property_type,
 )
-from omnigraph_lake.importer.inference import InferenceOptions, Source
+from omnigraph_lake.importer.inference import InferenceOptions
 from omnigraph_lake.importer.profile import VARIANT_SEPARATOR, SourceProfile
+from omnigraph_lake.importer.tables import Source
 from omnigraph_lake.load.formats.mapping import (
     Condition,
     EdgeMapping,
@@ -37,6 +38,7 @@ from omnigraph_lake.load.formats.mapping import (
     UnknownColumns,
     ValueMapping,
 )
+from omnigraph_lake.load.formats.raw_batches import WHOLE
 
 ID_PROPERTY: Final = "neo4j_id"
 _HEADER: Final = re.compile(
@@ -184,7 +186,7 @@ class _CsvExport:
         endpoints = [self._endpoint(file, column, node_files) for column in (start, end)]
         names = _texts(file.profile, kind) or [file.source.name]
         rules: list[EdgeMapping] = []
-        identity, new_id = _edge_identity(file, start, end, kind)
+        identity = _edge_identity(file, start, end, kind)
         for name in names:
             edge = _add_edge(
                 self.edges,
@@ -209,7 +211,6 @@ class _CsvExport:
                     properties=_values(edge.properties),
                     where=where,
                     id=identity,
-                    new_id=new_id,
                 )
             )
         self.mappings.append(
@@ -306,15 +307,15 @@ def _property_of(file: _File, column: _Column, owner: str) -> PropertyDraft:
 
 def _edge_identity(
     file: _File, start: _Column, end: _Column, kind: _Column | None
-) -> tuple[tuple[str, ...], bool]:
-    """What the ids of relationships are made of beside their ends, and whether they are new."""
+) -> tuple[str, ...]:
+    """What the ids of relationships are made of beside their ends."""
     ends = [column.path for column in (start, end, kind) if column is not None]
     others = [c.path for c in file.columns if c.type not in _ROLES]
     for extra in ([], others):
         distinct = file.profile.distinct(*ends, *extra)
         if distinct is not None and distinct.count == file.profile.records:
-            return tuple(extra), False
-    return (), True
+            return tuple(extra)
+    return (WHOLE,)
 
 
 def _texts(profile: SourceProfile, column: _Column | None) -> list[str]:
@@ -427,14 +428,16 @@ def _json_properties(
     profile: SourceProfile, owner: str, taken: Sequence[str]
 ) -> list[PropertyDraft]:
     properties: list[PropertyDraft] = []
+    names = {name.casefold() for name in taken}
     for path, column in profile.columns.items():
         if not path.startswith("properties.") or path in profile.objects:
             continue
         kind, value, why = property_type(column)
-        names = [*taken, *(prop.name for prop in properties)]
+        name = naming.property_name(path.removeprefix("properties."), owner, names)
+        names.add(name.casefold())
         properties.append(
             PropertyDraft(
-                name=naming.property_name(path.removeprefix("properties."), owner, names),
+                name=name,
                 type=kind,
                 nullable=bool(column.missing),
                 value=value,

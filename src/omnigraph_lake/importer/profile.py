@@ -1,31 +1,29 @@
-"""Profile sources: for every column how its texts can be read, nulls, distinct values, uniqueness.
+"""Profile sources: their columns, nested objects, lists, types of records; unique columns.
 
 A source is read once, batch by batch. Values of columns that can be keys are hashed into files, so
 that uniqueness and containment of a column are exact for inputs of any size.
 
 Invariants:
-- Memory is bounded by a batch and one of `PARTS` ranges of the hashes of a column.
+- Memory is bounded by a batch; see `hashed_values`.
 - What a profile says holds for every record that was read; `records` says how many that were.
-- Two different values have equal hashes with a probability of 2^-64: then a column that is a key is
-  not recognised as one.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from omnigraph_lake.importer.readings import QUOTED, READINGS, TEXT, Reading, best, fitting
+from omnigraph_lake.errors import InvalidInputError
+from omnigraph_lake.importer.column_profile import ColumnProfile
+from omnigraph_lake.importer.hashed_values import DistinctHashes, HashedColumn, find_distinct
+from omnigraph_lake.importer.readings import NULL_TEXTS
 from omnigraph_lake.load.formats.raw_batches import (
     ObjectBatch,
     RawBatch,
@@ -36,323 +34,17 @@ from omnigraph_lake.load.formats.raw_batches import (
     is_list,
     value_at,
 )
-from omnigraph_lake.runner.key_hash import SEED_BYTES, hash_keys
-from omnigraph_lake.schema import catalog as ct
 
-_ROOMY_DIGITS: Final = 28
-"""The digits of numbers whose source declares none; sums of so many digits are exact."""
-_DIGITS: Final = r"^-?0*(?P<whole>[0-9]*?)(?:\.(?P<fraction>[0-9]*?)0*)?$"
-VALUES_MAX: Final = 64
-"""Of a column with more distinct values the values are not remembered."""
-_HASHED_MAX: Final = 32
+_HASHED_MAX: Final = 64
 """Columns of a source that are hashed: candidates for keys and references."""
+COLUMNS_MAX: Final = 1000
+"""A source with more is most likely no table; a column of 200 records costs 2 ms of CPU."""
 _KEY_TEXT_MAX: Final = 512
 _TYPES_MAX: Final = 64
-_SAMPLE: Final = 200
 _DEPTH_MAX: Final = 6
 VARIANT_SEPARATOR: Final = "\x1f"
 """Between the parts of the name of a variant of an export of Neo4j."""
 DISCRIMINATORS: Final = ("type", "kind", "_type", "@type", "label", "__typename", "entity")
-
-_ARROW_SCALARS: Final = (
-    (pat.is_boolean, ct.Scalar.BOOL),
-    (pat.is_int8, ct.Scalar.I32),
-    (pat.is_int16, ct.Scalar.I32),
-    (pat.is_int32, ct.Scalar.I32),
-    (pat.is_int64, ct.Scalar.I64),
-    (pat.is_uint8, ct.Scalar.U32),
-    (pat.is_uint16, ct.Scalar.U32),
-    (pat.is_uint32, ct.Scalar.U32),
-    (pat.is_uint64, ct.Scalar.U64),
-    (pat.is_float16, ct.Scalar.F32),
-    (pat.is_float32, ct.Scalar.F32),
-    (pat.is_float64, ct.Scalar.F64),
-    (pat.is_date, ct.Scalar.DATE),
-    (pat.is_timestamp, ct.Scalar.DATETIME),
-    (pat.is_string, ct.Scalar.STRING),
-    (pat.is_large_string, ct.Scalar.STRING),
-    (pat.is_string_view, ct.Scalar.STRING),
-)
-
-
-PARTS: Final = 64
-"""Ranges of hashes, by their upper bits, that are sorted one after the other."""
-BLOCK: Final = 1 << 18
-"""Hashes that are read at once."""
-_SEED: Final = bytes(range(SEED_BYTES))
-_NULL: Final = np.uint64(0)
-_MIXER: Final = np.uint64(0x9E3779B97F4A7C15)
-_WIDTH: Final = 8
-_BOUNDS: Final = np.arange(1, PARTS, dtype=np.uint64) << np.uint64(64 - 6)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HashedColumn:
-    """The hashes of the values of a column, in the order of the records; 0 for null."""
-
-    path: Path
-
-    def append(self, texts: pa.StringArray, *, before: int) -> None:
-        """Add the values of a batch; `before` counts the records of earlier batches."""
-        keys = hash_keys([texts], _SEED)
-        hashes = keys.first if keys.present is None else np.where(keys.present, keys.first, _NULL)
-        with self.path.open("ab") as file:
-            file.write(bytes(max(0, _WIDTH * before - file.tell())))
-            file.write(hashes.tobytes())
-
-    def blocks(self, records: int) -> Iterator[np.ndarray]:
-        """The hashes of all records; those that the file does not reach have no value."""
-        for first in range(0, records, BLOCK):
-            size = min(BLOCK, records - first)
-            hashes = np.fromfile(self.path, np.uint64, count=size, offset=_WIDTH * first)
-            yield np.pad(hashes, (0, size - len(hashes)))
-
-    def discard(self) -> None:
-        self.path.unlink(missing_ok=True)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DistinctHashes:
-    """The distinct values of one or more columns: sorted hashes in a file, without that of null.
-
-    `ends` has where the ranges of hashes end.
-    """
-
-    path: Path
-    ends: tuple[int, ...]
-
-    @property
-    def count(self) -> int:
-        return self.ends[-1]
-
-    def count_missing(self, others: DistinctHashes) -> int:
-        """How many values the others do not have."""
-        return sum(self._count_missing_of_part(number, others) for number in range(PARTS))
-
-    def _count_missing_of_part(self, number: int, others: DistinctHashes) -> int:
-        own, theirs = self._part(number), others._part(number)
-        # By sorting: the table that numpy 2.0 tries first fails on numbers above 2**63.
-        present = np.isin(own, theirs, assume_unique=True, kind="sort")
-        return len(own) - int(np.count_nonzero(present))
-
-    def _part(self, number: int) -> np.ndarray:
-        start = self.ends[number - 1] if number else 0
-        size = self.ends[number] - start
-        return np.fromfile(self.path, np.uint64, count=size, offset=_WIDTH * start)
-
-
-def find_distinct(columns: Sequence[HashedColumn], records: int, path: Path) -> DistinctHashes:
-    """Sort the hashes of columns together into a file."""
-    blocks = _mix([column.blocks(records) for column in columns])
-    if records <= BLOCK:
-        parts: Iterable[np.ndarray] = _split(next(blocks, np.array([], np.uint64)))
-        return _write(parts, path)
-    scattered = [path.with_name(f"{path.name}-{number}") for number in range(PARTS)]
-    with ExitStack() as stack:
-        files = [stack.enter_context(file.open("wb")) for file in scattered]
-        for block in blocks:
-            for file, part in zip(files, _split(block), strict=True):
-                file.write(part.tobytes())
-    distinct = _write((np.unique(np.fromfile(file, np.uint64)) for file in scattered), path)
-    for scattered_file in scattered:
-        scattered_file.unlink()
-    return distinct
-
-
-def _mix(columns: Sequence[Iterator[np.ndarray]]) -> Iterator[np.ndarray]:
-    """The hashes of several columns together; 0 where one of them is null."""
-    if len(columns) == 1:
-        yield from columns[0]
-        return
-    for blocks in zip(*columns, strict=True):
-        combined = np.zeros(len(blocks[0]), np.uint64)
-        is_null = np.zeros(len(blocks[0]), np.bool_)
-        for number, block in enumerate(blocks):
-            is_null |= block == _NULL
-            combined = (combined ^ block) * _MIXER + np.uint64(number)
-        combined[is_null] = _NULL
-        yield combined
-
-
-def _split(block: np.ndarray) -> list[np.ndarray]:
-    """The distinct hashes of a block by range."""
-    unique = np.unique(block[block != _NULL])
-    return np.split(unique, np.searchsorted(unique, _BOUNDS))
-
-
-def _write(parts: Iterable[np.ndarray], path: Path) -> DistinctHashes:
-    sizes: list[int] = []
-    with path.open("wb") as file:
-        for part in parts:
-            sizes.append(len(part))
-            file.write(part.tobytes())
-    return DistinctHashes(path=path, ends=tuple(itertools.accumulate(sizes)))
-
-
-@dataclass(slots=True)
-class ColumnProfile:
-    """What is known about one column."""
-
-    path: str
-    records: int = 0
-    nulls: int = 0
-    empties: int = 0
-    """Texts without a character."""
-    readings: tuple[Reading, ...] = READINGS
-    filled_readings: tuple[Reading, ...] = READINGS
-    """The readings of the texts that are not empty."""
-    values: Counter[str] | None = field(default_factory=Counter)
-    sample: list[str] = field(default_factory=list)
-    """The first texts."""
-    text_max: int = 0
-    integer_max: int = 0
-    arrow_type: pa.DataType | None = None
-    """The type of values that are not texts."""
-    item_kinds: set[str] = field(default_factory=set)
-    lengths: set[int] = field(default_factory=set)
-    digits: tuple[int, int] | None = None
-    """The most digits in front of the point and behind it, of texts that are exact numbers."""
-    lists: int = 0
-    """Values that are lists of scalars."""
-    is_mixed: bool = False
-    """Whether some values are nested and others are not."""
-    hashes: HashedColumn | None = None
-
-    @property
-    def has_values(self) -> bool:
-        return self.nulls < self.records
-
-    @property
-    def is_list(self) -> bool:
-        if self.arrow_type is not None:
-            return is_list(self.arrow_type)
-        return self.lists > 0 and self.lists == self.records - self.nulls
-
-    def reading(self) -> tuple[Reading, str]:
-        """How the texts are read, and why not more specifically."""
-        reading, why = best(self.readings)
-        if reading is TEXT and self.empties and self.empties < self.records - self.nulls:
-            filled, filled_why = best(self.filled_readings)
-            if filled is not TEXT:
-                return filled, filled_why
-        return reading, why
-
-    @property
-    def empty_is_null(self) -> bool:
-        """Whether texts without a character stand for a missing value."""
-        return bool(self.empties) and self.reading()[0] is not TEXT
-
-    @property
-    def missing(self) -> int:
-        return self.nulls + (self.empties if self.empty_is_null else 0)
-
-    @property
-    def can_identify(self) -> bool:
-        """Whether every record has a value that an id can be made of: a list or `""` is none."""
-        return not (self.is_list or self.is_mixed or self.nulls or self.empties)
-
-    def decimals(self) -> ct.DecimalType | None:
-        """The decimals that hold all values, if they are exact numbers beyond those of 64 bits."""
-        if self.arrow_type is not None:
-            kind = self.arrow_type
-            return ct.decimal_type(kind.precision, kind.scale) if pat.is_decimal(kind) else None
-        if self.digits is None:
-            return None
-        whole, scale = self.digits
-        roomy = _ROOMY_DIGITS if whole + scale <= _ROOMY_DIGITS else ct.DECIMAL_DIGITS_MAX
-        return ct.decimal_type(roomy, scale) if whole + scale <= roomy else None
-
-    def scalar(self) -> ct.Scalar | None:
-        """The type of the values, unless they are decimals, lists or nested."""
-        if self.decimals() is not None:
-            return None
-        if self.arrow_type is not None:
-            return next((s for test, s in _ARROW_SCALARS if test(self.arrow_type)), None)
-        return self.reading()[0].scalar
-
-    def add(self, column: pa.Array, *, quoted: bool, exact: bool = False) -> None:
-        """Take in the values of a batch.
-
-        `quoted` tells that texts were quoted in JSON, `exact` that they have all digits of numbers.
-        """
-        self.records += len(column)
-        self.nulls += column.null_count
-        if not pat.is_string(column.type):
-            self._add_typed(column)
-            return
-        texts = column.drop_null()
-        if not len(texts):
-            return
-        filled = texts.filter(pc.not_equal(texts, ""))
-        self.empties += len(texts) - len(filled)
-        if exact:
-            self._add_digits(texts)
-        if quoted or exact:
-            self.readings = tuple(reading for reading in self.readings if reading in QUOTED)
-            self.filled_readings = tuple(r for r in self.filled_readings if r in QUOTED)
-        self.filled_readings = fitting(self.filled_readings, filled)
-        self.readings = self.filled_readings if not self.empties else (TEXT,)
-        self.text_max = max(self.text_max, pc.max(pc.utf8_length(texts)).as_py())
-        if any(reading.name == "integer" for reading in self.filled_readings) and len(filled):
-            widest = pc.max(pc.abs(filled.cast(pa.int64()))).as_py()
-            self.integer_max = max(self.integer_max, widest)
-        if len(self.sample) < _SAMPLE:
-            self.sample += filled.slice(0, _SAMPLE - len(self.sample)).to_pylist()
-        self._add_values(texts)
-
-    def _add_digits(self, texts: pa.StringArray) -> None:
-        """Count the digits that numbers need; other texts, such as NaN, need too many."""
-        parts = pc.extract_regex(texts, pattern=_DIGITS)
-        if parts.null_count:
-            self.digits = (ct.DECIMAL_DIGITS_MAX + 1, 0)
-            return
-        whole, scale = self.digits or (0, 0)
-        lengths = [
-            pc.max(pc.binary_length(pc.struct_field(parts, part))).as_py()
-            for part in ("whole", "fraction")
-        ]
-        self.digits = max(whole, lengths[0]), max(scale, lengths[1])
-
-    def _add_typed(self, column: pa.Array) -> None:
-        self.arrow_type = _join_exact(self.arrow_type, column.type)
-        if is_list(column.type):
-            present = column.drop_null()
-            self.lists += len(present)
-            if len(self.lengths) < 2:
-                self.lengths.update(pc.unique(pc.list_value_length(present)).to_pylist()[:2])
-            return
-        if pat.is_integer(column.type) and len(column) > column.null_count:
-            low, high = pc.min_max(column).as_py().values()
-            self.integer_max = max(self.integer_max, abs(low), abs(high))
-
-    def _add_values(self, texts: pa.StringArray) -> None:
-        if self.values is None:
-            return
-        counts = pc.value_counts(texts)
-        if len(counts) + len(self.values) > 2 * VALUES_MAX:
-            self.values = None
-            return
-        for row in counts.to_pylist():
-            self.values[row["values"]] += row["counts"]
-        if len(self.values) > VALUES_MAX:
-            self.values = None
-
-    def make_text(self) -> None:
-        """Keep all values as JSON, because some are nested and others are not."""
-        self.is_mixed = True
-        self.readings = self.filled_readings = (TEXT,)
-        self.arrow_type = self.values = self.hashes = None
-        self.lists = 0
-
-    def add_lists(self, lists: Iterable[Sequence[Any]]) -> None:
-        """Take in lists of scalars."""
-        for items in lists:
-            self.lists += 1
-            if len(self.lengths) < 2:
-                self.lengths.add(len(items))
-            self.item_kinds.update(
-                "float" if isinstance(item, float) else type(item).__name__ for item in items
-            )
 
 
 @dataclass(slots=True)
@@ -374,6 +66,8 @@ class SourceProfile:
     variants: dict[str, SourceProfile] = field(default_factory=dict)
     is_complete: bool = True
     """Whether all records were read."""
+    null_words: tuple[str, ...] = ()
+    """Texts that mean no value in every column."""
     _distinct: dict[tuple[str, ...], DistinctHashes] = field(default_factory=dict, repr=False)
 
     def add(self, batch: RawBatch) -> None:
@@ -386,8 +80,24 @@ class SourceProfile:
         self.records += len(batch)
 
     def _add_table(self, batch: TabularBatch) -> None:
+        self._require_columns(len(batch.names()))
         for name in batch.names():
             self._add_column(name, batch.column(name), batch)
+
+    def _require_columns(self, count: int) -> None:
+        """Refuse a source that is too wide before its columns are read.
+
+        Raises:
+            InvalidInputError: it has more columns than a type should have properties.
+        """
+        if count > COLUMNS_MAX:
+            raise InvalidInputError(
+                f"{self.name} has {count:,} columns or more, and {COLUMNS_MAX:,} are the most that "
+                "a schema is inferred from; an object of JSON may be used as a map, or a table "
+                "may have a column per item",
+                next_step="Write a record per entry, with its name as a value; or import with a "
+                "mapping of the columns you need (`--map`, `--unknown-columns ignore`).",
+            )
 
     def _add_column(self, path: str, column: pa.Array, batch: TabularBatch) -> None:
         if pat.is_struct(column.type):
@@ -411,7 +121,10 @@ class SourceProfile:
 
     def _child(self, path: str) -> SourceProfile:
         return SourceProfile(
-            name=path, folder=self._subfolder(f"each-{len(self.children)}"), each=path
+            name=path,
+            folder=self._subfolder(f"each-{len(self.children)}"),
+            each=path,
+            null_words=self.null_words,
         )
 
     def _subfolder(self, name: str) -> Path:
@@ -448,7 +161,9 @@ class SourceProfile:
             variant = self.variants.get(value)
             if variant is None:
                 folder = self._subfolder(f"type-{len(self.variants)}")
-                variant = self.variants[value] = SourceProfile(name=value, folder=folder)
+                variant = self.variants[value] = SourceProfile(
+                    name=value, folder=folder, null_words=self.null_words
+                )
             part = batch.take(np.array(rows, np.int64))
             variant._add_objects(part)
             variant.records += len(part)
@@ -460,8 +175,9 @@ class SourceProfile:
             inner = value_at(record, prefix) if prefix else record
             if isinstance(inner, dict):
                 names |= dict.fromkeys(inner)
-        for name in names:
-            path = f"{prefix}.{name}" if prefix else name
+        paths = [f"{prefix}.{name}" if prefix else name for name in names]
+        self._require_columns(len(self.columns.keys() | paths))
+        for path in paths:
             values = [value_at(record, path) for record in batch.records]
             present = [value for value in values if value is not None]
             if present and depth < _DEPTH_MAX and all(isinstance(v, dict) for v in present):
@@ -478,7 +194,7 @@ class SourceProfile:
                 self._add_values(path, batch, present)
 
     def _add_values(self, path: str, batch: ObjectBatch, present: Sequence[Any]) -> None:
-        quoted = any(isinstance(value, str) for value in present)
+        quoted = any(isinstance(value, str) and value not in NULL_TEXTS for value in present)
         self._profile(path, batch.column(path), quoted=quoted)
         lists = [value for value in present if isinstance(value, list)]
         self.columns[path].add_lists(lists)
@@ -487,6 +203,7 @@ class SourceProfile:
         profile = self.columns.get(path)
         if profile is None:
             profile = self.columns[path] = ColumnProfile(path=path)
+            profile.declared_nulls.update(dict.fromkeys(self.null_words, 0))
             profile.nulls = profile.records = self.records
             if len(self.columns) <= _HASHED_MAX:
                 file = self.folder / f"column-{len(self.columns)}"
@@ -495,6 +212,8 @@ class SourceProfile:
             # A path that some records do not have.
             profile.nulls += self.records - profile.records
             profile.records = self.records
+        if self.null_words and pat.is_string(column.type):
+            column = profile.without_declared_nulls(column)
         profile.add(column, quoted=quoted, exact=exact)
         if profile.hashes is not None:
             _hash(profile, column, self.records)
@@ -502,7 +221,8 @@ class SourceProfile:
     def finish(self) -> None:
         """Count the records that lack a path as nulls, and settle what is nested in some only."""
         nested = Counter([*self.children, *self.objects])
-        for path in [path for path in nested if nested[path] > 1 or self._has_plain(path)]:
+        mixed = [path for path in nested if nested[path] > 1 or self._has_plain(path)]
+        for path in [*mixed, *filter(self._is_empty, self.objects)]:
             self._keep_as_text(path)
         for profile in self.columns.values():
             profile.nulls += self.records - profile.records
@@ -513,6 +233,11 @@ class SourceProfile:
     def _has_plain(self, path: str) -> bool:
         """Whether values at the path of an object or a list of objects are neither."""
         return path in self.columns and self.columns[path].nulls < self.columns[path].records
+
+    def _is_empty(self, path: str) -> bool:
+        """Whether the objects at a path have no members."""
+        paths = (*self.columns, *self.children, *self.objects)
+        return not any(other.startswith(f"{path}.") for other in paths)
 
     def _keep_as_text(self, path: str) -> None:
         """Make one text of all values at a path, instead of properties or nodes of nested ones."""
@@ -539,24 +264,6 @@ class SourceProfile:
             path = self.folder / f"distinct-{len(self._distinct)}"
             self._distinct[paths] = find_distinct(columns, self.records, path)
         return self._distinct[paths]
-
-
-def _join_exact(known: pa.DataType | None, kind: pa.DataType) -> pa.DataType:
-    """The type of batches whose decimals or integers differ in their digits; else the last one."""
-    if known is None or known == kind or not (pat.is_decimal(known) or pat.is_decimal(kind)):
-        return kind
-    one, other = _exact_digits(known), _exact_digits(kind)
-    if one is None or other is None:
-        return kind
-    common = ct.join_decimals((one, other))
-    return pa.string() if common is None else pa.decimal128(common.precision, common.scale)
-
-
-def _exact_digits(kind: pa.DataType) -> ct.DecimalType | None:
-    if pat.is_decimal(kind):
-        return ct.decimal_type(kind.precision, kind.scale)
-    scalar = next((scalar for test, scalar in _ARROW_SCALARS if test(kind)), None)
-    return None if scalar is None else ct.exact_decimal(ct.ScalarType(scalar=scalar))
 
 
 def _variant(record: Record, discriminator: str) -> str | None:
@@ -603,10 +310,23 @@ def _as_texts(column: pa.Array) -> pa.StringArray | None:
 
 
 def profile_source(
-    name: str, records: Iterable[RawRecords], folder: Path, *, records_max: int | None = None
+    name: str,
+    records: Iterable[RawRecords],
+    folder: Path,
+    *,
+    records_max: int | None = None,
+    null_words: Sequence[str] = (),
 ) -> SourceProfile:
-    """Profile all records of a source, or the first ones."""
-    profile = SourceProfile(name=name, folder=folder)
+    """Profile all records of a source, or the first ones.
+
+    Args:
+        name: The name of the source.
+        records: All its records.
+        folder: Where hashes of values are kept.
+        records_max: Where to stop.
+        null_words: Texts that mean no value in every column, also among texts.
+    """
+    profile = SourceProfile(name=name, folder=folder, null_words=tuple(null_words))
     for raw in records:
         profile.add(raw.batch)
         if records_max is not None and profile.records >= records_max:

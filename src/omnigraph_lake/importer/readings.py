@@ -1,32 +1,46 @@
 """The ways in which the texts of a column can be read, and which of them fit all texts.
 
 A reading is a type of property and how a text is parsed. Every batch of texts removes the readings
-that do not fit, so that what is left at the end fits every text of the input, in one pass.
+that do not fit, so that what is left at the end fits every text of the input, in one pass. Words
+that stand for a missing value are not read at all.
 
 Invariants:
 - A number with a leading zero, and a date whose day and month could be exchanged, are texts:
-  nothing that could be meant otherwise is guessed.
+  nothing that could be meant otherwise is guessed. For the same reason `2001-02` is not a
+  month: it is as often a season. `x` beside empty texts is not a Boolean: its opposite is unknown.
 - A reading fits a text only if an import reads it without a rejected record.
+- No reading fits a word for a missing value.
+- What fits does not depend on the locale of the process: the names of months are English.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph_lake.importer import naming
 from omnigraph_lake.load.formats.csv_files import cell_column
 from omnigraph_lake.load.formats.mapped import parse_texts
 from omnigraph_lake.load.formats.mapping import Parse, ValueMapping
 from omnigraph_lake.schema import catalog as ct
 
-Accepts = Callable[[pa.StringArray], bool]
-
+NULL_WORDS: Final = frozenset(
+    {"NA", "N/A", "n/a", "NULL", "null", "NaN", "nan", "None", "NaT", "<NA>", "#N/A", "\\N"}
+)
+"""Words for a missing value that programs write: R, Excel, SQL, MySQL, numpy, pandas."""
+NULL_MARKS: Final = frozenset({".", "..", "...", "-", "--", "?", "*", "\N{EN DASH}", "\N{EM DASH}"})
+"""Marks for a missing value that people, SAS, Stata and the World Bank write. In 39 columns of the
+2,226 data sets of R one stands among numbers; among texts they mean something, as a `*` does."""
+NULL_TEXTS: Final = NULL_WORDS | NULL_MARKS
+MARKED: Final = frozenset({ct.Scalar.I64, ct.Scalar.F64, ct.Scalar.DATE, ct.Scalar.DATETIME})
+"""Types beside whose values a mark cannot be a value."""
 _ANY: Final = ValueMapping(column="")
-_INTEGER: Final = r"[+-]?(0|[1-9][0-9]*)"
+_I64_BELOW: Final = 10**18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +49,12 @@ class Reading:
 
     name: str
     scalar: ct.Scalar
+    pattern: re.Pattern[str]
+    """Whole texts that may fit; in the syntax that Python and RE2 have in common."""
     value: ValueMapping = _ANY
-    pattern: str | None = None
-    words: tuple[str, ...] = ()
     implies: frozenset[str] = frozenset()
-    rival: str | None = None
-    """The reading that would give another value to the same texts."""
+    rivals: frozenset[str] = frozenset()
+    """The readings that would give other values to the same texts."""
 
     @property
     def kind(self) -> ct.ScalarType:
@@ -48,109 +62,235 @@ class Reading:
 
     def fits(self, texts: pa.StringArray) -> bool:
         """Whether all texts, none of which is null, are read by an import."""
-        if self.words and not pc.all(pc.is_in(texts, pa.array(self.words))).as_py():
+        # One text rules most readings out, without a call of Arrow for each of them.
+        if not self.may_fit(texts[0].as_py()):
             return False
-        matches = self.pattern is None or pc.match_substring_regex(texts, pattern=self.pattern)
-        if matches is not True and not pc.all(matches).as_py():
+        if self.name == "integer":
+            return integers(texts) is not None
+        if not pc.all(self._match(texts)).as_py():
             return False
+        return bool(pc.all(self._read(texts)).as_py())
+
+    def may_fit(self, text: str) -> bool:
+        """Whether a text has the right form, though it need not be a value."""
+        return self.pattern.fullmatch(text) is not None
+
+    def find_fitting(self, texts: pa.StringArray) -> pa.BooleanArray:
+        """Which of some texts, none of which is null, are read by an import."""
+        return self._read(pc.if_else(self._match(texts), texts, None))
+
+    def _match(self, texts: pa.StringArray) -> pa.BooleanArray:
+        return pc.match_substring_regex(texts, pattern=f"^(?:{self.pattern.pattern})$")
+
+    def _read(self, texts: pa.StringArray) -> pa.BooleanArray:
         if not self.value.is_plain:
             texts = parse_texts(texts, self.value, self.kind)
         column = cell_column(texts, self.kind)
-        if column.values.null_count:
-            return False
-        return column.doubted is None or not column.doubted.any()
+        read = column.values.is_valid()
+        if self.scalar in {ct.Scalar.DATE, ct.Scalar.DATETIME}:
+            # Arrow has a year 0 and one after 9999, which a time can also reach by its offset.
+            year = pc.year(column.values)
+            read = pc.and_(read, pc.and_(pc.greater(year, 0), pc.less(year, 10_000)))
+        if column.doubted is not None:
+            sure = pa.array(~column.doubted)
+            if self.scalar is ct.Scalar.F64:
+                # An import looks at large ones again: they are floats if they are spelt as such.
+                has_point = pc.match_substring_regex(texts, pattern="[.eE]")
+                sure = pc.or_(sure, pc.and_(has_point, pc.is_finite(column.values)))
+            read = pc.and_(read, sure)
+        return pc.fill_null(read, fill_value=False)
 
 
-def _boolean(true: str, false: str) -> Reading:
-    value = replace(_ANY, parse=Parse.BOOLEAN, true=(true,), false=(false,))
-    return Reading(name=f"{true}/{false}", scalar=ct.Scalar.BOOL, value=value, words=(true, false))
+def integers(texts: pa.StringArray) -> pa.Int64Array | None:
+    """The integers that all texts are, in the spelling of `integer`; cheaper than its pattern."""
+    try:
+        numbers = texts.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return None
+    low, high = pc.min_max(numbers).as_py().values()
+    if low <= -_I64_BELOW or high >= _I64_BELOW or not numbers.cast(pa.string()).equals(texts):
+        return None
+    return numbers
 
 
-def _date_reading(
-    form: str, pattern: str, *, time: bool = False, rival: str | None = None
-) -> Reading:
+def _words(true: str, false: str) -> Reading:
+    plain = (true, false) == ("true", "false")
+    parsed = replace(_ANY, parse=Parse.BOOLEAN, true=(true,), false=(false,))
     return Reading(
-        name=form,
-        scalar=ct.Scalar.DATETIME if time else ct.Scalar.DATE,
-        value=replace(_ANY, parse=Parse.DATETIME if time else Parse.DATE, format=form),
-        pattern=pattern,
-        rival=rival,
+        name=f"{true}/{false}",
+        scalar=ct.Scalar.BOOL,
+        value=_ANY if plain else parsed,
+        pattern=re.compile(f"{true}|{false}"),
     )
 
 
-_TIME: Final = r" \d{1,2}:\d{2}"
-TEXT: Final = Reading(name="text", scalar=ct.Scalar.STRING)
+def _grouped_numbers() -> Iterator[Reading]:
+    """Numbers with separators: without decimals, and with any of two decimal points."""
+    for thousands, decimals in _SEPARATORS:
+        whole = f"1{thousands}234"
+        digits = rf"(0|[1-9][0-9]*|[1-9][0-9]{{0,2}}({re.escape(thousands)}[0-9]{{3}})+)"
+        broken = [
+            Reading(
+                name=f"{whole}{decimal}5",
+                scalar=ct.Scalar.F64,
+                value=replace(_ANY, parse=Parse.NUMBER, thousands=thousands, decimal=decimal),
+                pattern=re.compile(rf"-?{digits}({re.escape(decimal)}[0-9]+)?"),
+                rivals=_rivals_of_number(thousands, decimal),
+            )
+            for decimal in decimals
+        ]
+        yield replace(
+            broken[0],
+            name=whole,
+            scalar=ct.Scalar.I64,
+            pattern=re.compile(f"-?{digits}"),
+            implies=frozenset(reading.name for reading in broken),
+        )
+        yield from broken
+
+
+def _rivals_of_number(thousands: str, decimal: str) -> frozenset[str]:
+    """Readings that take the separators for the opposite, or spaces for those of an identifier."""
+    if thousands in ",.":
+        return frozenset({f"1{decimal}234", f"1{decimal}234{thousands}5"})
+    return frozenset({_GROUPS}) if thousands in _SPACES else frozenset()
+
+
+_GROUPS: Final = "groups of digits"
+"""Such as `732 829 320`, which is the number of a company or a telephone as well."""
+_SPACES: Final = " \N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}"
+_SEPARATORS: Final = (
+    (",", "."),
+    (".", ","),
+    *((space, ",.") for space in _SPACES),
+    ("'", "."),
+    ("\N{RIGHT SINGLE QUOTATION MARK}", "."),
+)
+_MONTH: Final = (
+    "(?i:jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|aug(ust)?|sep(tember)?"
+    "|oct(ober)?|nov(ember)?|dec(ember)?)"
+)
+_DAY: Final = "(0?[1-9]|[12][0-9]|3[01])"
+_DIRECTIVES: Final = {
+    "%d": _DAY,
+    "%m": "(0?[1-9]|1[0-2])",
+    "%b": _MONTH,
+    "%Y": "[0-9]{4}",
+    # Years that Excel, which begins at 1930, and POSIX, which begins at 1969, read alike.
+    "%y": "([0-2][0-9]|69|[7-9][0-9])",
+    "%H": "([01]?[0-9]|2[0-3])",
+    "%I": "(0?[1-9]|1[0-2])",
+    "%M": "[0-5][0-9]",
+    "%S": "[0-5][0-9]",
+    "%p": "(?i:am|pm)",
+}
+_DATES: Final = (
+    ("%Y-%m-%d",),
+    ("%Y/%m/%d",),
+    ("%d.%m.%Y",),
+    ("%d/%m/%Y", "%m/%d/%Y"),
+    ("%d-%m-%Y", "%m-%d-%Y"),
+    ("%d.%m.%y",),
+    ("%d/%m/%y", "%m/%d/%y", "%y/%m/%d"),
+    ("%d %b %Y",),
+    ("%b %d, %Y",),
+    ("%b %d %Y",),
+    ("%d-%b-%Y",),
+    ("%d-%b-%y",),
+)
+"""Forms of dates; those of a group could be taken for each other."""
+_TIMES: Final = ("", " %H:%M", " %H:%M:%S", " %I:%M %p", " %I:%M:%S %p")
+
+
+def _dates() -> Iterator[Reading]:
+    for forms, time in ((forms, time) for time in _TIMES for forms in _DATES):
+        for form in forms:
+            yield _date(f"{form}{time}", {f"{other}{time}" for other in forms if other != form})
+
+
+def _date(form: str, rivals: set[str]) -> Reading:
+    has_time = "%M" in form
+    pattern = re.sub("%[A-Za-z]", lambda found: _DIRECTIVES[found[0]], form.replace(".", r"\."))
+    return Reading(
+        name=form,
+        scalar=ct.Scalar.DATETIME if has_time else ct.Scalar.DATE,
+        value=replace(_ANY, parse=Parse.DATETIME if has_time else Parse.DATE, format=form),
+        pattern=re.compile(pattern),
+        rivals=frozenset(rivals),
+    )
+
+
+_GROUPED: Final = tuple(_grouped_numbers())
+INTEGER: Final = Reading(
+    name="integer",
+    scalar=ct.Scalar.I64,
+    pattern=re.compile("0|-?[1-9][0-9]{0,17}"),
+    implies=frozenset({"float", "+1", "+1.5", *(reading.name for reading in _GROUPED)}),
+)
+TEXT: Final = Reading(name="text", scalar=ct.Scalar.STRING, pattern=re.compile(r"(?s:.*)"))
+_COMPACT: Final = replace(
+    _date("%Y%m%d", set()),
+    pattern=re.compile("(19|20)[0-9]{2}(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])"),
+)
+"""Digits that are a date only in a column whose name says so."""
+_DATE_WORDS: Final = frozenset({"date", "datum", "day", "dt", "ymd", "yyyymmdd"})
 READINGS: Final = (
-    Reading(name="true/false", scalar=ct.Scalar.BOOL, words=("true", "false")),
     *(
-        _boolean(true, false)
+        _words(true, false)
         for true, false in (
+            ("true", "false"),
             ("True", "False"),
             ("TRUE", "FALSE"),
             ("yes", "no"),
             ("Yes", "No"),
             ("YES", "NO"),
+            ("on", "off"),
+            ("On", "Off"),
+            ("ON", "OFF"),
             ("Y", "N"),
             ("y", "n"),
             ("t", "f"),
             ("T", "F"),
         )
     ),
+    _COMPACT,
+    INTEGER,
     Reading(
-        name="integer",
+        name="float",
+        scalar=ct.Scalar.F64,
+        pattern=re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?"),
+        implies=frozenset({"+1.5"}),
+    ),
+    # With more than six digits a plus sign begins a telephone number.
+    Reading(
+        name="+1",
         scalar=ct.Scalar.I64,
-        pattern=r"^(0|-?[1-9][0-9]{0,17})$",
-        implies=frozenset({"float", "1,234.5", "1.234,5"}),
-    ),
-    Reading(name="float", scalar=ct.Scalar.F64, implies=frozenset()),
-    Reading(
-        name="1,234.5",
-        scalar=ct.Scalar.F64,
-        value=replace(_ANY, parse=Parse.NUMBER, thousands=",", decimal="."),
-        pattern=rf"^({_INTEGER}|[+-]?[1-9][0-9]{{0,2}}(,[0-9]{{3}})+)(\.[0-9]+)?$",
-        rival="1.234,5",
+        value=replace(_ANY, parse=Parse.NUMBER),
+        pattern=re.compile(r"0|-?[1-9][0-9]{0,17}|\+(0|[1-9][0-9]{0,5})"),
+        implies=frozenset({"+1.5"}),
     ),
     Reading(
-        name="1.234,5",
+        name="+1.5",
         scalar=ct.Scalar.F64,
-        value=replace(_ANY, parse=Parse.NUMBER, thousands=".", decimal=","),
-        pattern=rf"^({_INTEGER}|[+-]?[1-9][0-9]{{0,2}}(\.[0-9]{{3}})+)(,[0-9]+)?$",
-        rival="1,234.5",
+        value=replace(_ANY, parse=Parse.NUMBER),
+        pattern=re.compile(
+            r"(-?(0|[1-9][0-9]*)?|\+(0|[1-9][0-9]{0,5})?)(\.[0-9]*)?([eE][+-]?[0-9]+)?"
+        ),
     ),
-    Reading(name="ISO date", scalar=ct.Scalar.DATE, pattern=r"^\d{4}-\d{2}-\d{2}$"),
-    Reading(name="ISO time", scalar=ct.Scalar.DATETIME, pattern=r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:"),
-    _date_reading("%d.%m.%Y", r"^\d{1,2}\.\d{1,2}\.\d{4}$"),
-    _date_reading("%d/%m/%Y", r"^\d{1,2}/\d{1,2}/\d{4}$", rival="%m/%d/%Y"),
-    _date_reading("%m/%d/%Y", r"^\d{1,2}/\d{1,2}/\d{4}$", rival="%d/%m/%Y"),
-    _date_reading("%d-%m-%Y", r"^\d{1,2}-\d{1,2}-\d{4}$", rival="%m-%d-%Y"),
-    _date_reading("%m-%d-%Y", r"^\d{1,2}-\d{1,2}-\d{4}$", rival="%d-%m-%Y"),
-    _date_reading("%Y/%m/%d", r"^\d{4}/\d{1,2}/\d{1,2}$"),
-    _date_reading("%d %b %Y", r"^\d{1,2} [A-Za-z]{3} \d{4}$"),
-    _date_reading("%Y-%m-%d %H:%M", rf"^\d{{4}}-\d{{2}}-\d{{2}}{_TIME}$", time=True),
-    _date_reading("%d.%m.%Y %H:%M", rf"^\d{{1,2}}\.\d{{1,2}}\.\d{{4}}{_TIME}$", time=True),
-    _date_reading(
-        "%d/%m/%Y %H:%M",
-        rf"^\d{{1,2}}/\d{{1,2}}/\d{{4}}{_TIME}$",
-        time=True,
-        rival="%m/%d/%Y %H:%M",
+    *_GROUPED,
+    Reading(
+        name="ISO date", scalar=ct.Scalar.DATE, pattern=re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
     ),
-    _date_reading(
-        "%m/%d/%Y %H:%M",
-        rf"^\d{{1,2}}/\d{{1,2}}/\d{{4}}{_TIME}$",
-        time=True,
-        rival="%d/%m/%Y %H:%M",
+    Reading(
+        name="ISO time",
+        scalar=ct.Scalar.DATETIME,
+        pattern=re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:.*"),
     ),
-    _date_reading(
-        "%m/%d/%Y %H:%M:%S",
-        rf"^\d{{1,2}}/\d{{1,2}}/\d{{4}}{_TIME}:\d{{2}}$",
-        time=True,
-        rival="%d/%m/%Y %H:%M:%S",
-    ),
-    _date_reading(
-        "%d/%m/%Y %H:%M:%S",
-        rf"^\d{{1,2}}/\d{{1,2}}/\d{{4}}{_TIME}:\d{{2}}$",
-        time=True,
-        rival="%m/%d/%Y %H:%M:%S",
+    *_dates(),
+    Reading(
+        name=_GROUPS,
+        scalar=ct.Scalar.STRING,
+        pattern=re.compile(f"[0-9]{{3}}([{_SPACES}][0-9]{{3}})+"),
     ),
     TEXT,
 )
@@ -160,6 +300,17 @@ QUOTED: Final = tuple(
     if reading is TEXT or reading.scalar in {ct.Scalar.DATE, ct.Scalar.DATETIME}
 )
 """The readings of texts that are quoted in JSON: a number in quotes is a text."""
+
+
+def readings_of(path: str) -> tuple[Reading, ...]:
+    """The readings that texts of a column can have, by its name."""
+    words = naming.words(path)
+    if words and words[-1] in _DATE_WORDS:
+        return READINGS
+    return _UNNAMED
+
+
+_UNNAMED: Final = tuple(reading for reading in READINGS if reading is not _COMPACT)
 
 
 def fitting(readings: tuple[Reading, ...], texts: pa.StringArray) -> tuple[Reading, ...]:
@@ -172,16 +323,13 @@ def fitting(readings: tuple[Reading, ...], texts: pa.StringArray) -> tuple[Readi
         if reading is TEXT or reading.name in implied or reading.fits(texts):
             left.append(reading)
             implied |= reading.implies
-    return tuple(left)
+    return tuple(left) if left[0].scalar is not ct.Scalar.STRING else (TEXT,)
 
 
 def best(readings: tuple[Reading, ...]) -> tuple[Reading, str]:
     """The reading to use, and why it is not a more specific one, if it could be several."""
-    names = {reading.name for reading in readings}
-    for reading in readings:
-        if reading.rival is not None and reading.rival in names:
-            if not names & {"integer", "float"}:
-                return TEXT, f"could be read as {reading.name} or as {reading.rival}"
-            continue
+    reading = readings[0]
+    rivals = reading.rivals & {other.name for other in readings}
+    if not rivals:
         return reading, ""
-    return TEXT, ""
+    return TEXT, f"could be read as {reading.name} or as {min(rivals)}"

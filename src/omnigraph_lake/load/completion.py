@@ -18,6 +18,7 @@ import io
 import secrets
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -29,12 +30,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from omnigraph_lake.load.fill import check_filled, fill, fold
+from omnigraph_lake.load.formats.counts import group_rejected
 from omnigraph_lake.load.rejected import StagedLoad, refuse_rows
 from omnigraph_lake.load.report import OFFENDERS_MAX
 from omnigraph_lake.load.staging import (
+    NUMBER,
+    RANK,
     FirstRefused,
     PieceReport,
+    list_rejected,
     mentions_in,
+    ranks_in,
+    read_derived,
     refused_of,
     stage_rows,
 )
@@ -61,14 +68,13 @@ ROWS_PER_BUCKET: Final = 250_000
 _ROWS_PER_SCAN: Final = 2_000_000
 SCATTERED_SHARE: Final = 1 / 8
 """From this share of a table on, each of several buckets would read all of it."""
-# No property can have these names.
-_NUMBER: Final = "row number"
+# No property can have such a name.
 _MENTIONED: Final = "mentions "
 _RECORDS, _PUBLISHED = "records", "published"
 _COMPLETED, _SUPERSEDED, _INVALID = "completed", "superseded", "invalid"
 _INVALID_SCHEMA: Final = pa.schema(
     [
-        (_NUMBER, pa.uint64()),
+        (NUMBER, pa.uint64()),
         ("reason", pa.string()),
         ("columns", pa.list_(pa.string())),
         ("message", pa.string()),
@@ -212,7 +218,7 @@ def _tables(
             table_key=table_key,
             number=number,
             open_columns=tuple(sorted(columns)),
-            order_by=order_by if order_by in load.plan.schema(table_key).names else None,
+            order_by=order_by if order_by in (RANK, *load.plan.schema(table_key).names) else None,
             buckets=max(1, -(-held_rows // ROWS_PER_BUCKET)),
             scatters_published=scatters_published,
         )
@@ -259,6 +265,10 @@ def _scatter(load: StagedLoad, work: _Scatter, task: Task) -> list[StagedFile]:
     masks = mentions_in(plan.scratch, work.report, table.table_key)
     masked = {} if masks is None else dict(zip(masks.column_names, masks.columns, strict=True))
     writer = BucketWriter(plan.scratch, table=table.number, role=_RECORDS, buckets=table.buckets)
+    ranks = None
+    if table.order_by == RANK:
+        key, keeps_first = table.table_key, plan.keeps_first
+        ranks = ranks_in(plan.scratch, work.report, key, keeps_first=keeps_first)
     first = 0
     columns = plan.schema(table.table_key).names
     staged = work.report.tables[table.table_key]
@@ -266,7 +276,9 @@ def _scatter(load: StagedLoad, work: _Scatter, task: Task) -> list[StagedFile]:
         task.advance(rows=len(batch))
         numbers = incoming_rows(work.report.number, first, len(batch))
         arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
-        arrays[_NUMBER] = pa.array(numbers)
+        arrays[NUMBER] = pa.array(numbers)
+        if ranks is not None:
+            arrays[RANK] = ranks.slice(first, len(batch))
         for name in table.open_columns:
             flags = pa.repeat(pa.scalar(value=True), len(batch))
             if name in masked:
@@ -288,27 +300,27 @@ def _complete_bucket(
     plan, table = load.plan, work.table
     table_key = table.table_key
     schema = plan.schema(table_key)
-    records = pa.Table.from_batches(read_files(plan.scratch, work.paths)).sort_by(_NUMBER)
+    records = pa.Table.from_batches(read_files(plan.scratch, work.paths)).sort_by(NUMBER)
     task.advance(rows=len(records))
-    numbers = records.column(_NUMBER).to_numpy()
+    numbers = records.column(NUMBER).to_numpy()
     rows = _with_schema(records, schema)
     masks = {
         name: records.column(f"{_MENTIONED}{name}").combine_chunks() for name in table.open_columns
     }
     order: tuple[np.ndarray, ...] = ()
     if table.order_by is not None:
-        order = rank_arrays(rows.column(table.order_by).combine_chunks())
+        order = rank_arrays(records.column(table.order_by).combine_chunks())
     folded = fold(rows, mentions_of((), masks), order)
     published = _published(load, pinned, work, folded.rows, folded.mentions)
     declared = declared_types(plan.catalog)[table_key]
     filled = fill(declared, folded.rows, folded.mentions, published)
     kept_numbers = numbers[folded.positions.to_numpy()]
     violations = _violations(load, table_key, filled)
-    files = _Outputs(plan.scratch, table.number)
-    files.add(_COMPLETED, filled.append_column(_NUMBER, pa.array(kept_numbers)))
+    files = PieceOutputs(plan.scratch, table.number)
+    files.add(_COMPLETED, filled.append_column(NUMBER, pa.array(kept_numbers)))
     is_superseded = np.ones(len(numbers), dtype=np.bool_)
     is_superseded[folded.positions.to_numpy()] = False
-    files.add(_SUPERSEDED, pa.table({_NUMBER: pa.array(numbers[is_superseded], pa.uint64())}))
+    files.add(_SUPERSEDED, pa.table({NUMBER: pa.array(numbers[is_superseded], pa.uint64())}))
     files.add(_INVALID, _invalid_rows(kept_numbers, violations))
     return files.written()
 
@@ -352,7 +364,7 @@ def _violations(load: StagedLoad, table_key: str, rows: pa.Table) -> dict[int, V
 def _invalid_rows(numbers: np.ndarray, violations: Mapping[int, Violation]) -> pa.Table:
     rows = [
         {
-            _NUMBER: int(numbers[row]),
+            NUMBER: int(numbers[row]),
             "reason": violation.reason.value,
             "columns": list(violation.columns),
             "message": violation.message,
@@ -362,7 +374,7 @@ def _invalid_rows(numbers: np.ndarray, violations: Mapping[int, Violation]) -> p
     return pa.Table.from_pylist(rows, schema=_INVALID_SCHEMA)
 
 
-class _Outputs:
+class PieceOutputs:
     """Writes rows to files by the piece that their numbers name."""
 
     def __init__(self, scratch: Scratch, table: int) -> None:
@@ -371,7 +383,7 @@ class _Outputs:
         self._files: list[StagedFile] = []
 
     def add(self, role: str, rows: pa.Table) -> None:
-        pieces, _ = split_and_position(rows.column(_NUMBER).to_numpy())
+        pieces, _ = split_and_position(rows.column(NUMBER).to_numpy())
         writer = BucketWriter(self._scratch, table=self._table, role=role, buckets=1)
         for piece in np.unique(pieces).tolist():
             for batch in rows.filter(pa.array(pieces == piece)).to_batches():
@@ -384,7 +396,8 @@ class _Outputs:
 
 def _replace(load: StagedLoad, work: _Replace, task: Task) -> _ReplacedPiece:
     """Stage a piece again, with completed rows in the places of the records they stand for."""
-    plan, report = load.plan, work.report
+    # A copy: what it counts grows.
+    plan, report = load.plan, deepcopy(work.report)
     tables = dict(report.tables)
     superseded: dict[str, RefusedRows] = {}
     invalid: dict[str, RefusedRows] = {}
@@ -406,6 +419,11 @@ def _replace(load: StagedLoad, work: _Replace, task: Task) -> _ReplacedPiece:
             violations = dict(_as_violations(table_key, broken))
             invalid[table_key] = _as_refused(broken)
             refused.append(refuse_rows(load, report, table_key, violations))
+            if report.counts is not None:
+                is_derived = read_derived(plan.scratch, report, table_key)
+                of_type = report.counts.of_type(table_key)
+                for position, violation in violations.items():
+                    of_type.reject(violation.reason.value, is_derived=bool(is_derived[position]))
     changed = msgspec.structs.replace(report, tables=tables)
     parcels = [
         write_parcel(plan.scratch, report.number, rows) if rows else None
@@ -416,7 +434,7 @@ def _replace(load: StagedLoad, work: _Replace, task: Task) -> _ReplacedPiece:
 
 
 def _as_refused(rows: pa.Table) -> RefusedRows:
-    return RefusedRows.with_one_verdict(np.sort(rows.column(_NUMBER).to_numpy()))
+    return RefusedRows.with_one_verdict(np.sort(rows.column(NUMBER).to_numpy()))
 
 
 def _rows_of(scratch: Scratch, files: Sequence[StagedFile], role: str) -> pa.Table | None:
@@ -425,7 +443,7 @@ def _rows_of(scratch: Scratch, files: Sequence[StagedFile], role: str) -> pa.Tab
 
 
 def _with_rows(original: pa.Table, completed: pa.Table, schema: pa.Schema) -> pa.Table:
-    _, positions = split_and_position(completed.column(_NUMBER).to_numpy())
+    _, positions = split_and_position(completed.column(NUMBER).to_numpy())
     source = np.arange(len(original))
     source[positions] = len(original) + np.arange(len(completed))
     both = pa.concat_tables([original, _with_schema(completed, schema)])
@@ -439,7 +457,7 @@ def _with_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _as_violations(table_key: str, rows: pa.Table) -> Iterator[tuple[int, Violation]]:
-    _, positions = split_and_position(rows.column(_NUMBER).to_numpy())
+    _, positions = split_and_position(rows.column(NUMBER).to_numpy())
     for position, row in zip(positions.tolist(), rows.to_pylist(), strict=True):
         yield (
             position,
@@ -475,6 +493,7 @@ def _with_refused(
     return msgspec.structs.replace(
         report,
         refused=dict(reasons),
+        rejected=group_rejected(report.rejected, list_rejected(added)),
         first_refused=sorted(first, key=lambda record: record.place)[:OFFENDERS_MAX],
         refused_file=path,
     )

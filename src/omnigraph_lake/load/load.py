@@ -33,6 +33,7 @@ from omnigraph_lake.load.report import (
     ComputedInput,
     Engine,
     FaultPolicy,
+    ImportPolicy,
     LoadJob,
     LoadReport,
     parse_ceiling,
@@ -79,6 +80,7 @@ if TYPE_CHECKING:
 class MappedInput:
     """Files that carry mappings, or frames by source name with their mappings; never both."""
 
+    policy: ImportPolicy = field(default_factory=ImportPolicy)
     files: tuple[SourceFile, ...] = ()
     frames: Mapping[str, object] = field(default_factory=dict)
     mappings: Mapping[str, SourceMapping] = field(default_factory=dict)
@@ -166,6 +168,7 @@ def load_graph(
         split_bytes=split_bytes,
         frames=load_input.frames,
         mappings=load_input.mappings,
+        imports=load_input.imports,
         named=load_input.named,
         catalog=catalog,
         widening=widening,
@@ -189,12 +192,11 @@ def load_graph(
     if request.computed is not None:
         job = replace(job, recompute=partial(_recompute, job, request))
     report = _earlier(job, engine)
-    staged = load_input.staged
-    if staged is not None:
-        _require_current(objects, staged, catalog, is_done=report is not None)
+    if load_input.staged is not None:
+        _require_current(objects, load_input.staged, catalog, is_done=report is not None)
     if report is None:
         with request.progress:
-            report = _carry_out(job, engine, request.spark, staged)
+            report = _carry_out(job, engine, request.spark, load_input.staged)
     return replace(report, seconds=round((clock.now() - began).total_seconds(), 3))
 
 
@@ -328,6 +330,7 @@ class _Input:
     named: frozenset[str]
     staged: StagedInput | None = None
     mappings: Mapping[str, SourceMapping] = field(default_factory=dict)
+    imports: ImportPolicy | None = None
 
     @classmethod
     def of(cls, request: LoadRequest, catalog: Catalog, graph: Root) -> _Input:
@@ -358,6 +361,7 @@ class _Input:
             frames=source.frames,
             named=frozenset(named),
             mappings=source.mappings,
+            imports=source.policy,
         )
 
     @classmethod

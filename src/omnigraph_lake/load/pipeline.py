@@ -2,7 +2,10 @@
 
     cut        large CSV files are cut between records; see `formats.splits`
     stage      tasks parse and check records, and keep their rows; see `staging`
+    number     equal records without a key get ids of their own; see `numbering`
+    complete   partial records get what they do not mention; see `completion`
     resolve    keyed rules are applied in passes over the keys of staged rows; see `resolve_keys`
+    compare    of an import, rows that are published as they are are left out; see `already_there`
     account    the report is complete: refuse, or set rejected records aside
     write      kept rows become one change per table; a merge is joined with the pinned rows
 
@@ -44,13 +47,12 @@ from omnigraph_lake.commit.phases import Prepared, Unchanged, Verb, WriteRequest
 from omnigraph_lake.commit.protocol import commit_write, is_surely_unpublished
 from omnigraph_lake.commit.schema_move import SchemaMove
 from omnigraph_lake.commit.sidecar import WriterKind
-from omnigraph_lake.errors import ConflictError, InvalidInputError, OmnigraphError
+from omnigraph_lake.errors import ConflictError, OmnigraphError
 from omnigraph_lake.failpoints import reach
 from omnigraph_lake.load import report as load_report
+from omnigraph_lake.load.accounts import explain, fail_duplicates
+from omnigraph_lake.load.already_there import find_rows_already_there
 from omnigraph_lake.load.completion import Completed, complete
-from omnigraph_lake.load.formats.frames import parse_batches
-from omnigraph_lake.load.formats.mapped import MappedParser
-from omnigraph_lake.load.formats.parse import parse_split, raw_frame
 from omnigraph_lake.load.formats.splits import (
     CsvRange,
     RangeScan,
@@ -58,30 +60,40 @@ from omnigraph_lake.load.formats.splits import (
     cut_records,
     scan_range,
 )
-from omnigraph_lake.load.rejected import StagedLoad, account_of, require_distinct, set_aside
+from omnigraph_lake.load.numbering import number_records
+from omnigraph_lake.load.piece_tasks import (
+    SetAsideWork,
+    WriteWork,
+    WrittenRows,
+    group_pieces,
+    set_piece_aside,
+    stage_frame,
+    stage_split,
+    write_pieces,
+)
+from omnigraph_lake.load.rejected import JudgedRows, StagedLoad, account_of, require_distinct
 from omnigraph_lake.load.staging import (
+    RANK,
     PieceReport,
-    PieceStager,
     StagedInput,
     StagedPiece,
     StagingPlan,
     discard_staged,
+    refuse_blobs,
     with_lines_before,
 )
 from omnigraph_lake.load.upsert import PieceRows, UpsertTarget, gather_fragments, upsert
 from omnigraph_lake.packed import Mapped, Packed
-from omnigraph_lake.runner.protocol import FramePart, Runner, Stage, Task, require_answers
+from omnigraph_lake.runner.protocol import Runner, Stage, Task, require_answers
 from omnigraph_lake.runner.shuffle import LocalScratch, Scratch
-from omnigraph_lake.schema.arrow import has_blob
 from omnigraph_lake.schema.model import model_hash
 from omnigraph_lake.storage.lance.forks import drop_fork
 from omnigraph_lake.storage.manifest.accepted_schemas import keep_schema
 from omnigraph_lake.storage.manifest.swap import read_manifest
 from omnigraph_lake.storage.staging import bulk
 from omnigraph_lake.storage.staging.edits import stage_edits
-from omnigraph_lake.validation.constraints import WriteMode, rules_of, table_rules
-from omnigraph_lake.validation.input.intake import declared_types
-from omnigraph_lake.validation.keyed_passes import PassState, PieceRefusals, Refusals, Verdict
+from omnigraph_lake.validation.constraints import WriteMode, table_rules
+from omnigraph_lake.validation.keyed_passes import PassState, Refusals, Verdict
 from omnigraph_lake.validation.keyed_write import KeyedWrite
 from omnigraph_lake.validation.lookups import SnapshotTables
 from omnigraph_lake.validation.resolve_keys import resolve_keys
@@ -91,39 +103,12 @@ from omnigraph_lake.validation.violations import Reason
 if TYPE_CHECKING:
     from omnigraph_lake.load.formats.records import Split
     from omnigraph_lake.storage.manifest.state import ManifestState
-    from omnigraph_lake.storage.objects.location import Root
     from omnigraph_lake.storage.snapshot import Snapshot, TableEntry
     from omnigraph_lake.storage.staging.changes import StagedChange
 
 _VERB: Final = "load"
-_ROWS_PER_WRITE: Final = 500_000
 _EDITED_ROWS_MAX: Final = 500_000
 """Up to so many merged rows are located by their ids in memory, more by an exchange."""
-
-
-class _WrittenRows(msgspec.Struct, frozen=True, array_like=True):
-    """Fragments that one task wrote."""
-
-    fragments: list[tuple[str, int]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _WriteWork:
-    """Kept rows of some pieces that become fragments of one table."""
-
-    entry: TableEntry
-    schema: pa.Schema = field(repr=False)
-    pieces: tuple[PieceRows, ...] = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _SetAsideWork:
-    """The rejected records of one piece."""
-
-    report: PieceReport = field(repr=False)
-    verdicts: tuple[Verdict, ...]
-    refused: PieceRefusals
-    lines_before: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,9 +158,11 @@ class _Load:
         self._rules = table_rules(job.catalog)
         self._plan: StagingPlan | None = None
         self._reports: Sequence[PieceReport] = ()
+        self._numbered: Sequence[PieceReport] | None = None
         self._completed = Completed(reports=())
+        self._already_there = Refusals()
         self._restaged: list[PieceReport] = []
-        """Pieces with completed records, of every attempt."""
+        """Pieces with numbered or completed records, of every attempt."""
         self._account: load_report.LoadReport | None = None
         self._appended: dict[str, _Appended] = {}
         self._entries: dict[str, TableEntry] = {}
@@ -277,7 +264,7 @@ class _Load:
                 if table.spooled:
                     self._scratch.remove(table.spooled)
         self._job = replace(recompute(state), recompute=recompute)
-        self._plan, self._reports = None, ()
+        self._plan, self._reports, self._numbered = None, (), None
         self._completed = Completed(reports=())
         self._appended.clear()
 
@@ -348,21 +335,35 @@ class _Load:
                 _require_same_lines(self._plan.entries, tables)
             plan = self._plan = replace(self._plan, entries=tables)
         pinned = SnapshotTables(root=plan.root, snapshot=published)
+        self._number(pinned)
         self._completed = self._complete(pinned)
         write = self._keyed_write(plan, pinned)
         superseded = _as_superseded(self._completed.superseded)
         resolution = resolve_keys(
             self._runner, write, verb=_VERB, refused=superseded, scratch=self._scratch
         )
+        if self._job.imports is not None:
+            if self._job.imports.on_duplicate is load_report.OnDuplicate.FAIL:
+                reports = self._completed.reports
+                resolution = fail_duplicates(self._runner, plan, reports, resolution)
+            self._already_there = find_rows_already_there(
+                self._runner,
+                plan,
+                self._completed.reports,
+                pinned,
+                (resolution.refused, self._completed.invalid),
+            )
         reach("load.settled")
-        self._account = account_of(
-            self._job,
-            self._staged_load,
-            self._completed.reports,
-            resolution,
-            write,
-            engine=self._engine,
+        judged = JudgedRows(
+            reports=self._completed.reports,
+            state=resolution,
+            write=write,
+            already_there=self._already_there,
         )
+        load = self._staged_load
+        self._account = account_of(self._job, load, judged, engine=self._engine)
+        if self._job.imports is not None:
+            self._account = explain(self._runner, load, judged, self._account, self._job.imports)
         if self._job.computed is not None:
             require_distinct(self._staged_load, self._completed.reports, resolution)
         load_report.require_acceptable(
@@ -390,6 +391,8 @@ class _Load:
             ids_at=int(job.clock.now().timestamp() * 1000),
             mappings=job.mappings,
             end_types=job.end_types,
+            keeps_first=job.imports is not None
+            and job.imports.on_duplicate is not load_report.OnDuplicate.LAST,
         )
         size = sum(split.file.size for split in job.splits if split.start == 0)
         stage = Stage(verb=_VERB, name="parse and stage", size=size)
@@ -398,7 +401,7 @@ class _Load:
                 stage, job.frames, partial(stage_frame, plan), PieceReport
             )
         else:
-            answers = self._runner.map(stage, job.splits, partial(_stage_split, plan), PieceReport)
+            answers = self._runner.map(stage, job.splits, partial(stage_split, plan), PieceReport)
         # Also of pieces that succeeded beside one that failed: their files are removed.
         if isinstance(answers, Packed):
             self._reports = answers
@@ -410,7 +413,7 @@ class _Load:
             for table_key in {key for report in self._reports for key in report.tables}:
                 entry = plan.entries[table_key]
                 if entry.row_count:
-                    _refuse_blobs(entry, plan.schema(table_key))
+                    refuse_blobs(entry, plan.schema(table_key))
         reach("load.staged")
         return plan
 
@@ -418,7 +421,7 @@ class _Load:
         """Take the pieces that were staged for the load, once, into the lines that it writes."""
         for table_key, source in staged.plan.entries.items():
             if source.fork != tables[table_key].fork:
-                _refuse_blobs(source, staged.plan.schema(table_key))
+                refuse_blobs(source, staged.plan.schema(table_key))
                 for report in staged.reports:
                     if table_key in report.tables:
                         fragments = report.tables[table_key].staged_fragments()
@@ -471,19 +474,40 @@ class _Load:
             return {key: tuple(self._schema(key).names) for key in self._rules}
         return {key: _columns_of(frame) for key, frame in self._job.frames.items()}
 
+    def _number(self, pinned: SnapshotTables) -> None:
+        """Number equal records: once, if numbers do not depend on these pins."""
+        assert self._plan is not None
+        is_pinned = self._job.imports is not None and self._job.imports.new_rows
+        if self._numbered is None or is_pinned:
+            self._numbered = number_records(
+                self._runner,
+                self._plan,
+                self._reports,
+                published=pinned if is_pinned else None,
+            )
+            self._keep_restaged(self._numbered, self._reports)
+
     def _complete(self, pinned: SnapshotTables) -> Completed:
         """The pieces whose partial records are completed from these pins."""
+        assert self._numbered is not None
         if self._job.mode is not WriteMode.MERGE:
-            return Completed(reports=self._reports)
+            return Completed(reports=self._numbered)
         completed = complete(
-            self._runner, self._staged_load, self._reports, pinned, order_by=self._job.order_by
+            self._runner, self._staged_load, self._numbered, pinned, order_by=self._order_by
         )
-        self._restaged += [
-            report
-            for report, original in zip(completed.reports, self._reports, strict=True)
-            if report is not original
-        ]
+        self._keep_restaged(completed.reports, self._numbered)
         return completed
+
+    def _keep_restaged(
+        self, reports: Sequence[PieceReport], originals: Sequence[PieceReport]
+    ) -> None:
+        """Remember pieces that were staged again, as long as nothing is published."""
+        if reports is not originals:
+            self._restaged += [
+                report
+                for report, original in zip(reports, originals, strict=True)
+                if report is not original
+            ]
 
     def _keyed_write(self, plan: StagingPlan, pinned: SnapshotTables) -> KeyedWrite:
         job = self._job
@@ -493,10 +517,23 @@ class _Load:
             rules=self._rules,
             mode=job.mode,
             overwritten=self._overwritten(plan),
-            order_by=job.order_by,
-            ordered=frozenset(key for key in self._rules if job.order_by in plan.schema(key).names),
+            order_by=self._order_by,
+            ordered=self._ordered(plan),
             pieces=Mapped(self._completed.reports, partial(_piece_of, plan)),
         )
+
+    @property
+    def _order_by(self) -> str | None:
+        """The column that decides which of several rows with one id stands."""
+        return self._job.order_by if self._job.imports is None else RANK
+
+    def _ordered(self, plan: StagingPlan) -> frozenset[str]:
+        """The tables whose rows have an order of their own."""
+        if self._job.imports is None:
+            return frozenset(k for k in self._rules if self._job.order_by in plan.schema(k).names)
+        if plan.keeps_first:
+            return frozenset(self._rules)
+        return frozenset(key for report in self._completed.reports for key in report.derived)
 
     def _overwritten(self, plan: StagingPlan) -> frozenset[str]:
         if self._job.mode is not WriteMode.OVERWRITE:
@@ -512,7 +549,7 @@ class _Load:
             load_report.remove_parts(place)
             return
         work = [
-            _SetAsideWork(
+            SetAsideWork(
                 report=report,
                 verdicts=resolution.verdicts,
                 refused=refused,
@@ -524,7 +561,7 @@ class _Load:
         load_report.remove_parts(place, kept=[piece.report.number for piece in work])
         stage = Stage(verb=_VERB, name="write rejected records")
         answers = self._runner.map(
-            stage, work, partial(_set_piece_aside, self._staged_load, place), int
+            stage, work, partial(set_piece_aside, self._staged_load, place), int
         )
         written = sum(require_answers(answers))
         assert written == sum(self._account.quarantined.values()), "every refused record is kept"
@@ -553,7 +590,7 @@ class _Load:
     def _pieces(
         self, table_key: str, indexes: Iterable[int], resolution: PassState
     ) -> tuple[PieceRows, ...]:
-        refusals = (resolution.refused, self._completed.invalid)
+        refusals = (resolution.refused, self._completed.invalid, self._already_there)
         return tuple(
             PieceRows(
                 number=report.number,
@@ -587,10 +624,12 @@ class _Load:
         if earlier and earlier.fork == entry.fork and earlier.refused == refused:
             return earlier.fragments
         schema = self._schema(entry.table_key)
-        work = [_WriteWork(entry=entry, schema=schema, pieces=group) for group in _grouped(pieces)]
+        work = [
+            WriteWork(entry=entry, schema=schema, pieces=group) for group in group_pieces(pieces)
+        ]
         stage = Stage(verb=_VERB, type=_type_name(entry), name="write rows")
         answers = self._runner.map(
-            stage, work, partial(_write_pieces, self._job.objects.root), _WrittenRows
+            stage, work, partial(write_pieces, self._job.objects.root), WrittenRows
         )
         fragments = tuple(
             bulk.StagedFragment(description=description, rows=rows)
@@ -680,100 +719,15 @@ def _scan_range(part: CsvRange, task: Task) -> RangeScan:
     return scan
 
 
-def _stage_split(plan: StagingPlan, split: Split, task: Task) -> PieceReport:
-    stager = PieceStager(plan, split.number, source=split.file.label)
-    parsed = parse_split(
-        split,
-        plan.catalog,
-        new_ids=stager.fresh_ids,
-        partial=plan.partial,
-        end_types=plan.end_types,
-    )
-    report = stager.run(parsed, task)
-    task.advance(size=_size(split))
-    return report
-
-
 def _piece_of(plan: StagingPlan, report: PieceReport) -> StagedPiece:
     entries = {key: plan.entries[key] for key in report.tables}
-    return StagedPiece(root=plan.root, entries=entries, report=report)
-
-
-def _size(split: Split) -> int:
-    is_cut = split.end - split.start < split.file.size
-    return split.end - split.start if is_cut else split.file.size
-
-
-def stage_frame(plan: StagingPlan, part: FramePart, task: Task) -> PieceReport:
-    """Stage the rows of a part of a frame; runs in any process."""
-    if part.frame in plan.mappings:
-        return _stage_mapped_frame(plan, part, task)
-    declared = declared_types(plan.catalog)[part.frame]
-    source = load_report.frame_name(load_report.type_labels(plan.catalog)[part.frame])
-    stager = PieceStager(plan, part.number, source=source)
-    parsed = parse_batches(
-        part.batches,
-        declared,
-        rules_of(declared),
-        new_ids=stager.fresh_ids,
-        partial=plan.partial,
-        end_types=plan.end_types,
+    return StagedPiece(
+        root=plan.root,
+        entries=entries,
+        scratch=plan.scratch,
+        keeps_first=plan.keeps_first,
+        report=report,
     )
-    return stager.run(parsed, task)
-
-
-def _stage_mapped_frame(plan: StagingPlan, part: FramePart, task: Task) -> PieceReport:
-    source = load_report.frame_name(part.frame)
-    stager = PieceStager(plan, part.number, source=source)
-    parser = MappedParser(
-        plan.mappings[part.frame],
-        plan.catalog,
-        new_ids=stager.fresh_ids,
-        partial=plan.partial,
-        where=source,
-    )
-    return stager.run(parser.parse(raw_frame(part.batches, source)), task)
-
-
-def _set_piece_aside(
-    load: StagedLoad, place: load_report.QuarantinePlace, work: _SetAsideWork, task: Task
-) -> int:
-    task.advance()
-    return set_aside(
-        load,
-        work.report,
-        work.refused.read(),
-        work.verdicts,
-        place=place,
-        lines_before=work.lines_before,
-    )
-
-
-def _write_pieces(root: Root, work: _WriteWork, task: Task) -> _WrittenRows:
-    def rows() -> Iterator[pa.RecordBatch]:
-        for piece in work.pieces:
-            for _, batch in piece.kept(root, work.entry, work.schema.names):
-                task.advance(rows=len(batch))
-                yield batch.cast(work.schema)
-
-    reader = pa.RecordBatchReader.from_batches(work.schema, rows())
-    # The commit makes files of this process durable.
-    fragments = bulk.write_rows(root, work.entry, reader)
-    task.advance(written=bulk.count_bytes(fragments))
-    return _WrittenRows([(fragment.description, fragment.rows) for fragment in fragments])
-
-
-def _grouped(pieces: Sequence[PieceRows]) -> Iterator[tuple[PieceRows, ...]]:
-    """Neighbouring pieces with enough rows for a fragment."""
-    group: list[PieceRows] = []
-    for piece in pieces:
-        if piece.rows_kept:
-            group.append(piece)
-        if sum(member.rows_kept for member in group) >= _ROWS_PER_WRITE:
-            yield tuple(group)
-            group = []
-    if group:
-        yield tuple(group)
 
 
 def _columns_of(frame: object) -> tuple[str, ...]:
@@ -794,13 +748,3 @@ def _require_same_lines(staged: Mapping[str, TableEntry], tables: Mapping[str, T
                 f"{key} was first written on its branch by a concurrent writer",
                 next_step="Run the load again.",
             )
-
-
-def _refuse_blobs(entry: TableEntry, schema: pa.Schema) -> None:
-    """A merge writes staged rows again, and Lance cannot read blobs before they are committed."""
-    if any(has_blob(column) for column in schema):
-        raise InvalidInputError(
-            f"{_type_name(entry)} has Blob properties, and rows of such a type that were staged "
-            "on Spark cannot be merged with rows that exist, or moved to a new branch",
-            next_step="Load it in this process, with `--engine local`.",
-        )

@@ -41,7 +41,7 @@ from omnigraph_lake.schema.arrow import has_blob
 from omnigraph_lake.validation import constraints
 from omnigraph_lake.validation.hashed_keys import split_and_position
 from omnigraph_lake.validation.keyed_checks import broken_rows
-from omnigraph_lake.validation.keyed_passes import PassState, RefusedRows, Verdict
+from omnigraph_lake.validation.keyed_passes import PassState, Refusals, RefusedRows, Verdict
 from omnigraph_lake.validation.keyed_write import KeyedWrite
 from omnigraph_lake.validation.lookups import PinnedTables
 from omnigraph_lake.validation.violations import Reason, Violation, report_of
@@ -61,6 +61,16 @@ class StagedLoad:
     rules: Mapping[str, constraints.TypeRules]
     splits: tuple[Split, ...]
     frame_columns: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedRows:
+    """The staged rows of a load after every rule was applied; `already_there` are not written."""
+
+    reports: Sequence[PieceReport]
+    state: PassState
+    write: KeyedWrite
+    already_there: Refusals
 
 
 def keyed_refusals(
@@ -192,14 +202,13 @@ def _shown(load: StagedLoad, table_key: str, rows: pa.Table) -> Iterable[bytes]:
 def account_of(
     job: load_report.LoadJob,
     load: StagedLoad,
-    reports: Sequence[PieceReport],
-    state: PassState,
-    write: KeyedWrite,
+    judged: JudgedRows,
     *,
     engine: load_report.Engine,
 ) -> load_report.LoadReport:
     """The outcome of every record if the load is published now."""
     labels = load_report.type_labels(job.catalog)
+    reports, state, write = judged.reports, judged.state, judged.write
     read = 0
     staged_rows: Counter[str] = Counter()
     quarantined: Counter[str] = Counter()
@@ -213,14 +222,18 @@ def account_of(
         not_written[table_key] += count
     for (table_key, _), count in write.excluded.counts().items():
         not_written[table_key] += count
+    known: Counter[str] = Counter()
+    for (table_key, _), count in judged.already_there.counts().items():
+        known[table_key] += count
     written: dict[str, int] = {}
     for table_key in load.rules:
-        kept_rows = staged_rows[table_key] - not_written[table_key]
+        kept_rows = staged_rows[table_key] - not_written[table_key] - known[table_key]
         if kept_rows:
             written[labels[table_key]] = kept_rows
     account = load_report.LoadReport(
         read=read,
         written=written,
+        already_there={labels[key]: known[key] for key in load.rules if known[key]},
         quarantined={reason.value: quarantined[reason] for reason in Reason if quarantined[reason]},
         operation_id=job.operation_id,
         engine=engine,
@@ -229,7 +242,8 @@ def account_of(
         rejected=tuple(_first_offenders(load, reports, state)),
         broken=tuple(map(str, _broken(load, state, write.pinned))),
     )
-    assert account.read == sum(written.values()) + sum(quarantined.values())
+    outcomes = (account.written, account.already_there, account.quarantined)
+    assert account.read == sum(sum(outcome.values()) for outcome in outcomes)
     return account
 
 

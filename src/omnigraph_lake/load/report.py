@@ -3,8 +3,8 @@
 The quarantine table of a load holds every record that was not written, and the reason.
 
 Invariants:
-- Every record has one outcome, so `read` is the sum of `written` and `quarantined`, in every report
-  of either engine, whether or not the load was published.
+- Every record has one outcome, so `read` is the sum of `written`, `already_there` and
+  `quarantined`, in every report of either engine, whether or not the load was published.
 - A superseded record is quarantined like the others, but it is not a fault: it neither fails a load
   nor counts against a ceiling.
 - A row of the quarantine is one record and has one reason. The names of its parts contain the
@@ -78,6 +78,28 @@ class FaultPolicy(StrEnum):
     """The rest is published, unless there are more faults than the ceiling allows."""
 
 
+class OnDuplicate(StrEnum):
+    """Which of several records of an import with one key stands."""
+
+    LAST = "last"
+    FIRST = "first"
+    FAIL = "fail"
+    """None but the first, and the others are faults."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportPolicy:
+    """What an import does with records that are there already.
+
+    With `new_rows`, records without a key are other rows than published ones that equal them.
+    """
+
+    new_rows: bool = False
+    on_duplicate: OnDuplicate = OnDuplicate.LAST
+    requires_rows: bool = False
+    """Whether a rule that reads what no record has is an error: a person wrote it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceiling:
     """How many faults a load may have: a number of records, or a share of all that were read."""
@@ -129,6 +151,61 @@ class RejectedRecord(Displayed):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TypeAccount(Displayed):
+    """What became of the records that a source of an import offered to the rules of a type.
+
+    For rules with `each`, these are the items of the lists. `records` is the sum of `written`,
+    `already_there`, `replaced`, `skipped` and the counts in `rejected`, which are by reason.
+    `replaced` are records whose key another record has; `skipped` those that no rule of the type
+    takes, and those that lack what a rule requires. `type` is None for records that were refused
+    before any rule took them. With `distinct`, rows are counted that stand for distinct values, as
+    nodes that edges create; how many records have such a value is not counted.
+    """
+
+    source: str
+    type: str | None
+    records: int
+    written: int = 0
+    already_there: int = 0
+    replaced: int = 0
+    rejected: Mapping[str, int] = field(default_factory=dict)
+    skipped: int = 0
+    distinct: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RejectedRecords(Displayed):
+    """The rejected records of one source of an import with one fault, and the first of them.
+
+    `column` is empty where the fault is none of a single column.
+    """
+
+    source: str
+    type: str | None
+    reason: str
+    column: str
+    count: int
+    file: str
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplacedRecord(Displayed):
+    """One record of an import that was replaced by another one with its key."""
+
+    file: str
+    line: int
+    type: str
+    key: str
+    by_file: str
+    by_line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.key} was replaced by {self.by_file}:{self.by_line}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadReport(Displayed):
     """The account of one load.
 
@@ -136,6 +213,10 @@ class LoadReport(Displayed):
     that was refused, those that it would have held. `inserted` and `updated` say how they met
     published rows and are known only of a commit. Types are named as in the schema, or by table
     key where a node type and an edge type share a name. The operation fills in `seconds`.
+
+    Of an import, `accounts` has what became of the records of every source by type, `causes` the
+    rejected ones by fault, those that follow from others last, and `replaced` the first records
+    that another one with their key replaced. `warnings` name what a mapping leaves out.
 
     `rejected` are the first faults in input order. `broken` says what the load would leave broken
     among published rows, which no record can be blamed for. All counts are zero and `repeated` is
@@ -149,6 +230,7 @@ class LoadReport(Displayed):
     written: Mapping[str, int]
     inserted: Mapping[str, int] = field(default_factory=dict)
     updated: Mapping[str, int] = field(default_factory=dict)
+    already_there: Mapping[str, int] = field(default_factory=dict)
     quarantined: Mapping[str, int]
     quarantine: str | None = None
     commit_id: str | None = None
@@ -158,6 +240,10 @@ class LoadReport(Displayed):
     mode: WriteMode
     dry_run: bool = False
     repeated: bool = False
+    accounts: tuple[TypeAccount, ...] = ()
+    causes: tuple[RejectedRecords, ...] = ()
+    warnings: tuple[str, ...] = ()
+    replaced: tuple[ReplacedRecord, ...] = ()
     rejected: tuple[RejectedRecord, ...] = ()
     broken: tuple[str, ...] = ()
     merged: str | None = None
@@ -248,7 +334,8 @@ class LoadJob:
     `named` holds the table keys that the source names as a whole (a frame, a typed file): an
     overwrite replaces them even if no record of theirs arrives. Other types are overwritten if one
     of their records passed the row checks. `catalog` has the properties that a `widening` adds.
-    CSV files are cut into splits of about `split_bytes`.
+    CSV files are cut into splits of about `split_bytes`. With `new_rows`, records without a key are
+    other rows than published ones that equal them.
     """
 
     splits: tuple[Split, ...]
@@ -274,6 +361,7 @@ class LoadJob:
     objects: Objects
     clock: Clock
     progress: Progress
+    imports: ImportPolicy | None = None
     computed: ComputedInput | None = None
     recompute: Callable[[ManifestState], LoadJob] | None = None
     """The job with the input that a later state gives, if it was computed."""

@@ -30,22 +30,31 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from omnigraph_lake.errors import StorageUnavailableError
+from omnigraph_lake.errors import InvalidInputError, StorageUnavailableError
 from omnigraph_lake.failpoints import reach
 from omnigraph_lake.ids import FreshIds
-from omnigraph_lake.load.formats.records import Parsed, ParsedRows, RefusedRecords, SplitEnd
+from omnigraph_lake.load.formats.counts import RejectedGroup, SourceCounts, group_rejected
+from omnigraph_lake.load.formats.digests import DIGEST_BYTES
+from omnigraph_lake.load.formats.records import (
+    Parsed,
+    ParsedRows,
+    RecordDigests,
+    RefusedRecords,
+    SplitEnd,
+)
 from omnigraph_lake.load.report import OFFENDERS_MAX
 from omnigraph_lake.names import ID_COLUMN
 from omnigraph_lake.runner.protocol import Task
-from omnigraph_lake.schema.arrow import table_schema
+from omnigraph_lake.runner.shuffle import BucketWriter, Scratch, StagedFile
+from omnigraph_lake.schema.arrow import has_blob, table_schema
 from omnigraph_lake.storage.objects.durability import make_durable
 from omnigraph_lake.storage.staging import bulk
+from omnigraph_lake.validation.hashed_keys import incoming_rows
 from omnigraph_lake.validation.input.intake import declared_types
 from omnigraph_lake.validation.input.mentions import Mentions, concat_mentions
 
 if TYPE_CHECKING:
     from omnigraph_lake.load.formats.mapping import SourceMapping
-    from omnigraph_lake.runner.shuffle import Scratch
     from omnigraph_lake.schema.catalog import Catalog
     from omnigraph_lake.storage.objects.location import Root
     from omnigraph_lake.storage.objects.store import Objects
@@ -53,6 +62,11 @@ if TYPE_CHECKING:
     from omnigraph_lake.validation.schema_contract import Widening
 
 FLUSH_BYTES: Final = 96 << 20
+# No property can have these names.
+NUMBER: Final = "row number"
+DIGEST: Final = "digest of record"
+RANK: Final = "rank of row"
+_RECORD_RANK: Final = 1 << 62
 _SPOOLED_ROWS: Final = 8192
 
 
@@ -78,6 +92,8 @@ class StagingPlan:
     """Of frames without a type, by name."""
     end_types: Mapping[str, str] = field(default_factory=dict)
     """Node types of ends that the input does not name, by the column of types."""
+    keeps_first: bool = False
+    """Whether of several records of an import with one id the first stands."""
 
     def schema(self, table_key: str) -> pa.Schema:
         return table_schema(declared_types(self.catalog)[table_key])
@@ -164,14 +180,24 @@ class PieceReport(msgspec.Struct, frozen=True):
     places_file: str | None
     mentions: dict[str, str] = {}
     """By table, the file that says which columns partial records mention."""
+    digests: list[StagedFile] = []
+    """Files with the digests of the records whose ids are made of them."""
+    rejected: list[RejectedGroup] = []
+    """The refused records by what is wrong with them."""
+    derived: dict[str, int] = {}
+    """By table, how many rows stand for distinct values of records."""
+    counts: SourceCounts | None = None
+    """What became of the records, if a mapping was applied to them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedPiece:
-    """The staged rows of one piece as the keyed rules see them."""
+    """The staged rows of one piece as the keyed rules see them; `RANK` is a column of theirs."""
 
     root: Root
     entries: Mapping[str, TableEntry] = field(repr=False)
+    scratch: Scratch = field(repr=False)
+    keeps_first: bool
     report: PieceReport = field(repr=False)
 
     @property
@@ -191,7 +217,15 @@ class StagedPiece:
         return self.report.generated
 
     def read(self, table_key: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        return self.report.tables[table_key].read(self.root, self.entries[table_key], columns)
+        table, entry = self.report.tables[table_key], self.entries[table_key]
+        if RANK not in columns:
+            yield from table.read(self.root, entry, columns)
+            return
+        ranks = ranks_in(self.scratch, self.report, table_key, keeps_first=self.keeps_first)
+        first = 0
+        for batch in table.read(self.root, entry, [name for name in columns if name != RANK]):
+            yield batch.append_column(RANK, ranks.slice(first, len(batch)))
+            first += len(batch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,10 +270,13 @@ class PieceStager:
         self._rows = _row_keeper(plan, number)
         self._places: dict[str, list[np.ndarray]] = {}
         self._mentions: dict[str, list[tuple[Mentions | None, int]]] = {}
+        self._derived: dict[str, list[np.ndarray]] = {}
         self._given_ids: Counter[str] = Counter()
         self._refused: list[pa.Table] = []
         self._reasons: Counter[str] = Counter()
         self._first: list[FirstRefused] = []
+        self._rejected: list[RejectedGroup] = []
+        self._digests = BucketWriter(plan.scratch, table=0, role="digests", buckets=1)
 
     def run(self, parsed: Iterable[Parsed], task: Task) -> PieceReport:
         end = SplitEnd(lines=0, records=0)
@@ -251,6 +288,8 @@ class PieceStager:
                 case RefusedRecords():
                     self._refuse(part.table)
                     task.advance(rows=len(part.table))
+                case RecordDigests():
+                    self._digests.add(0, self._digest_rows(part))
                 case SplitEnd():
                     end = part
                 case _:
@@ -268,13 +307,28 @@ class PieceStager:
             records=end.records,
             refused=dict(self._reasons),
             first_refused=self._first,
+            rejected=self._rejected,
             tables=tables,
             given_ids=dict(self._given_ids),
             generated=self.fresh_ids.prefix,
             refused_file=self._put_refused(),
             places_file=self._put_places(),
             mentions=dict(self._put_mentions()),
+            digests=self._digests.files(),
+            derived={
+                key: int(sum(map(np.count_nonzero, parts)))
+                for key, parts in self._derived.items()
+                if any(part.any() for part in parts)
+            },
+            counts=end.counts,
         )
+
+    def _digest_rows(self, records: RecordDigests) -> pa.RecordBatch:
+        content = pa.py_buffer(bytes.fromhex("".join(records.digests.to_pylist())))
+        kind = pa.binary(DIGEST_BYTES)
+        digests = pa.FixedSizeBinaryArray.from_buffers(kind, len(records.places), [None, content])
+        numbers = records.places.to_numpy().astype(np.uint64) | incoming_rows(self._number, 0, 1)
+        return pa.record_batch({NUMBER: pa.array(numbers), DIGEST: digests})
 
     def _keep(self, parsed: ParsedRows) -> None:
         key = parsed.table_key
@@ -282,10 +336,17 @@ class PieceStager:
         self._given_ids[key] += len(parsed.places) - (pc.sum(is_generated).as_py() or 0)
         self._places.setdefault(key, []).append(parsed.places.to_numpy())
         self._mentions.setdefault(key, []).append((parsed.mentions, len(parsed.places)))
+        flags = parsed.is_derived
+        self._derived.setdefault(key, []).append(
+            np.zeros(len(parsed.places), np.bool_)
+            if flags is None
+            else flags.to_numpy(zero_copy_only=False)
+        )
         self._rows.add(key, parsed.rows)
 
     def _refuse(self, refused: pa.Table) -> None:
         self._reasons.update(refused.column("reason").to_pylist())
+        self._rejected = group_rejected(self._rejected, list_rejected(refused))
         if len(self._first) < OFFENDERS_MAX:
             shown = refused.slice(0, OFFENDERS_MAX - len(self._first))
             self._first += [
@@ -305,14 +366,22 @@ class PieceStager:
         return self._put("refused", content.getvalue())
 
     def _put_places(self) -> str | None:
-        """Per table, the place of each staged row, as well-compressible differences."""
+        """Per table, the place of each staged row, as well-compressible differences.
+
+        With them, whether a row is derived, in tables with such rows.
+        """
         if not self._places:
             return None
         steps = {
             key: np.diff(np.concatenate(parts), prepend=np.uint32(0)).tobytes()
             for key, parts in self._places.items()
         }
-        plain = msgspec.msgpack.encode(steps)
+        derived = {
+            key: np.packbits(np.concatenate(parts)).tobytes()
+            for key, parts in self._derived.items()
+            if any(part.any() for part in parts)
+        }
+        plain = msgspec.msgpack.encode(_Places(steps, derived))
         content = len(plain).to_bytes(8, "little") + pa.compress(plain, codec="zstd", asbytes=True)
         return self._put("places", content)
 
@@ -335,6 +404,12 @@ class PieceStager:
         return self._plan.scratch.put(f"{kind}-{self._number:06}-{secrets.token_hex(4)}", content)
 
 
+def list_rejected(refused: pa.Table) -> Iterator[tuple[int, str | None, str, str]]:
+    """Places, types, reasons and messages of refused records."""
+    names = ("place", "type", "reason", "message")
+    yield from zip(*(refused.column(name).to_pylist() for name in names), strict=True)
+
+
 def stage_rows(plan: StagingPlan, number: int, table_key: str, rows: pa.Table) -> StagedTable:
     """Stage other rows of one table in place of those that a piece has staged."""
     keeper = _row_keeper(plan, number)
@@ -344,6 +419,17 @@ def stage_rows(plan: StagingPlan, number: int, table_key: str, rows: pa.Table) -
     if plan.spool is None:
         make_durable(plan.root)
     return staged
+
+
+def refuse_blobs(entry: TableEntry, schema: pa.Schema) -> None:
+    """Refuse to write staged rows again, if Lance cannot read them before they are committed."""
+    if any(has_blob(column) for column in schema):
+        raise InvalidInputError(
+            f"{entry.table_key.partition(':')[2]} has Blob properties, and rows of such a type "
+            "that were staged on Spark cannot be merged with rows that exist, numbered, or moved "
+            "to a new branch",
+            next_step="Load it in this process, with `--engine local`.",
+        )
 
 
 def mentions_in(scratch: Scratch, report: PieceReport, table_key: str) -> pa.Table | None:
@@ -361,16 +447,48 @@ def refused_of(scratch: Scratch, report: PieceReport) -> pa.Table | None:
     return pq.read_table(pa.BufferReader(scratch.read(report.refused_file)))
 
 
+class _Places(msgspec.Struct, frozen=True, array_like=True):
+    steps: dict[str, bytes]
+    derived: dict[str, bytes]
+
+
 def places_of(scratch: Scratch, report: PieceReport) -> Mapping[str, np.ndarray]:
     """By table, the place of each staged row of a piece."""
+    return {
+        key: np.cumsum(np.frombuffer(differences, np.uint32), dtype=np.uint32)
+        for key, differences in _read_places(scratch, report).steps.items()
+    }
+
+
+def read_derived(scratch: Scratch, report: PieceReport, table_key: str) -> np.ndarray:
+    """Whether each staged row of a table stands for a distinct value of records."""
+    rows = report.tables[table_key].rows
+    if table_key not in report.derived:
+        return np.zeros(rows, np.bool_)
+    bits = np.frombuffer(_read_places(scratch, report).derived[table_key], np.uint8)
+    return np.unpackbits(bits, count=rows).astype(np.bool_)
+
+
+def _read_places(scratch: Scratch, report: PieceReport) -> _Places:
     assert report.places_file is not None, "a piece that staged rows wrote their places"
     content = scratch.read(report.places_file).to_pybytes()
     size = int.from_bytes(content[:8], "little")
-    steps = msgspec.msgpack.decode(pa.decompress(content[8:], size, codec="zstd", asbytes=True))
-    return {
-        key: np.cumsum(np.frombuffer(differences, np.uint32), dtype=np.uint32)
-        for key, differences in steps.items()
-    }
+    plain = pa.decompress(content[8:], size, codec="zstd", asbytes=True)
+    return msgspec.msgpack.decode(plain, type=_Places)
+
+
+def ranks_in(
+    scratch: Scratch, report: PieceReport, table_key: str, *, keeps_first: bool
+) -> pa.Array:
+    """By row of an import, a number: of the rows of one id, the greatest stands, else the last.
+
+    A row of a record stands before derived rows: these have nothing but the values of a key.
+    """
+    rows = report.tables[table_key].rows
+    ranks = np.where(read_derived(scratch, report, table_key), 0, _RECORD_RANK)
+    if keeps_first:
+        ranks += _RECORD_RANK - 1 - incoming_rows(report.number, 0, rows).astype(np.int64)
+    return pa.array(ranks, pa.int64())
 
 
 class _FragmentWriter:

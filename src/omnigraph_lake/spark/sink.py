@@ -37,7 +37,7 @@ from omnigraph_lake.api.system_clock import SYSTEM_CLOCK
 from omnigraph_lake.arguments import one_of, parse_operation_id
 from omnigraph_lake.commit.publish import decision_in, last_attempt
 from omnigraph_lake.load.formats.input_names import choose_columns, column_names
-from omnigraph_lake.load.pipeline import stage_frame
+from omnigraph_lake.load.piece_tasks import stage_frame
 from omnigraph_lake.load.report import FaultPolicy
 from omnigraph_lake.load.staging import PieceReport, StagedInput, StagingPlan, discard_staged
 from omnigraph_lake.notes import commit_note

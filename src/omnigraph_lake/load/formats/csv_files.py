@@ -1,7 +1,8 @@
 """Read a CSV file as rows of one type and refused records.
 
 The header is line one, and every record after it counts as one line, whatever newlines its values
-contain; so a place is the number of the record. A record without any value is a blank line.
+contain; so a place is the number of the record. Without a header the first record is line one. A
+record without any value is a blank line.
 
 A cell without quotes and without text is null. Texts, enum values, dates and points in time are the
 text of the cell; a blob is `base64:` and its data. All other values are spelt as in JSON: `true`,
@@ -34,6 +35,7 @@ from omnigraph_lake.load.formats import json_record
 from omnigraph_lake.load.formats.input_names import choose_columns
 from omnigraph_lake.load.formats.raw_batches import RawRecords, TabularBatch, require_distinct
 from omnigraph_lake.load.formats.records import (
+    NOT_TEXT,
     Parsed,
     Refusal,
     SourceFile,
@@ -222,12 +224,13 @@ def read_csv(split: Split) -> Iterator[CsvBatch]:
 
 
 class _SplitBytes:
-    """The bytes of a part of a file, below the header of the file."""
+    """The bytes of a part of a file, below the header of the file if it has one."""
 
     def __init__(self, stream: BinaryIO, split: Split) -> None:
         self._stream = stream
         self._split = split
-        self._header = _read_header(split.file) if split.start else b""
+        has_header = split.start and not split.file.column_names
+        self._header = _read_header(split.file) if has_header else b""
         self._missing = split.end - split.start
         stream.seek(split.start)
 
@@ -311,8 +314,8 @@ class _CsvReader:
         is_whole = split.start == 0 and split.end == split.file.size
         self._stream = _WholeLines(stream if is_whole else _SplitBytes(stream, split))
         self._aside: dict[int, Ragged] = {}
-        self._lines = 1
-        self._header_lines = 1 if split.start else 0
+        self._lines = 0 if split.file.column_names else 1
+        self._header_lines = self._lines if split.start else 0
         """Lines that are read and belong to another split."""
 
     def batches(self) -> Iterator[CsvBatch]:
@@ -351,6 +354,8 @@ class _CsvReader:
 
     def _column_names(self) -> list[str]:
         """The names in the header, as Arrow reads them: every column is asked for as text."""
+        if self._file.column_names:
+            return list(self._file.column_names)
         header = self._stream.peek_record(RECORD_BYTES_MAX)
         options = csv.ParseOptions(
             delimiter=self._file.delimiter,
@@ -366,7 +371,11 @@ class _CsvReader:
             names = self._column_names()
             return csv.open_csv(
                 self._stream,
-                read_options=csv.ReadOptions(use_threads=False, block_size=RECORD_BYTES_MAX),
+                read_options=csv.ReadOptions(
+                    use_threads=False,
+                    block_size=RECORD_BYTES_MAX,
+                    column_names=self._file.column_names,
+                ),
                 parse_options=csv.ParseOptions(
                     delimiter=self._file.delimiter,
                     newlines_in_values=True,
@@ -532,9 +541,8 @@ def _ragged(record: Ragged, type_name: str | None) -> Refusal:
 
 
 def _not_text(batch: CsvBatch, row: int, type_name: str | None) -> Refusal:
-    message = "found bytes that are not UTF-8, expected text"
     raw = _shown(batch.cells, row)
-    return _refused(int(batch.places[row]), type_name, message, raw=raw)
+    return _refused(int(batch.places[row]), type_name, NOT_TEXT, raw=raw)
 
 
 def _refused(place: int, type_name: str | None, message: str, *, raw: bytes) -> Refusal:

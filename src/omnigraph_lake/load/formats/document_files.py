@@ -1,12 +1,16 @@
 """Read records of documents: JSON that is no file of lines, and GraphML.
 
 A JSON document is an array of objects, an object with such arrays as members, or objects one after
-the other. The members of an object are tables, named by `SourceFile.table`. A GraphML document has
-the tables `nodes` and `edges`.
+the other. The members of an object are tables, named by `SourceFile.table`. An object of many alike
+values is a table too: its members are the records, with their names in a column. Arrays in an array
+are records whose columns the first of them names, or `SourceFile.column_names`. A GraphML document
+has the tables `nodes` and `edges`.
 
 Invariants:
 - A document is read in order and in pieces: memory is bounded by one record, which may have
-  `RECORD_BYTES_MAX` bytes.
+  `RECORD_BYTES_MAX` bytes, and by the first `LOOKED_AT` arrays of a table.
+- A value that is part of no table is named in `JsonDocument.beside`; one of a table that is no
+  record is refused.
 - XML with a document type is refused, so that no entity is expanded and nothing else is opened.
 - The place of a record is its number in its table.
 """
@@ -16,12 +20,20 @@ from __future__ import annotations
 import codecs
 import itertools
 import json
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Any, BinaryIO, Final
 from xml.parsers import expat
 
 from omnigraph_lake.errors import InvalidInputError
-from omnigraph_lake.load.formats.raw_batches import RawRecords, Record, objects_as_batch
+from omnigraph_lake.load.formats.raw_batches import (
+    RawRecords,
+    Record,
+    objects_as_batch,
+    require_distinct,
+)
 from omnigraph_lake.load.formats.records import Refusal, SourceFile
 from omnigraph_lake.load.formats.splits import opened
 from omnigraph_lake.validation.violations import Reason, shown
@@ -30,24 +42,60 @@ RECORD_BYTES_MAX: Final = 32 << 20
 NODES, EDGES = "nodes", "edges"
 WRAPPERS: Final = frozenset(
     {"data", "items", "results", "records", "rows", "elements", "values", "entries"}
-    | {NODES, EDGES, "links", "relationships", "vertices"}
+    | {NODES, EDGES, "links", "relationships", "vertices", "features"}
 )
 """Members that hold the records of a document, whatever is beside them."""
 _PIECE: Final = 1 << 20
 _BATCH: Final = 4096
 _SPACE: Final = " \t\r\n"
+LOOKED_AT: Final = 1000
+_MAP_MIN: Final = 20
+"""An object of fewer alike values could be a record with so many members."""
+_SIBLINGS_MIN: Final = 3
+"""Beside a table, an object of so many alike objects is another one."""
+_SHAPE_MIN: Final = 5
+"""Three objects that all have so many members in common are alike, as the continents."""
+_RECORD_NAMES: Final = frozenset(
+    {"id", "_id", "uuid", "guid", "identifier", "key", "name", "code", "slug"}
+)
+"""Members by which an object with a list is a record, and not only a wrapper around the list."""
+_KINDS: Final = {str: "text", bool: "boolean", int: "number", float: "number", dict: "object"}
+_RECORDS, _PLAIN_LIST, _NOTHING = "records", "list", "nothing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonTable:
+    """A list of records, or an object whose members are records if there is a `key_column`.
+
+    `arrays` has the first records that are arrays.
+    """
+
+    name: str = ""
+    key_column: str = ""
+    arrays: Sequence[Sequence[Any]] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonDocument:
+    """The tables of a document, and the members beside them that belong to none.
+
+    One table without a name is the whole document.
+    """
+
+    tables: tuple[JsonTable, ...] = (JsonTable(),)
+    beside: tuple[str, ...] = ()
 
 
 def json_records(file: SourceFile) -> Iterator[RawRecords]:
     """The records of one table of a JSON document."""
     with opened(file, until=file.size) as stream:
-        yield from _batches(_JsonStream(stream, file).records(file.table))
+        yield from _batches(_JsonStream(stream, file).records())
 
 
-def json_tables(file: SourceFile) -> tuple[str, ...]:
-    """The tables of a JSON document; one without a name if it is one list of records."""
+def json_document(file: SourceFile) -> JsonDocument:
+    """What a JSON document holds; it is read to its end unless it is a list."""
     with opened(file, until=file.size) as stream:
-        return _JsonStream(stream, file).tables()
+        return _JsonStream(stream, file).document()
 
 
 def graphml_records(file: SourceFile) -> Iterator[RawRecords]:
@@ -87,6 +135,98 @@ def not_an_object(place: int, raw: bytes, value: object) -> Refusal:
     )
 
 
+@dataclass(slots=True, kw_only=True)
+class _Looked:
+    """A value of a document: its kind, and what the members of an object have in common."""
+
+    kind: str
+    count: int = 0
+    scalars: Mapping[str, object] = field(default_factory=dict)
+    """The members of an object; None where one is nested."""
+    arrays: Sequence[Sequence[Any]] = ()
+    kinds: Counter[str] = field(default_factory=Counter)
+    inner: Counter[str] = field(default_factory=Counter)
+    """The names of the members of its members."""
+    repeating: list[str] | None = None
+    """The members of its members that have their names as values."""
+
+    def add(self, name: str, kind: str, scalars: Mapping[str, object]) -> None:
+        self.count += 1
+        if kind != _NOTHING:
+            self.kinds[kind] += 1
+        self.inner.update(iter(scalars))
+        candidates = scalars if self.repeating is None else self.repeating
+        self.repeating = [inner for inner in candidates if str(scalars.get(inner)) == name]
+
+    def is_map(self, at_least: int) -> bool:
+        """Whether the values of an object are alike: objects with most members in common."""
+        if len(self.kinds) != 1 or _RECORDS in self.kinds:
+            return False
+        is_large = self.kinds.total() >= at_least
+        if "object" not in self.kinds:
+            return is_large
+        needed = self.count / 2 if is_large else self.count
+        common = [times for times in self.inner.values() if times >= needed]
+        are_enough = is_large or (self.count >= _SIBLINGS_MIN and len(common) >= _SHAPE_MIN)
+        return are_enough and 0 < self.inner.total() <= 2 * sum(common)
+
+    @property
+    def key_column(self) -> str:
+        """The column for the names of the members: a member that has them anyway, or a new one."""
+        if self.repeating:
+            return self.repeating[0]
+        others = (f"key_{number}" for number in itertools.count(2))
+        names = itertools.chain(["key"], others)
+        return next(name for name in names if name not in self.inner)
+
+
+def _kind_of(value: object) -> str:
+    if isinstance(value, list):
+        return _RECORDS if any(isinstance(item, dict) for item in value) else _PLAIN_LIST
+    return _KINDS.get(type(value), _NOTHING)
+
+
+def _tables_of(members: Mapping[str, _Looked], stem: str) -> JsonDocument:
+    """The tables among the members of a document that is neither a map nor a record.
+
+    An object with a list of records is a record itself if it is named or has an id, and otherwise
+    if the list is short: an invoice with its lines. What a wrapper says about its list, as when it
+    was exported, is no entity, so that it is not made one.
+    """
+    records = {
+        name
+        for name, looked in members.items()
+        if looked.kind == _RECORDS or ("object" in looked.kinds and looked.is_map(_MAP_MIN))
+    }
+    others = {name for name in members if name not in records and members[name].kind != _NOTHING}
+    is_wrapper = (
+        not others
+        or not records.isdisjoint(WRAPPERS)
+        or any(name.casefold() == stem.casefold() for name in records)
+        or (
+            others.isdisjoint(_RECORD_NAMES)
+            and any(members[name].count >= _MAP_MIN for name in records)
+        )
+    )
+    if not records or not is_wrapper:
+        return JsonDocument()
+    for name in others:
+        at_least = _SIBLINGS_MIN if "object" in members[name].kinds else _MAP_MIN
+        if members[name].is_map(at_least):
+            records.add(name)
+    listed = (
+        JsonTable(
+            name=name,
+            key_column="" if looked.kind == _RECORDS else looked.key_column,
+            arrays=looked.arrays,
+        )
+        for name, looked in members.items()
+        if name in records
+    )
+    beside = tuple(name for name in members if name in others - records)
+    return JsonDocument(tables=tuple(listed), beside=beside)
+
+
 class _JsonStream:
     """Decodes values of a text one after the other."""
 
@@ -101,50 +241,98 @@ class _JsonStream:
         self._line_start = 0  # in the text, which is cut as it is read
         self._is_complete = False
 
-    def records(self, table: str) -> Iterator[Any]:
-        if table:
-            yield from self._of_member(table)
-        elif self._peek() == "[":
-            yield from self._items()
-        else:
-            while self._peek():
-                yield self._value()
+    def records(self) -> Iterator[Any]:
+        values = self._of_member(self._file.table) if self._file.table else self._of_document()
+        names = self._file.column_names
+        for number, value in enumerate(values):
+            if not number and isinstance(value, list) and not names:
+                names = tuple(map(str, value))
+                require_distinct(names, self._file.label)
+                continue
+            is_row = isinstance(value, list) and len(value) == len(names)
+            yield dict(zip(names, value, strict=True)) if is_row else value
 
-    def tables(self) -> tuple[str, ...]:
+    def document(self) -> JsonDocument:
+        if self._peek() == "[":
+            return JsonDocument(tables=(JsonTable(arrays=self._look_at_list(LOOKED_AT).arrays),))
         if self._peek() != "{":
-            return ("",)
-        members: dict[str, bool] = {}
+            return JsonDocument()
+        members: dict[str, _Looked] = {}
+        whole = _Looked(kind="object")
         for name in self._members():
-            members[name] = self._skip_list_of_objects()
+            members[name] = self._look()
+            whole.add(name, members[name].kind, members[name].scalars)
+            members[name].scalars = {}
         if self._peek():
-            return ("",)  # another value follows: objects one after the other
-        lists = tuple(name for name, is_list in members.items() if is_list)
-        if lists and (len(lists) == len(members) or WRAPPERS.intersection(lists)):
-            return lists
-        return ("",)
+            return JsonDocument()  # another value follows: objects one after the other
+        if whole.is_map(_MAP_MIN):
+            return JsonDocument(tables=(JsonTable(key_column=whole.key_column),))
+        stem = PurePosixPath(self._file.path).name.partition(".")[0]
+        return _tables_of(members, stem)
+
+    def _of_document(self) -> Iterator[Any]:
+        while following := self._peek():
+            if following == "[":
+                yield from self._items()
+            elif self._file.key_column:
+                yield from self._name_members()
+            else:
+                yield self._value()
 
     def _of_member(self, table: str) -> Iterator[Any]:
         for name in self._members():
             if name == table:
-                yield from self._items()
+                yield from self._name_members() if self._file.key_column else self._items()
                 return
-            if self._peek() == "[":
-                for _ in self._items():
-                    pass
-            else:
-                self._value()
+            self._look()
+        raise self._invalid(f"it has no member {table!r} any more")
 
-    def _skip_list_of_objects(self) -> bool:
-        if self._peek() != "[":
-            self._value()
-            return False
-        first = True
-        holds_objects = False
-        for item in self._items():
-            if first:
-                holds_objects = isinstance(item, dict)
-            first = False
-        return holds_objects
+    def _name_members(self) -> Iterator[dict[str, Any]]:
+        """The members of an object with their names."""
+        for name in self._members():
+            value = self._value()
+            values = value if isinstance(value, dict) else {"value": value}
+            yield {self._file.key_column: name, **values}
+
+    def _look(self) -> _Looked:
+        """What the next value is, which is read piece by piece if it is large."""
+        following = self._peek()
+        if following == "[":
+            return self._look_at_list()
+        if following != "{":
+            return _Looked(kind=_KINDS.get(type(self._value()), _NOTHING))
+        looked = _Looked(kind="object")
+        while len(self._text) - self._at < _PIECE and self._read():
+            pass
+        try:
+            members, self._at = self._json.raw_decode(self._text, self._at)
+            named = iter(members.items())
+        except (json.JSONDecodeError, RecursionError):
+            named = ((name, self._value()) for name in self._members())
+        scalars: dict[str, object] = {}
+        for name, value in named:
+            scalars[name] = None if isinstance(value, dict | list) else value
+            looked.add(name, _kind_of(value), value if isinstance(value, dict) else {})
+        looked.scalars = scalars
+        if not looked.is_map(_SIBLINGS_MIN):
+            looked.kinds.clear()
+            looked.inner.clear()
+        return looked
+
+    def _look_at_list(self, items_max: int | None = None) -> _Looked:
+        """What the items of the next list are; those that are arrays."""
+        kinds: Counter[type] = Counter()
+        arrays: list[list[Any]] = []
+        for item in itertools.islice(self._items(), items_max):
+            kinds[type(item)] += 1
+            if isinstance(item, list) and len(arrays) < LOOKED_AT:
+                arrays.append(item)
+        count = kinds.total()
+        is_table = 2 * max(kinds[dict], kinds[list]) > count
+        if kinds[list] <= kinds[dict]:
+            arrays.clear()
+        kind = _RECORDS if is_table else _PLAIN_LIST if count else _NOTHING
+        return _Looked(kind=kind, count=count, arrays=arrays)
 
     def _members(self) -> Iterator[str]:
         """The names of an object; the caller reads each value before the next name."""
@@ -216,7 +404,9 @@ class _JsonStream:
         try:
             self._text += self._decode(piece, final=not piece)
         except UnicodeDecodeError as error:
-            raise self._invalid("it has bytes that are not UTF-8") from error
+            raise self._invalid(
+                "it has bytes that are not UTF-8; name its encoding with `--encoding`"
+            ) from error
         return True
 
     def _place(self, at: int) -> tuple[int, int]:

@@ -12,9 +12,10 @@ Invariants:
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, assert_never
+from dataclasses import dataclass, field, replace
+from typing import Final, assert_never
 
 import msgspec
 import numpy as np
@@ -26,7 +27,9 @@ import pyarrow.types as pat
 from omnigraph_lake.errors import InvalidInputError
 from omnigraph_lake.ids import canonical_column, join_spellings, key_properties
 from omnigraph_lake.language.diagnostics import did_you_mean
+from omnigraph_lake.load.formats.counts import NO_TYPE, RuleCounts, SourceCounts
 from omnigraph_lake.load.formats.csv_files import cell_column, cell_row
+from omnigraph_lake.load.formats.digests import digest_records, uses_digests
 from omnigraph_lake.load.formats.json_record import Claim
 from omnigraph_lake.load.formats.mapping import (
     Condition,
@@ -39,8 +42,13 @@ from omnigraph_lake.load.formats.mapping import (
     UnknownColumns,
     ValueMapping,
 )
-from omnigraph_lake.load.formats.raw_batches import RawBatch, RawRecords, TabularBatch
-from omnigraph_lake.load.formats.records import Parsed, Refusal, SplitEnd
+from omnigraph_lake.load.formats.raw_batches import (
+    RawBatch,
+    RawRecords,
+    TabularBatch,
+    as_texts,
+)
+from omnigraph_lake.load.formats.records import Parsed, RecordDigests, Refusal, SplitEnd
 from omnigraph_lake.load.formats.row_validator import (
     Places,
     RowValidator,
@@ -60,7 +68,6 @@ from omnigraph_lake.names import (
 )
 from omnigraph_lake.schema import catalog as ct
 from omnigraph_lake.schema.ends import end_type_columns
-from omnigraph_lake.schema.values import spell_decimal
 from omnigraph_lake.validation.constraints import rules_of
 from omnigraph_lake.validation.input.intake import NewIds
 from omnigraph_lake.validation.violations import Reason, shown
@@ -68,6 +75,8 @@ from omnigraph_lake.validation.violations import Reason, shown
 _TEXT: Final = ct.ScalarType(scalar=ct.Scalar.STRING)
 _SEEN_MAX: Final = 1 << 18
 """So many rows of a distinct rule a task remembers; later it may yield a row again."""
+_NAMES_MAX: Final = 256
+"""Names of columns that a message may suggest for one that no record has."""
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=float, decimal_format="number")
 _NO_ROWS: Final = ValidatedRows()
 TRUE_WORDS: Final = ("true", "True", "TRUE", "t", "yes", "Yes", "YES", "y", "Y", "1")
@@ -129,6 +138,8 @@ class MappedParser:
         self._known = frozenset(
             name for path in mapping.paths() for name in (path, path.partition(".")[0])
         )
+        self._has_digests = uses_digests(mapping)
+        self._counts = SourceCounts(mapping.name, rules=[RuleCounts() for _ in mapping.rules])
         self._seen: dict[object, _Seen] = {}
         self._validators: dict[str, RowValidator] = {}
         self._new_ids = new_ids
@@ -143,37 +154,89 @@ class MappedParser:
         lines = count = 0
         for raw in records:
             lines = raw.lines
-            checked = together([ValidatedRows(refusals=raw.refusals), self._validate(raw.batch)])
+            batch, refusals = self._without_unknown(raw.batch)
+            if self._has_digests and len(batch):
+                digests = digest_records(batch, self._mapping)
+                batch = batch.with_digests(digests)
+                yield RecordDigests(digests=digests, places=pa.array(batch.places, pa.uint32()))
+            refused = self._refuse((*raw.refusals, *refusals))
+            checked = together([refused, self._validate(batch)])
             count += sum(len(rows.places) for rows in checked.rows) + len(checked.refusals)
             yield from in_input_order(checked)
-        yield SplitEnd(lines=lines, records=count)
+            if any(rule.records and not rule.rows for rule in self._counts.rules):
+                names = dict.fromkeys([*self._counts.names, *batch.names()])
+                self._counts.names = list(names)[:_NAMES_MAX]
+        yield SplitEnd(lines=lines, records=count, counts=self._counts)
+
+    def _refuse(self, refusals: Iterable[Refusal]) -> ValidatedRows:
+        """Count records that no rule has taken."""
+        refused = tuple(refusals)
+        counts = self._counts.of_type(NO_TYPE)
+        counts.records += len(refused)
+        for refusal in refused:
+            counts.reject(refusal.reason.value, is_derived=False)
+        return ValidatedRows(refusals=refused)
+
+    def _check_rows(
+        self, number: int, rows: _Rows, validator: RowValidator, *, is_derived: bool
+    ) -> ValidatedRows:
+        """Check the rows of a rule, and count them."""
+        checked = _check(rows, validator)
+        self._counts.rules[number].rows += len(rows.places)
+        counts = self._counts.of_type(validator.rules.table_key)
+        for refusal in checked.refusals:
+            counts.reject(refusal.reason.value, is_derived=is_derived)
+        if not is_derived:
+            return checked
+        flags = (pa.repeat(pa.scalar(value=True), len(part.places)) for part in checked.rows)
+        marked = zip(checked.rows, flags, strict=True)
+        return replace(checked, rows=tuple(replace(part, is_derived=f) for part, f in marked))
 
     def _validate(self, batch: RawBatch) -> ValidatedRows:
-        batch, refusals = self._without_unknown(batch)
         if not len(batch):
-            return ValidatedRows(refusals=refusals)
+            return _NO_ROWS
         taken = np.zeros(len(batch), np.bool_)
-        parts = [ValidatedRows(refusals=refusals)]
+        taken_by_type: dict[str, npt.NDArray[np.bool_]] = {}
+        parts: list[ValidatedRows] = []
         for number, rule in enumerate(self._mapping.rules):
             mask = _meets(batch, rule.where)
             taken |= mask
+            if not _is_derived(rule):
+                key = _table_key(rule)
+                taken_by_type[key] = mask | taken_by_type.get(key, np.False_)
             chosen = batch if mask.all() else batch.take(np.flatnonzero(mask))
+            self._counts.rules[number].records += len(chosen)
             if rule.each is not None:
+                self._counts.rules[number].inner_lists += chosen.count_inner(rule.each)
                 chosen = chosen.unnest(rule.each, rule.each_split)
             if len(chosen):
                 parts.append(self._rows_of(number, rule, chosen))
-        parts.append(ValidatedRows(refusals=tuple(self._untaken(batch, taken))))
+        for key, mask in taken_by_type.items():
+            skipped = len(batch) - int(mask.sum())
+            self._counts.of_type(key).records += skipped
+            self._counts.of_type(key).skipped += skipped
+        parts.append(self._refuse(self._untaken(batch, taken)))
         return together(parts)
 
     def _rows_of(self, number: int, rule: Rule, batch: RawBatch) -> ValidatedRows:
+        if not _is_derived(rule):
+            self._counts.of_type(_table_key(rule)).records += len(batch)
         if isinstance(rule, NodeMapping):
             return self._nodes(number, rule, batch)
-        return self._edges(rule, batch)
+        return self._edges(number, rule, batch)
+
+    def _skip(self, rule: Rule, batch: RawBatch, kept: npt.NDArray[np.bool_]) -> RawBatch:
+        """The records of which a rule yields rows."""
+        if kept.all():
+            return batch
+        if not _is_derived(rule):
+            self._counts.of_type(_table_key(rule)).skipped += len(batch) - int(kept.sum())
+        return batch.take(np.flatnonzero(kept))
 
     def _nodes(self, number: int, rule: NodeMapping, batch: RawBatch) -> ValidatedRows:
         for path in rule.requires:
             has_value = batch.column(path).is_valid().to_numpy(zero_copy_only=False)
-            batch = batch if has_value.all() else batch.take(np.flatnonzero(has_value))
+            batch = self._skip(rule, batch, has_value)
         validator = self._validator(node_table_key(rule.type))
         if rule.distinct:
             columns = [batch.column(value.column) for value in rule.properties.values()]
@@ -186,9 +249,10 @@ class MappedParser:
             extra[self._mapping.kept_in] = self._keep_unknown(batch)
         if rule.id is not None:
             extra[ID_COLUMN] = _values(batch, rule.id, _TEXT)[1]
-        return _check(self._build(batch, rule.properties, extra, validator), validator)
+        built = self._build(batch, rule.properties, extra, validator)
+        return self._check_rows(number, built, validator, is_derived=rule.distinct)
 
-    def _edges(self, rule: EdgeMapping, batch: RawBatch) -> ValidatedRows:
+    def _edges(self, number: int, rule: EdgeMapping, batch: RawBatch) -> ValidatedRows:
         validator = self._validator(edge_table_key(rule.type))
         ends = [self._end(end, batch) for end in (rule.source, rule.target)]
         created: list[ValidatedRows] = []
@@ -196,21 +260,22 @@ class MappedParser:
         present &= ends[1].ids.is_valid().to_numpy(zero_copy_only=False)
         for end, ids in zip((rule.source, rule.target), ends, strict=True):
             if end.create:
-                created.append(self._create(end, ids, batch, present))
-        rows = np.flatnonzero(present) if rule.optional else np.arange(len(batch))
+                created.append(self._create(number, end, ids, batch, present))
+        kept = present if rule.optional else np.ones(len(batch), np.bool_)
+        rows = np.flatnonzero(kept)
+        batch = self._skip(rule, batch, kept)
         if not len(rows):
             return together(created)
         mask = pa.array(rows)
         source, target = (end.ids.take(mask) for end in ends)
-        batch = batch.take(rows)
         extra = {SOURCE_COLUMN: source, TARGET_COLUMN: target}
         types = {SOURCE_TYPE_COLUMN: rule.source.type, TARGET_TYPE_COLUMN: rule.target.type}
         for name in end_type_columns(validator.declared):
             extra[name] = pa.repeat(types[name], len(rows))
         if not rule.new_id:
             extra[ID_COLUMN] = _edge_ids(batch, rule, source, target)
-        checked = _check(self._build(batch, rule.properties, extra, validator), validator)
-        return together([*created, checked])
+        built = self._build(batch, rule.properties, extra, validator)
+        return together([*created, self._check_rows(number, built, validator, is_derived=False)])
 
     def _build(
         self,
@@ -255,7 +320,12 @@ class MappedParser:
         return _EndIds(ids=pc.if_else(pa.array(complete), joined, None), columns=columns)
 
     def _create(
-        self, end: Endpoint, ids: _EndIds, batch: RawBatch, present: npt.NDArray[np.bool_]
+        self,
+        number: int,
+        end: Endpoint,
+        ids: _EndIds,
+        batch: RawBatch,
+        present: npt.NDArray[np.bool_],
     ) -> ValidatedRows:
         """The nodes of an end that this task has not yielded yet, with nothing but their key."""
         usable = present.copy()
@@ -274,7 +344,8 @@ class MappedParser:
             originals=columns,
             doubted=np.zeros(len(rows), np.bool_),
         )
-        return _check(built, self._validator(node_table_key(end.type)))
+        validator = self._validator(node_table_key(end.type))
+        return self._check_rows(number, built, validator, is_derived=True)
 
     def _validator(self, table_key: str) -> RowValidator:
         if table_key not in self._validators:
@@ -343,27 +414,23 @@ class _EndIds:
     columns: Mapping[str, pa.Array]
 
 
+def _table_key(rule: Rule) -> str:
+    is_node = isinstance(rule, NodeMapping)
+    return node_table_key(rule.type) if is_node else edge_table_key(rule.type)
+
+
+def _is_derived(rule: Rule) -> bool:
+    """Whether a rule yields distinct values of records."""
+    return isinstance(rule, NodeMapping) and rule.distinct
+
+
 def _meets(batch: RawBatch, conditions: Iterable[Condition]) -> npt.NDArray[np.bool_]:
     met = np.ones(len(batch), np.bool_)
     for condition in conditions:
-        texts = _texts(batch.column(condition.column))
+        texts = as_texts(batch.column(condition.column))
         expected = pa.array(condition.equals, pa.string())
         met &= pc.is_in(texts, expected).to_numpy(zero_copy_only=False)
     return met
-
-
-def _texts(column: pa.Array) -> pa.Array:
-    """Any values as texts; nested ones as JSON."""
-    if pat.is_string(column.type):
-        return column
-    if pat.is_nested(column.type):
-        items = column.to_pylist()
-        return pa.array([None if item is None else _json(item) for item in items], pa.string())
-    if pat.is_decimal(column.type):
-        # Arrow writes small ones with an exponent.
-        numbers = column.to_pylist()
-        return pa.array([None if n is None else spell_decimal(n) for n in numbers], pa.string())
-    return column.cast(pa.string())
 
 
 def _values(batch: RawBatch, value: ValueMapping, kind: ct.PropertyType) -> tuple[Column, pa.Array]:
@@ -373,13 +440,9 @@ def _values(batch: RawBatch, value: ValueMapping, kind: ct.PropertyType) -> tupl
         is_text = kind == _TEXT or isinstance(kind, ct.EnumType)
         if value.is_plain and not is_text:
             return Column(values=source), source
-        source = _texts(source)
+        source = as_texts(source)
     texts = source if value.is_plain else parse_texts(source, value, kind)
     return cell_column(texts, kind), texts
-
-
-def _json(value: Any) -> str:
-    return _ENCODER.encode(value).decode()
 
 
 def _spell(member: ct.Property, column: Column, texts: pa.Array) -> pa.Array:
@@ -400,12 +463,12 @@ def _edge_ids(
     batch: RawBatch, rule: EdgeMapping, source: pa.Array, target: pa.Array
 ) -> pa.StringArray:
     columns = [source] if rule.single else [source, target]
-    columns += [_texts(batch.column(path)) for path in rule.id]
+    columns += [as_texts(batch.column(path)) for path in rule.id]
     return join_spellings([column.fill_null("") for column in columns])
 
 
 def _row_texts(columns: Sequence[pa.Array]) -> pa.StringArray:
-    return join_spellings([_texts(column).fill_null("\x00") for column in columns])
+    return join_spellings([as_texts(column).fill_null("\x00") for column in columns])
 
 
 def _check(rows: _Rows, validator: RowValidator) -> ValidatedRows:
@@ -493,7 +556,25 @@ def _dates(texts: pa.StringArray, form: str, spelling: str) -> pa.StringArray:
         times = pc.if_else(plain, texts, None).cast(pa.int64()).cast(pa.timestamp(EPOCHS[form]))
         return pc.strftime(times.cast(pa.timestamp("us")), format="%Y-%m-%dT%H:%M:%SZ")
     times = pc.strptime(texts, format=form, unit="s", error_is_null=True)
-    return pc.strftime(times, format=spelling)
+    return pc.strftime(_without_rolled(times, texts, form), format=spelling)
+
+
+def _without_rolled(times: pa.Array, texts: pa.StringArray, form: str) -> pa.Array:
+    """The times without those of days that their month does not have.
+
+    Arrow takes 31.04. for the first of May, so what became one of the first three days is compared.
+    """
+    if "%d" not in form or "%z" in form:
+        return times
+    parts = re.split("%(.)", re.sub(r"\s+", " ", form))
+    parts[::2] = [re.escape(literal).replace(r"\ ", r"\s+") for literal in parts[::2]]
+    place = parts.index("d", 1)
+    parts[1::2] = [".+?"] * len(parts[1::2])
+    parts[place] = "(?P<day>[0-9]{1,2})"
+    early = pc.if_else(pc.less_equal(pc.day(times), 3), texts, None)
+    days = pc.struct_field(pc.extract_regex(early, pattern=f"^{''.join(parts)}$"), "day")
+    is_rolled = pc.greater(days.cast(pa.int8()), 28).fill_null(fill_value=False)
+    return pc.if_else(is_rolled, None, times)
 
 
 def _numbers(texts: pa.StringArray, value: ValueMapping) -> pa.StringArray:

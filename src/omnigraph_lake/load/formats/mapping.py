@@ -5,8 +5,8 @@ condition it meets; a rule with `each` yields one for every item of a list.
 
 Columns are named by paths: the name of a column, or the names of nested members with dots between
 them. Inside a rule with `each`, the path of the list means the current item, and `#` is the member
-of the item that has its number, from zero. The path `*` is a digest of the whole record: an id for
-records that have none. As a member of the list it is a digest of the record and the number.
+of the item that has its number, from zero. The path `*` is a digest of the record: an id for
+records that have none. As a member of the list it has the number of the item behind it.
 
 Invariants:
 - A mapping is a picklable value: tasks of any runner apply it without other state.
@@ -133,19 +133,48 @@ Rule: TypeAlias = NodeMapping | EdgeMapping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TextForm:
+    """How the files of a source are written; None is found out.
+
+    `header` says whether the first record names the columns, or has the names of those that no
+    record names. `key_column` is the column for the names of the members of an object of JSON that
+    are the records.
+    """
+
+    header: bool | tuple[str, ...] | None = None
+    delimiter: str | None = None
+    encoding: str | None = None
+    key_column: str | None = None
+
+    def or_else(self, other: TextForm) -> TextForm:
+        """This form, where it says something, and otherwise another one."""
+        has_names = self.header is not True and isinstance(other.header, tuple)
+        return TextForm(
+            header=other.header if self.header is None or has_names else self.header,
+            delimiter=self.delimiter or other.delimiter,
+            encoding=self.encoding or other.encoding,
+            key_column=self.key_column or other.key_column,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceMapping:
     """The rules of one source; `ignored` names columns that are known and not used.
 
+    `digest` has the columns that a digest of a record is made of, in order.
+
     Values of unknown columns go to the property `kept_in` of the first node rule as JSON if
-    `unknown` says so.
+    `unknown` says so. `form` says how files of the source are read.
     """
 
     name: str
+    form: TextForm = field(default_factory=TextForm)
     nodes: tuple[NodeMapping, ...] = ()
     edges: tuple[EdgeMapping, ...] = ()
     ignored: tuple[str, ...] = ()
     unknown: UnknownColumns = UnknownColumns.ERROR
     kept_in: str | None = None
+    digest: tuple[str, ...] = ()
 
     @property
     def rules(self) -> tuple[Rule, ...]:

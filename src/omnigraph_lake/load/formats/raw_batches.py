@@ -12,7 +12,6 @@ Invariants:
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,10 +35,11 @@ Record = Mapping[str, Any]
 POSITION: Final = "#"
 """The member of an unnested item that has its number in the list."""
 WHOLE: Final = "*"
-"""The path of the digest of a whole record; as a member of an unnested list, of the record and the
-number of the item."""
+"""The path of the digest of a record; as a member of an unnested list, with the number of the item
+behind it."""
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=float, decimal_format="number")
 """Numbers of JSON that keep their digits are written as the floats they are."""
+_SORTED: Final = msgspec.json.Encoder(enc_hook=float, decimal_format="number", order="sorted")
 EXACT_NUMBERS: Final = {b"omnigraph.exact_numbers": b"true"}
 """Metadata of a field whose texts are numbers with all their digits."""
 INTEGER_DIGITS_MAX: Final = 18
@@ -63,12 +63,24 @@ class RawBatch(Protocol):
         """The values at a path: texts, or Arrow values of another type."""
         ...
 
+    def texts(self, name: str) -> pa.Array:
+        """The values of a column, not of a path, as large strings; nested members are in order."""
+        ...
+
+    def with_digests(self, digests: pa.StringArray) -> Self:
+        """The same records with what the path `*` means."""
+        ...
+
     def take(self, rows: np.ndarray) -> Self:
         """Some records, in this order."""
         ...
 
     def unnest(self, path: str, split: str | None) -> Self:
         """One record per item of the list at a path; the path means the item then."""
+        ...
+
+    def count_inner(self, path: str) -> int:
+        """The records in which a list is at a path that goes through another list."""
         ...
 
     def others(self, known: frozenset[str]) -> list[dict[str, Any]]:
@@ -97,6 +109,7 @@ class TabularBatch:
     places: Places
     origin: pa.RecordBatch | None = None
     rows: np.ndarray | None = field(default=None, repr=False)
+    digests: pa.StringArray | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.places)
@@ -105,26 +118,40 @@ class TabularBatch:
         return list(self.table.schema.names)
 
     def column(self, path: str) -> pa.Array:
-        names = self.table.schema.names
-        if path == WHOLE:
-            return digests(self.raw(row) for row in range(len(self)))
-        if path.endswith(f".{WHOLE}"):
-            numbers = self.column(f"{path.removesuffix(WHOLE)}{POSITION}").to_pylist()
-            return digests(b"%d %s" % (n, self.raw(row)) for row, n in enumerate(numbers))
-        if path in names:
+        schema = self.table.schema
+        if self.digests is not None and path == WHOLE:
+            return self.digests
+        if self.digests is not None and path.endswith(f".{WHOLE}"):
+            return _number(self.digests, self.column(f"{path.removesuffix(WHOLE)}{POSITION}"))
+        if schema.get_field_index(path) >= 0:
             return _plain(self.table.column(path))
         parts = path.split(".")
         for length in range(len(parts) - 1, 0, -1):
             outer = ".".join(parts[:length])
-            if outer in names:
+            if schema.get_field_index(outer) >= 0:
                 return _member(_plain(self.table.column(outer)), parts[length:])
         return pa.nulls(len(self), pa.string())
 
+    def texts(self, name: str) -> pa.Array:
+        if name not in self.table.schema.names:
+            return pa.nulls(len(self), pa.large_string())
+        column = _plain(self.table.column(name))
+        if _is_without_text(column.type):
+            values = column.to_pylist()
+            column = pa.array(
+                [None if v is None else _write_sorted(v) for v in values], pa.string()
+            )
+        return as_texts(column).cast(pa.large_string())
+
+    def with_digests(self, digests: pa.StringArray) -> TabularBatch:
+        return replace(self, digests=digests)
+
     def has_exact_numbers(self, path: str) -> bool:
         """Whether the texts of a column are numbers that no other type holds with all digits."""
-        if path not in self.table.schema.names:
+        schema = self.table.schema
+        if schema.get_field_index(path) < 0:
             return False
-        source = self.table.schema.field(path)
+        source = schema.field(path)
         return _is_too_wide(source.type) or EXACT_NUMBERS.items() <= (source.metadata or {}).items()
 
     def take(self, rows: np.ndarray) -> TabularBatch:
@@ -134,6 +161,7 @@ class TabularBatch:
             places=self.places[rows],
             origin=self._origin,
             rows=origin_rows,
+            digests=None if self.digests is None else self.digests.take(pa.array(rows)),
         )
 
     def unnest(self, path: str, split: str | None) -> TabularBatch:
@@ -166,6 +194,10 @@ class TabularBatch:
         numbered = table.append_column(f"{path}.{POSITION}", pa.array(positions))
         return replace(unnested, table=numbered)
 
+    def count_inner(self, path: str) -> int:
+        outer = (self.column(prefix) for prefix in _list_prefixes(path))
+        return max((len(c.drop_null()) for c in outer if is_list(c.type)), default=0)
+
     def others(self, known: frozenset[str]) -> list[dict[str, Any]]:
         names = [name for name in self.table.schema.names if name not in known]
         columns = [_plain(self.table.column(name)).to_pylist() for name in names]
@@ -188,16 +220,15 @@ class TabularBatch:
 class ObjectBatch:
     """Objects of JSON; `show` returns the original of a record by its number in `rows`.
 
-    After a list was unnested, `wholes` has the records as they were before, and `numbers` those of
-    the items.
+    After a list was unnested, `numbers` has those of the items.
     """
 
     records: Sequence[Record]
     places: Places
     show: Callable[[int], bytes]
     rows: np.ndarray | None = field(default=None, repr=False)
-    wholes: Sequence[Record] | None = field(default=None, repr=False)
     numbers: Sequence[int] | None = field(default=None, repr=False)
+    digests: pa.StringArray | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.places)
@@ -206,14 +237,23 @@ class ObjectBatch:
         return list(dict.fromkeys(name for record in self.records for name in record))
 
     def column(self, path: str) -> pa.Array:
-        wholes = self.records if self.wholes is None else self.wholes
-        if path == WHOLE:
-            return digests(map(_ENCODER.encode, wholes))
-        if path.endswith(f".{WHOLE}") and self.numbers is not None:
-            encoded = zip(self.numbers, map(_ENCODER.encode, wholes), strict=True)
-            return digests(b"%d %s" % numbered for numbered in encoded)
+        if self.digests is not None and path == WHOLE:
+            return self.digests
+        if self.digests is not None and self.numbers is not None and path.endswith(f".{WHOLE}"):
+            return _number(self.digests, pa.array(self.numbers, pa.int64()))
         cells = [cell_text(value_at(record, path)) for record in self.records]
         return pa.array(cells, pa.string())
+
+    def texts(self, name: str) -> pa.Array:
+        values = [record.get(name) for record in self.records]
+        cells = [
+            _write_sorted(value) if isinstance(value, dict | list) else cell_text(value)
+            for value in values
+        ]
+        return pa.array(cells, pa.large_string())
+
+    def with_digests(self, digests: pa.StringArray) -> ObjectBatch:
+        return replace(self, digests=digests)
 
     def take(self, rows: np.ndarray) -> ObjectBatch:
         return ObjectBatch(
@@ -221,8 +261,8 @@ class ObjectBatch:
             places=self.places[rows],
             show=self.show,
             rows=rows if self.rows is None else self.rows[rows],
-            wholes=None if self.wholes is None else [self.wholes[row] for row in rows.tolist()],
             numbers=None if self.numbers is None else [self.numbers[row] for row in rows.tolist()],
+            digests=None if self.digests is None else self.digests.take(pa.array(rows)),
         )
 
     def unnest(self, path: str, split: str | None) -> ObjectBatch:
@@ -236,7 +276,14 @@ class ObjectBatch:
                 numbered = {**item, POSITION: position} if isinstance(item, dict) else item
                 records.append(_with_item(record, path.split("."), path, numbered))
         taken = self.take(np.array(parents, np.int64))
-        return replace(taken, records=records, wholes=taken.records, numbers=numbers)
+        return replace(taken, records=records, numbers=numbers)
+
+    def count_inner(self, path: str) -> int:
+        prefixes = _list_prefixes(path)
+        return sum(
+            any(isinstance(value_at(record, prefix), list) for prefix in prefixes)
+            for record in (self.records if prefixes else ())
+        )
 
     def others(self, known: frozenset[str]) -> list[dict[str, Any]]:
         return [
@@ -271,21 +318,57 @@ def require_distinct(names: Iterable[str], where: str) -> None:
             )
 
 
-def digests(contents: Iterable[bytes]) -> pa.StringArray:
-    texts = [hashlib.blake2b(content, digest_size=13).hexdigest() for content in contents]
-    return pa.array(texts, pa.string())
+def _number(digests: pa.StringArray, numbers: pa.Array) -> pa.StringArray:
+    return pc.binary_join_element_wise(digests, numbers.cast(pa.string()), "/")
+
+
+def as_texts(column: pa.Array) -> pa.Array:
+    """Any values as texts; nested ones as JSON."""
+    if pat.is_string(column.type):
+        return column
+    if pat.is_nested(column.type):
+        items = column.to_pylist()
+        cells = [None if item is None else _ENCODER.encode(item).decode() for item in items]
+        return pa.array(cells, pa.string())
+    if pat.is_decimal(column.type):
+        # Arrow writes small ones with an exponent.
+        numbers = column.to_pylist()
+        return pa.array([None if n is None else spell_decimal(n) for n in numbers], pa.string())
+    return column.cast(pa.string())
+
+
+def _is_without_text(kind: pa.DataType) -> bool:
+    """Whether values of a type are nested, or bytes, which need not be a text."""
+    return bool(
+        pat.is_nested(kind)
+        or pat.is_binary(kind)
+        or pat.is_large_binary(kind)
+        or pat.is_fixed_size_binary(kind)
+        or pat.is_binary_view(kind)
+    )
+
+
+def _write_sorted(value: Any) -> str:
+    """A value as JSON whose members are in order."""
+    return _SORTED.encode(value).decode()
+
+
+def _list_prefixes(path: str) -> list[str]:
+    """The paths of the values that a path goes through."""
+    return [path[:end] for end, character in enumerate(path) if character == "."]
 
 
 def value_at(record: Record, path: str) -> Any:
-    """The value at a path of an object, or None."""
+    """The value at a path of an object, or None; names of members may have dots themselves."""
     if path in record:
         return record[path]
-    value: Any = record
-    for name in path.split("."):
-        if not isinstance(value, Mapping):
-            return None
-        value = value.get(name)
-    return value
+    dot = path.find(".")
+    while dot >= 0:
+        inner = record.get(path[:dot])
+        if isinstance(inner, Mapping):
+            return value_at(inner, path[dot + 1 :])
+        dot = path.find(".", dot + 1)
+    return None
 
 
 def cell_text(value: Any) -> str | None:

@@ -21,6 +21,7 @@ from typing import Final, TypeAlias
 
 import pyarrow as pa
 
+from omnigraph_lake.load.formats.counts import SourceCounts
 from omnigraph_lake.load.formats.mapping import SourceMapping
 from omnigraph_lake.storage.objects.location import Root
 from omnigraph_lake.validation.input.mentions import Mentions
@@ -51,7 +52,10 @@ class SourceFile:
     set if the file is on an object store, where `tag` changes with its content.
 
     With a `mapping`, records have no type: its rules say what becomes of them. `table` is the part
-    of a database or a document that is read, `delimiter` is that of a CSV file.
+    of a database or a document that is read. If it is an object of JSON whose members are the
+    records, `key_column` is the column for their names. `delimiter` is that of a CSV file, and
+    `column_names` are those of a CSV file without a header, or of records that are arrays of JSON.
+    `encoding` is set if it is not UTF-8.
     """
 
     path: str
@@ -65,6 +69,14 @@ class SourceFile:
     mapping: SourceMapping | None = None
     table: str = ""
     delimiter: str = ","
+    column_names: tuple[str, ...] = ()
+    key_column: str = ""
+    encoding: str = ""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its bytes are what is read, so that a part of them can be."""
+        return not (self.gzipped or self.encoding)
 
     @property
     def label(self) -> str:
@@ -99,6 +111,8 @@ class ParsedRows:
     rows: pa.Table
     places: pa.UInt32Array
     mentions: Mentions | None = None
+    is_derived: pa.BooleanArray | None = None
+    """Which rows stand for distinct values of records; None if none does."""
 
 
 REFUSED_SCHEMA: Final = pa.schema(
@@ -122,16 +136,29 @@ class RefusedRecords:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitEnd:
-    """The last thing a split says: how many lines it owns, and how many records they held."""
+    """The last thing a split says: how many lines it owns, and how many records they held.
+
+    `counts` says what became of the records, if a mapping was applied to them.
+    """
 
     lines: int
     records: int
+    counts: SourceCounts | None = None
 
 
-Parsed: TypeAlias = ParsedRows | RefusedRecords | SplitEnd
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordDigests:
+    """The digests of records, as hexadecimal digits, whose rows have ids that are made of them."""
+
+    digests: pa.StringArray
+    places: pa.UInt32Array
+
+
+Parsed: TypeAlias = ParsedRows | RefusedRecords | RecordDigests | SplitEnd
 
 
 NAME_SHOWN_MAX: Final = 128
+NOT_TEXT: Final = "found bytes that are not UTF-8, expected text"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -203,11 +203,21 @@ def _merge(parts: Sequence[ParsedRows]) -> ParsedRows:
     order = np.argsort(places, kind="stable")
     rows = pa.concat_tables([part.rows for part in parts]).take(pa.array(order))
     mentions = concat_mentions([(part.mentions, len(part.rows)) for part in parts])
+    is_derived = None
+    if any(part.is_derived is not None for part in parts):
+        flags = [
+            pa.repeat(pa.scalar(value=False), len(part.rows))
+            if part.is_derived is None
+            else part.is_derived
+            for part in parts
+        ]
+        is_derived = pa.concat_arrays(flags).take(pa.array(order))
     return ParsedRows(
         table_key=parts[0].table_key,
         rows=rows,
         places=pa.array(places[order], pa.uint32()),
         mentions=None if mentions is None else mentions.take(pa.array(order)),
+        is_derived=is_derived,
     )
 
 

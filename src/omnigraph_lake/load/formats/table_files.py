@@ -12,10 +12,12 @@ Invariants:
 from __future__ import annotations
 
 import base64
+import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,10 +27,11 @@ import pyarrow as pa
 from omnigraph_lake.errors import InvalidInputError
 from omnigraph_lake.load.formats.frames import BATCH_ROWS_MAX
 from omnigraph_lake.load.formats.raw_batches import RawRecords, TabularBatch, cell_text
-from omnigraph_lake.load.formats.records import FileFormat, SourceFile
+from omnigraph_lake.load.formats.records import NOT_TEXT, FileFormat, Refusal, SourceFile
 from omnigraph_lake.load.formats.splits import opened
 from omnigraph_lake.runner.databases import read_database
 from omnigraph_lake.validation.json_encoding import BLOB_PREFIX
+from omnigraph_lake.validation.violations import Reason
 
 if TYPE_CHECKING:
     import duckdb
@@ -56,11 +59,10 @@ class DeclaredTable:
 
 def table_records(file: SourceFile) -> Iterator[RawRecords]:
     """The rows of a table of a database, or of an Arrow file."""
-    batches = {
-        FileFormat.SQLITE: _sqlite_batches,
-        FileFormat.DUCKDB: _duckdb_batches,
-        FileFormat.ARROW: _arrow_batches,
-    }[file.format](file)
+    if file.format is FileFormat.SQLITE:
+        yield from _sqlite_records(file)
+        return
+    batches = _duckdb_batches(file) if file.format is FileFormat.DUCKDB else _arrow_batches(file)
     place = 0
     for batch in batches:
         places = np.arange(place, place + len(batch), dtype=np.uint32)
@@ -92,13 +94,62 @@ def _sqlite(file: SourceFile) -> Iterator[sqlite3.Connection]:
         raise _unreadable(file, "SQLite", error) from error
 
 
-def _sqlite_batches(file: SourceFile) -> Iterator[pa.RecordBatch]:
+def _sqlite_records(file: SourceFile) -> Iterator[RawRecords]:
+    """The rows of a table; those with a text that is not UTF-8 are refused."""
     with _sqlite(file) as database:
+        # Bytes that are not UTF-8 become characters that cannot be encoded again, so that the
+        # texts of the other rows are decoded without a look at each of them.
+        database.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
         cursor = database.execute(f"SELECT * FROM {quote_name(file.table)}")  # noqa: S608 - quoted
         names = [column[0] for column in cursor.description]
-        yield _texts(names, [])
+        yield _sqlite_batch(names, [], first=0)
+        first = 0
         while rows := cursor.fetchmany(_ROWS):
-            yield _texts(names, rows)
+            yield _sqlite_batch(names, rows, first=first)
+            first += len(rows)
+
+
+def _sqlite_batch(names: list[str], rows: list[Any], *, first: int) -> RawRecords:
+    places: Sequence[int] = range(first, first + len(rows))
+    refusals: list[Refusal] = []
+    try:
+        batch = _texts(names, rows)
+    except UnicodeEncodeError:
+        garbled = {
+            row: column for row, cells in enumerate(rows) if (column := _find_garbled(cells))
+        }
+        refusals = [
+            _refuse(names, rows[row], column - 1, places[row]) for row, column in garbled.items()
+        ]
+        batch = _texts(names, [cells for row, cells in enumerate(rows) if row not in garbled])
+        places = [place for row, place in enumerate(places) if row not in garbled]
+    return RawRecords(
+        batch=TabularBatch(table=batch, places=np.array(places, np.uint32)),
+        lines=first + len(rows),
+        refusals=tuple(refusals),
+    )
+
+
+def _find_garbled(cells: Sequence[Any]) -> int:
+    """The number of the first text that is not UTF-8, from 1; 0 if all are."""
+    for number, cell in enumerate(cells, start=1):
+        if isinstance(cell, str):
+            try:
+                cell.encode()
+            except UnicodeEncodeError:
+                return number
+    return 0
+
+
+def _refuse(names: Sequence[str], cells: Sequence[Any], column: int, place: int) -> Refusal:
+    shown = dict(zip(names, map(_sqlite_cell, cells), strict=True))
+    return Refusal(
+        place=place,
+        type_name=None,
+        reason=Reason.MALFORMED,
+        message=f"{names[column]}: {NOT_TEXT}",
+        raw=json.dumps(shown, ensure_ascii=False).encode(errors="replace"),
+    )
 
 
 def _texts(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> pa.RecordBatch:

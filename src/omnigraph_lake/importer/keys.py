@@ -1,0 +1,211 @@
+"""Choose the key of every table: the columns whose values identify its records.
+
+A key is declared, or it is a column of texts or integers that no two records share. Of several the
+one that other tables refer to is meant; then names decide. A measure that happens to be unique is
+no key, so a column that is neither named like a key nor referred to is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from omnigraph_lake.display.cells import counted
+from omnigraph_lake.errors import InvalidInputError
+from omnigraph_lake.importer import naming
+from omnigraph_lake.importer.column_profile import ColumnProfile
+from omnigraph_lake.importer.profile import SourceProfile
+from omnigraph_lake.importer.references import (
+    NameMatch,
+    accepts,
+    candidate,
+    containment,
+    find_named,
+    is_named_reference,
+    may_refer,
+)
+from omnigraph_lake.importer.tables import ID_NAMES, Table, is_key_type
+from omnigraph_lake.language.diagnostics import did_you_mean, shown
+from omnigraph_lake.schema import catalog as ct
+
+_CODE_NAMES: Final = ("key", "code", "slug", "sku", "isbn", "email", "iri", "uri")
+_PERSON_NAMES: Final = ("name", "username", "login", "handle")
+_ID_RANKS: Final = frozenset({0, 1})
+_NAME_RANK: Final = 4
+_CODES_MIN: Final = 20
+_CODE_MAX: Final = 16
+_REPEATED_SHARE_MAX: Final = 0.05
+"""So many records may repeat the id of an earlier one: exports have such rows, and panels of
+persons and years repeat nearly all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _KeyColumn:
+    """A column that may be a key; `repeated` records have the value of an earlier one."""
+
+    path: str
+    place: int
+    rank: int | None
+    repeated: int
+    named: int = 0
+    """Columns of other tables that are named after it or its table, and hold its values."""
+    by_value: int = 0
+    """Further columns of texts that hold its values."""
+
+    @property
+    def is_referred(self) -> bool:
+        return bool(self.named or self.by_value)
+
+
+def choose_keys(tables: Sequence[Table], given: Mapping[str, str]) -> None:
+    """Choose the keys of all tables; `given` names columns by type or source."""
+    open_tables: dict[Table, list[_KeyColumn]] = {}
+    for table in tables:
+        named = given.get(table.type, given.get(table.name))
+        declared = table.declared.key if table.declared is not None else ()
+        if table.key or table.ends is not None:
+            continue
+        if named is not None:
+            table.key, table.key_why = (_checked(named, table),), "key: given"
+        elif declared and all(name in table.columns for name in declared):
+            table.key, table.key_why = declared, "declared primary key"
+        else:
+            open_tables[table] = list(_key_columns(table))
+    for table, columns in open_tables.items():
+        referred = [_with_referring(table, column, tables) for column in columns]
+        best = _best(
+            [column for column in referred if column.is_referred or column.rank is not None]
+        )
+        if best is not None:
+            table.key, table.key_why = (best.path,), _why(table, best)
+
+
+def _checked(column: str, table: Table) -> str:
+    if column not in table.columns:
+        hint = did_you_mean(column, table.columns)
+        raise InvalidInputError(
+            f"{table.type} has no column {shown(column)} for its key"
+            + (f"; {hint}" if hint else "")
+        )
+    return column
+
+
+def drop_names_of_joins(tables: Sequence[Table]) -> None:
+    """Let tables that name rows of two others and have a unique name be no nodes.
+
+    Texts in several languages are unique by chance: `item_id, language_id, name`.
+    """
+    targets = [table for table in tables if len(table.key) == 1 and not table.is_object]
+    joins = [table for table in targets if _is_named_join(table, targets, tables)]
+    for table in joins:
+        table.key, table.key_why = (), ""
+
+
+def _is_named_join(table: Table, targets: Sequence[Table], tables: Sequence[Table]) -> bool:
+    if table.declared is not None or table.path is not None:
+        return False
+    (key,) = table.key
+    column = _KeyColumn(path=key, place=-1, rank=_rank(table, key, -1), repeated=0)
+    if column.rank != _NAME_RANK or _with_referring(table, column, tables).is_referred:
+        return False
+    named = [path for path in table.columns if find_named(table, path, targets) is not None]
+    return len(named) >= 2
+
+
+def _key_columns(table: Table) -> Iterator[_KeyColumn]:
+    for place, (path, profile) in enumerate(table.columns.items()):
+        if path == table.row_numbers or not profile.can_identify or not is_key_type(profile):
+            continue
+        if not table.profile.records:
+            continue
+        repeated = table.count_repeated(path)
+        rank = _rank(table, path, place)
+        if repeated is None:
+            continue
+        if not repeated:
+            yield _KeyColumn(path=path, place=place, rank=rank, repeated=0)
+        elif rank in _ID_RANKS and repeated <= _REPEATED_SHARE_MAX * table.profile.records:
+            yield _KeyColumn(path=path, place=place, rank=rank, repeated=repeated)
+
+
+def _rank(table: Table, path: str, place: int) -> int | None:
+    """How much a column is named like the key of its table; less is more."""
+    name, own = naming.snake(table.local(path)), naming.snake(naming.type_name(table.name))
+    plain = name.replace("_", "")
+    if name in ID_NAMES or plain == f"{own.replace('_', '')}id":
+        return 0
+    if name in _CODE_NAMES or (naming.has_key_suffix(name) and naming.stem(name) == own):
+        return 1
+    if naming.has_key_suffix(name) and place == 0:
+        return 2
+    is_joined = plain.endswith("id") and len(plain) > len("grid")  # geonameid
+    if not naming.has_key_suffix(name) and (is_joined or _has_codes(table.columns[path])):
+        return 3
+    return _NAME_RANK if name in _PERSON_NAMES or name == own else None
+
+
+def _has_codes(profile: ColumnProfile) -> bool:
+    """Whether texts are of one length and without blanks, as codes of counties and airports are."""
+    texts = profile.sample
+    if profile.scalar() is not ct.Scalar.STRING or len(texts) < _CODES_MIN:
+        return False
+    is_plain = all(text.isalnum() for text in texts) and len(texts[0]) <= _CODE_MAX
+    return is_plain and len({len(text) for text in texts}) == 1
+
+
+def _with_referring(table: Table, column: _KeyColumn, tables: Sequence[Table]) -> _KeyColumn:
+    """The column with the number of columns of other tables that hold its values."""
+    named = by_value = 0
+    is_text = table.columns[column.path].scalar() is ct.Scalar.STRING
+    for other in tables:
+        for path, profile in other.columns.items() if other is not table else ():
+            if path == other.row_numbers or not may_refer(other, path):
+                continue
+            found = candidate(other, path, table, column.path)
+            is_named = is_named_reference(found) and found.match >= NameMatch.PART
+            if not is_named and not (is_text and profile.scalar() is ct.Scalar.STRING):
+                continue
+            values = containment(other, path, table, column.path)
+            if values is None:
+                continue
+            if is_named and accepts(found, values):
+                named += 1
+            elif values.is_surely_contained and not other.is_unique(path):
+                by_value += 1
+    return replace(column, named=named, by_value=by_value)
+
+
+def _best(columns: Sequence[_KeyColumn]) -> _KeyColumn | None:
+    """What others refer to by name, then what is called an id, then what others have values of."""
+    return min(
+        columns,
+        key=lambda column: (
+            bool(column.repeated) and not column.named,
+            not (column.rank == 0 and column.named),
+            -column.named,
+            column.rank != 0,
+            -column.by_value,
+            bool(column.repeated),
+            9 if column.rank is None else column.rank,
+            column.place,
+        ),
+        default=None,
+    )
+
+
+def _why(table: Table, column: _KeyColumn) -> str:
+    if not column.repeated:
+        return f"key: unique in {extent(table.profile)}"
+    return (
+        f"key: {counted(column.repeated, 'record')} of {table.profile.records:,} repeat the value "
+        "of an earlier one; the last of them wins"
+    )
+
+
+def extent(profile: SourceProfile) -> str:
+    """Which records a decision follows from."""
+    records = counted(profile.records, "record")
+    if not profile.is_complete:
+        return f"the first {records}"
+    return records if profile.records == 1 else f"all {records}"

@@ -1,0 +1,472 @@
+"""Find the columns whose values are keys of other tables, by one scored table of evidence.
+
+Every pair of a column and a possible key is a candidate. Its name says how much it is meant
+(`NameMatch`), its values how much of it is so (`Containment`). A column refers to the best
+candidate that its rule accepts; what is probable but not sure is a hint with the option that does
+it.
+
+The thresholds were read off public data. Shares of distinct values and of rows that are keys of the
+target: flights.dest to airports .962/.977, flights.tailnum to planes .822/.850, counties.state to
+states .911/.972, Debian's depends_on to package .919/.955; and of columns that do not refer to
+it: requires of Python packages .155/.181, parent regions of ISO codes .030/.153.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from omnigraph_lake.display.cells import counted
+from omnigraph_lake.errors import InvalidInputError
+from omnigraph_lake.importer import naming
+from omnigraph_lake.importer.draft import Hint
+from omnigraph_lake.importer.hashed_values import count_rows
+from omnigraph_lake.importer.tables import ID_NAMES, Reference, Table, is_key_type
+from omnigraph_lake.language.diagnostics import shown
+from omnigraph_lake.schema import catalog as ct
+
+GENERAL_NAMES: Final = frozenset(
+    {
+        *ID_NAMES,
+        *("key", "code", "slug", "sku", "isbn", "email", "iri", "uri", "number", "no", "nr"),
+        *("name", "username", "login", "handle", "title", "label", "index", "position", "order"),
+    }
+)
+"""Names that keys of any table have: two columns of such a name need not mean the same."""
+_SELF_WORDS: Final = frozenset(
+    {"parent", "manager", "boss", "supervisor", "reports_to", "mentor", "predecessor", "reply_to"}
+)
+_VALUES_MIN: Final = 3
+"""Fewer distinct values are contained in a column of codes by chance."""
+_BY_VALUE: Final = (0.9, 0.95)
+_HINTED: Final = (0.5, 0.5)
+_SAME_KEYS: Final = 2
+_SAME_ROWS_MAX: Final = 0.5
+"""A column that mostly repeats the key of its own row names no other row."""
+
+
+class NameMatch(IntEnum):
+    """How a column is named after a table or its key; more is stronger."""
+
+    NONE = 0
+    TAIL = 1
+    """`evolves_from_species_id` and pokemon_species end with the same word."""
+    PART = 2
+    """`species_id` is the end of pokemon_species."""
+    END = 3
+    """`home_company_id` ends with companies."""
+    KEY = 4
+    """`carrier` is the key of airlines, and no name that any key has."""
+    FULL = 5
+    """`company_id` is companies."""
+
+
+_DISTINCT_MIN: Final = {
+    NameMatch.FULL: 0.5,
+    NameMatch.KEY: 0.5,
+    NameMatch.END: 0.5,
+    NameMatch.PART: 0.8,
+    NameMatch.TAIL: 0.95,
+}
+"""The least share of distinct values that are keys. A strong name needs little."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Containment:
+    """How many values of a column, and of its rows, are keys of a table; without words for null."""
+
+    values: int
+    missing_values: int
+    rows: int
+    missing_rows: int
+    null: tuple[str, ...] = ()
+    """Words that mean that a record refers to nothing."""
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        return (
+            1 - self.missing_values / max(1, self.values),
+            1 - self.missing_rows / max(1, self.rows),
+        )
+
+    @property
+    def is_all(self) -> bool:
+        return self.values > 1 and not self.missing_values
+
+    @property
+    def is_surely_contained(self) -> bool:
+        return self._reaches(_BY_VALUE)
+
+    @property
+    def is_probably_contained(self) -> bool:
+        return self._reaches(_HINTED)
+
+    def _reaches(self, shares: tuple[float, float]) -> bool:
+        is_more = all(own >= least for own, least in zip(self.shares, shares, strict=True))
+        return self.values >= _VALUES_MIN and is_more
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A column that may refer to a table by one of its columns."""
+
+    table: Table
+    path: str
+    target: Table
+    key: str
+    match: NameMatch
+    common: int
+    """Words that the names have in common at their ends."""
+    is_scoped: bool
+    """Whether all other words of the target are those that its own table begins with, as those of
+    `move_targets` for `target_id` of `moves`."""
+
+    @property
+    def rank(self) -> tuple[bool, bool, int, bool, int]:
+        """The order of candidates: the longest name that both have, of the same family first."""
+        is_whole, is_key = self.match is NameMatch.FULL, self.match is NameMatch.KEY
+        return is_whole, is_key, self.common, self.is_scoped, self.match
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The references of a table, and what might be one."""
+
+    references: tuple[Reference, ...]
+    hints: tuple[Hint, ...] = ()
+
+
+def candidate(table: Table, path: str, target: Table, key: str) -> Candidate:
+    """Compare the name of a column with the names of a table and of its key."""
+    column = table.local(path)
+    words = naming.singular_words(naming.stem(column))
+    own, other = naming.singular_words(table.name), naming.singular_words(target.name)
+    common = _common(words[::-1], other[::-1])
+    match = NameMatch.NONE
+    if common and common == len(words) == len(other):
+        match = NameMatch.FULL
+    elif _is_telling(target.local(key)) and naming.snake(column) == naming.snake(target.local(key)):
+        match = NameMatch.KEY
+    elif common and common == len(other):
+        match = NameMatch.END
+    elif common and common == len(words):
+        match = NameMatch.PART
+    elif common and naming.has_key_suffix(column):
+        match = NameMatch.TAIL
+    return Candidate(
+        table=table,
+        path=path,
+        target=target,
+        key=key,
+        match=match,
+        common=common,
+        is_scoped=0 < len(other) - common <= _common(own, other),
+    )
+
+
+def _common(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many words two lists begin with."""
+    count = 0
+    for word, another in zip(one, other, strict=False):
+        if word != another:
+            break
+        count += 1
+    return count
+
+
+def _is_telling(key: str) -> bool:
+    return naming.snake(key) not in GENERAL_NAMES
+
+
+def containment(
+    table: Table, path: str | tuple[str, ...], target: Table, key: str | tuple[str, ...]
+) -> Containment | None:
+    """Compare the values of columns with a key; None if most are none, or some were not hashed."""
+    paths = (path,) if isinstance(path, str) else path
+    own = table.profile.distinct(*paths)
+    keys = target.profile.distinct(*((key,) if isinstance(key, str) else key))
+    hashed = [hashes for one in paths if (hashes := table.profile.columns[one].hashes) is not None]
+    if own is None or keys is None or not keys.count or not own.may_be_in(keys, _HINTED[0]):
+        return None
+    rows, missing_rows = count_rows(hashed, table.profile.records, keys)
+    values, missing_values = own.count, own.count_missing(keys)
+    # A word for null is a value as any other, if it is a key: NA is the code of Namibia.
+    words = table.columns[paths[0]].null_words if len(paths) == 1 else {}
+    absent = {word: count for word, count in words.items() if not keys.has(word)}
+    return Containment(
+        values=values - len(absent),
+        missing_values=missing_values - len(absent),
+        rows=rows - sum(absent.values()),
+        missing_rows=missing_rows - sum(absent.values()),
+        null=tuple(absent),
+    )
+
+
+def may_refer(table: Table, path: str) -> bool:
+    """Whether a column holds values that keys can have."""
+    profile = table.columns[path]
+    return profile.has_values and not profile.is_list and is_key_type(profile)
+
+
+def is_named_reference(found: Candidate) -> bool:
+    """Whether a name alone, with values that fit, makes a reference."""
+    if found.match is NameMatch.NONE:
+        return False
+    is_number = found.table.columns[found.path].scalar() is not ct.Scalar.STRING
+    column = found.table.local(found.path)
+    if is_number and found.match not in {NameMatch.FULL, NameMatch.KEY}:
+        # `score` and `home_score` are numbers of a table `scores` by chance.
+        return naming.has_key_suffix(column)
+    if found.target is found.table:
+        # A column that is named after its own table says what its row is.
+        return found.match is not NameMatch.FULL
+    return True
+
+
+def _is_self_word(table: Table, path: str) -> bool:
+    column = table.local(path)
+    return bool({naming.snake(column), naming.stem(column)} & _SELF_WORDS)
+
+
+def _can_refer_by_value(table: Table, path: str) -> bool:
+    """Whether values tell what they are: texts, and ids that are no small numbers."""
+    is_text = table.columns[path].scalar() is ct.Scalar.STRING
+    column = naming.snake(table.local(path))
+    is_id = naming.has_key_suffix(column) or column in ID_NAMES
+    return is_text or (is_id and not _is_dense(table, path))
+
+
+def _is_alike(table: Table, path: str, target: Table, key: str) -> bool:
+    """Whether values of two columns can be the same by more than chance."""
+    is_text = table.columns[path].scalar() is ct.Scalar.STRING
+    is_text_key = target.columns[key].scalar() is ct.Scalar.STRING
+    return is_text is is_text_key and (is_text or not _is_dense(target, key))
+
+
+def _is_dense(table: Table, path: str) -> bool:
+    """Whether a column has most integers of its range: any small number is one of them."""
+    distinct = table.profile.distinct(path)
+    return distinct is None or table.columns[path].is_dense_range(distinct.count)
+
+
+def accepts(found: Candidate, values: Containment) -> bool:
+    """Whether enough values of a column that is named after a table are keys of it."""
+    share, _ = values.shares
+    if not values.values:
+        return False
+    if found.target is found.table and repeats_key(found):
+        return False
+    return share >= _DISTINCT_MIN[found.match]
+
+
+def repeats_key(found: Candidate) -> bool:
+    """Whether a column has the key of its own row in most rows."""
+    columns = found.table.profile.columns
+    own, key = columns[found.path].hashes, columns[found.key].hashes
+    records = found.table.profile.records
+    if own is None or key is None:
+        return False
+    return own.count_equal(key, records) > _SAME_ROWS_MAX * records
+
+
+def find_named(
+    table: Table, path: str, targets: Iterable[Table], details: Collection[Table] = ()
+) -> Reference | None:
+    """The table that a column is named after and whose keys it holds.
+
+    `details` are tables whose key names the row of another one.
+    """
+    if not may_refer(table, path):
+        return None
+    ranked: list[tuple[tuple[float, ...], Reference]] = []
+    is_key = table.key == (path,)
+    is_later = False
+    for number, target in enumerate(targets):
+        is_later |= target is table
+        found = candidate(table, path, target, target.key[0])
+        if (target is table and is_key) or not is_named_reference(found):
+            continue
+        if target in details and found.match in {NameMatch.KEY, NameMatch.TAIL}:
+            continue
+        if is_key and found.match is NameMatch.KEY:
+            # Two tables with one key: the larger one, or the first one, is what both tell of.
+            own, other = table.profile.records, target.profile.records
+            if other < own or (other == own and is_later):
+                continue
+        values = containment(table, path, target, target.key[0])
+        if values is not None and accepts(found, values):
+            rank = (*found.rank, values.shares[0], -number)
+            ranked.append((rank, _reference(found, values)))
+    return max(ranked, key=lambda entry: entry[0])[1] if ranked else None
+
+
+class ReferenceFinder:
+    """Finds the references of tables whose keys are chosen."""
+
+    def __init__(self, tables: Sequence[Table], given: Mapping[str, str]) -> None:
+        """`given` has the targets of columns, by types or sources."""
+        self._given = given
+        self._targets = [
+            table
+            for table in tables
+            if len(table.key) == 1 and table.ends is None and not table.is_object
+        ]
+        self._tables = tables
+        self._detail = frozenset(
+            target
+            for target in self._targets
+            if find_named(target, target.key[0], self._targets) is not None
+        )
+        """Tables whose key names the row of another one: what has their key means that one."""
+
+    def find(self, table: Table) -> Found:
+        """The references of one table, in the order of its columns."""
+        if table.ends is not None:
+            return Found(references=())
+        references = list(self._declared(table))
+        hints: list[Hint] = []
+        known = {column for reference in references for column in reference.columns}
+        for path in table.columns:
+            if path in known or path == table.row_numbers:
+                continue
+            found = self._reference(table, path)
+            if isinstance(found, Reference):
+                references.append(found)
+            elif found is not None:
+                hints.append(found)
+        return Found(references=tuple(references), hints=tuple(hints))
+
+    def _declared(self, table: Table) -> Iterator[Reference]:
+        if table.declared is None:
+            return
+        for foreign in table.declared.foreign_keys:
+            target = next((t for t in self._tables if t.name == foreign.table), None)
+            targets = foreign.target_columns or (target.key if target else ())
+            if target is not None and targets == target.key and not target.is_edge:
+                why = f"declared foreign key to {foreign.table}"
+                yield Reference(columns=foreign.columns, target=target, why=why)
+
+    def _reference(self, table: Table, path: str) -> Reference | Hint | None:
+        given = self._given.get(f"{table.type}.{path}", self._given.get(f"{table.name}.{path}"))
+        if given is not None:
+            return self._given_reference(table, path, given)
+        if table.columns[path].is_list:
+            return self._list_reference(table, path)
+        if table.declared is not None and table.declared.foreign_keys:
+            return None
+        if not table.columns[path].has_values:
+            return None
+        is_key = table.key == (path,)
+        named = find_named(table, path, self._targets, self._detail)
+        if named is not None:
+            return named
+        return self._same_key(table, path) if is_key else self._by_value(table, path)
+
+    def _given_reference(self, table: Table, path: str, name: str) -> Reference:
+        target = next(
+            (target for target in self._targets if name in (target.type, target.name)), None
+        )
+        if target is None:
+            known = ", ".join(target.type for target in self._targets)
+            raise InvalidInputError(
+                f"{table.type}.{path} cannot refer to {shown(name)}, which is no type with a key "
+                "of one column",
+                next_step=f"Name one of {known}, or give its key with `--key`.",
+            )
+        values = containment(table, path, target, target.key[0])
+        found = candidate(table, path, target, target.key[0])
+        if values is None:
+            return Reference(columns=(path,), target=target, why="given")
+        return _reference(found, values)
+
+    def _by_value(self, table: Table, path: str) -> Reference | Hint | None:
+        """A column that is not named after the table whose keys it holds."""
+        if _is_self_word(table, path) and table in self._targets:
+            # Such a name says which table is meant, so that few values are enough.
+            found = candidate(table, path, table, table.key[0])
+            values = containment(table, path, table, found.key)
+            if values is not None and values.is_all and not repeats_key(found):
+                return _reference(found, values)
+        possible = list(self._holding(table, path))
+        sure = [entry for entry in possible if entry[1].is_surely_contained]
+        if len(sure) == 1:
+            return _reference(*sure[0])
+        return _hint(sure or possible) if possible else None
+
+    def _holding(self, table: Table, path: str) -> Iterator[tuple[Candidate, Containment]]:
+        """The tables that have many of the values of a column as keys."""
+        if not may_refer(table, path) or not _can_refer_by_value(table, path):
+            return
+        for target in self._targets:
+            found = candidate(table, path, target, target.key[0])
+            if target in self._detail or not _is_alike(table, path, target, found.key):
+                continue
+            values = containment(table, path, target, found.key)
+            if values is None or not values.is_probably_contained:
+                continue
+            if target is not table or not repeats_key(found):
+                yield found, values
+
+    def _same_key(self, table: Table, path: str) -> Reference | None:
+        """An earlier table with a key of the same name and values: both tell of the same things."""
+        earlier = self._targets[: self._targets.index(table)] if table in self._targets else []
+        for target in earlier:
+            found = candidate(table, path, target, target.key[0])
+            names = {naming.snake(one.local(one.key[0])) for one in (table, target)}
+            if len(names) > 1 or not _can_refer_by_value(table, path):
+                continue
+            values = containment(table, path, target, found.key)
+            # Small numbers are among any others, but not the other way round.
+            is_same = target.profile.records <= _SAME_KEYS * table.profile.records
+            is_same &= _is_alike(table, path, target, found.key) and target not in self._detail
+            if is_same and values is not None and values.is_surely_contained:
+                return _reference(found, values)
+        return None
+
+    def _list_reference(self, table: Table, path: str) -> Reference | None:
+        name = table.local(path)
+        if not naming.snake(name).endswith("_ids"):
+            return None
+        for target in self._targets:
+            if naming.refers_to(name, target.name):
+                why = f"{path} is a list of keys of {target.name}"
+                return Reference(columns=(path,), target=target, why=why, is_list=True)
+        return None
+
+
+def _reference(found: Candidate, values: Containment) -> Reference:
+    return Reference(
+        columns=(found.path,),
+        target=found.target,
+        why=explain(found.path, found.target.name, values),
+        null=values.null,
+        is_whole=not values.missing_values,
+    )
+
+
+def explain(path: str, target: str, values: Containment) -> str:
+    """Why columns refer to a table."""
+    if values.missing_values:
+        return (
+            f"{path}: {values.missing_values:,} of {counted(values.values, 'value')} are "
+            f"not keys of {target}, in {values.missing_rows:,} of {counted(values.rows, 'record')}"
+        )
+    if values.values == 1:
+        return f"{path}: its one value is a key of {target}"
+    return f"{path}: all {values.values:,} values are keys of {target}"
+
+
+def _hint(possible: Sequence[tuple[Candidate, Containment]]) -> Hint:
+    """What a column may refer to, and the option that makes it so."""
+    found, values = max(possible, key=lambda entry: entry[1].shares)
+    count = values.values - values.missing_values
+    others = "" if len(possible) == 1 else f" (and {len(possible) - 1} other tables have them)"
+    return Hint(
+        source=found.table.source,
+        column=found.path,
+        text=f"{count:,} of {counted(values.values, 'value')} are keys of "
+        f"{found.target.name}{others}",
+        option=f"--edge {found.table.type}.{found.path}={found.target.type}",
+    )

