@@ -10,7 +10,7 @@ import pytest
 
 import omnigraph_lake as og
 from omnigraph_lake.load import load as load_operation
-from omnigraph_lake.load import pipeline
+from omnigraph_lake.load import numbering, pipeline
 from omnigraph_lake.storage.objects.location import parse_root
 from tests.importer.shapes import write_csv, write_lines
 from tests.runner.random_runner import RandomRunner
@@ -63,6 +63,7 @@ ORDERS = [
 def imported_in_pieces(
     root: str, path: str, way: str, monkeypatch: pytest.MonkeyPatch, split_bytes: int
 ) -> og.ImportReport:
+    monkeypatch.setattr(numbering, "RECORDS_PER_BUCKET", 9)
     if way != "threads":
         stored = parse_root(root) if way == "fragments" else None
         runner = RandomRunner(split_bytes, root=stored)
