@@ -25,6 +25,7 @@ SUITES: Mapping[str, tuple[int, tuple[str, ...]]] = {
     "model": (4, ("tests/model",)),
     "behaviours": (1, ("tests/behaviours",)),
     "legacy": (4, ("tests/legacy",)),
+    "public": (1, ("tests/public_data",)),
     "units": (
         3,
         (
@@ -152,6 +153,7 @@ class Shard:
 def all_shards() -> list[Shard]:
     return [
         _shard("published graphs", _suite("legacy")),
+        _shard("public data", _suite("public")),
         _shard("crash", _suite("crash")),
         _shard("model", _suite("model")),
         _shard("power", _power_cuts()),

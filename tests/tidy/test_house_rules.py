@@ -259,7 +259,11 @@ def _literals(path: Path) -> Iterator[str]:
 
 
 def _is_long(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """One exhaustive match over a union may be a little longer: splitting it hides the union."""
+    """One exhaustive match over a union may be a little longer: splitting it hides the union.
+
+    So may a command, whose options are a line each twice.
+    """
     assert node.end_lineno is not None
     is_match = len(node.body) == 1 and isinstance(node.body[0], ast.Match)
-    return node.end_lineno - node.lineno >= FUNCTION_LINES_MAX + 10 * is_match
+    is_command = len(node.args.kwonlyargs) > 20
+    return node.end_lineno - node.lineno >= FUNCTION_LINES_MAX + 10 * (is_match or is_command)

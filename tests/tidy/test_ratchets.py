@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.unit, pytest.mark.usefixtures("_parsed_sources")]
 
 IMPORT_SHARE_MAX = 7.2
 """Percent of all lines, a sixth of a percent for the length of the package's name; the aim is 6."""
-ONE_IMPORTER_MAX = 84
+ONE_IMPORTER_MAX = 86
 MODULES_MAX = 481
 """Seven of them read what Omnigraph 0.3 to 0.7 wrote; one makes ids in place of a library, one the
 folders for temporary files. Twelve infer a graph, and keep and count every record of an import."""

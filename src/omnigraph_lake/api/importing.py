@@ -46,7 +46,7 @@ from omnigraph_lake.importer.mapping_file import (
     write_mapping,
 )
 from omnigraph_lake.importer.neo4j import infer_neo4j
-from omnigraph_lake.importer.profile import profile_source
+from omnigraph_lake.importer.profile import SourceProfile, profile_source
 from omnigraph_lake.importer.tables import Source
 from omnigraph_lake.importer.text_forms import with_form
 from omnigraph_lake.language.diagnostics import did_you_mean, shown
@@ -239,7 +239,7 @@ def run_import(request: ImportRequest) -> ImportReport:
             hints=plan.hints,
             load=load,
             next_steps=() if exists else _next_steps(root, target.schema.catalog, load.written),
-            unconnected=_unconnected(target.schema.catalog),
+            unconnected=_find_unconnected(target.schema.catalog),
         )
 
 
@@ -248,7 +248,7 @@ def _form_of_options(options: ImportOptions) -> TextForm:
     return TextForm(header=options.header, delimiter=options.delimiter, encoding=options.encoding)
 
 
-def _unconnected(catalog: Catalog) -> tuple[str, ...]:
+def _find_unconnected(catalog: Catalog) -> tuple[str, ...]:
     """The node types that no edge reaches, unless there is only one type."""
     reached = {
         name for edge in catalog.edges.values() for name in (*edge.source.names, *edge.target.names)
@@ -415,54 +415,44 @@ def _infer_plan(  # noqa: PLR0913 - sources, and how they are read
     form: TextForm,
 ) -> _Plan:
     """Read the sources and infer a schema and a mapping."""
-    profiled: list[Source] = []
-    forms: dict[str, TextForm] = {}
-    notes: list[str] = []
+    profiled: dict[str, Source] = {}
     observed: dict[str, _Observed] = {}
     for number, source in enumerate(sources):
-        hashes = folder / f"source-{number}"
-        hashes.mkdir()
-        limits = [limit for limit in (records_max, source.records_max) if limit is not None]
         progress.begin(Stage(verb="import", name=f"read {source.name}"), pieces=0)
-        seen = observed.setdefault(source.name, _Observed())
-        profile = profile_source(
-            source.name,
-            _observe(source.records(), progress, seen),
-            hashes,
-            records_max=min(limits, default=None),
-            null_words=options.null_words,
-        )
-        if not profile.columns and not profile.children:
-            if seen.refused or profile.records:
-                raise _without_records(source, seen)
-            continue
-        forms[source.name] = source.form(form)
-        notes += source.notes()
-        profiled.append(Source(name=source.name, profile=profile, declared=source.declared))
+        observed[source.name] = seen = _Observed()
+        hashes = folder / f"source-{number}"
+        profile = _profile(source, hashes, options, progress, seen, records_max=records_max)
+        if profile is not None:
+            profiled[source.name] = Source(
+                name=source.name, profile=profile, declared=source.declared
+            )
     if not profiled:
         raise InvalidInputError(
             "the input has no records and no columns: there is nothing to infer a schema from",
             next_step="Name files that have records.",
         )
-    draft = infer_neo4j(profiled, options) or infer(profiled, options)
+    sources = tuple(source for source in sources if source.name in profiled)
+    forms = {source.name: source.form(form) for source in sources}
+    notes = [note for source in sources for note in source.notes()]
+    tables = list(profiled.values())
+    draft = infer_neo4j(tables, options) or infer(tables, options)
     mappings = tuple(
         replace(
             mapping,
-            form=forms.get(mapping.name, mapping.form),
+            form=forms[mapping.name],
             digest=tuple(sorted(observed[mapping.name].columns)) if uses_digests(mapping) else (),
         )
         for mapping in draft.mappings
     )
     draft = replace(draft, notes=(*draft.notes, *notes))
     mapping_file = MappingFile(mappings=mappings, schema=outputs.schema.name)
-    names = {source.name for source in profiled}
     return _Plan(
-        sources=tuple(source for source in sources if source.name in names),
+        sources=sources,
         mapping_file=mapping_file,
         mapping=write_mapping(mappings, schema=outputs.schema.name),
         mapping_name=str(outputs.mapping),
         schema=draft.schema_text(),
-        records={source.name: source.profile.records for source in profiled},
+        records={name: source.profile.records for name, source in profiled.items()},
         hints=draft.hints,
     )
 
@@ -474,6 +464,32 @@ class _Observed:
     columns: set[str] = field(default_factory=set)
     refused: int = 0
     message: str = ""
+
+
+def _profile(
+    source: ImportSource,
+    folder: Path,
+    options: InferenceOptions,
+    progress: Progress,
+    seen: _Observed,
+    *,
+    records_max: int | None,
+) -> SourceProfile | None:
+    """The profile of one source; None if it is empty."""
+    folder.mkdir()
+    limits = [limit for limit in (records_max, source.records_max) if limit is not None]
+    profile = profile_source(
+        source.name,
+        _observe(source.records(), progress, seen),
+        folder,
+        records_max=min(limits, default=None),
+        null_words=options.null_words,
+    )
+    if profile.columns or profile.children:
+        return profile
+    if seen.refused or profile.records:
+        raise _without_records(source, seen)
+    return None
 
 
 def _observe(

@@ -5,7 +5,7 @@ Invariant: one JSON object, or the exported rows, on stdout; progress and everyt
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 
@@ -280,20 +280,14 @@ def import_(  # noqa: PLR0913 - one parameter per option
         actor=actor,
         message=message,
         metadata=options.metadata_of(metadata),
-        options=ImportOptions(
+        options=replace(
+            _choices(key, edge, type_, null),
             format=format_name,
             header=header,
             delimiter=delimiter,
             encoding=encoding,
             unknown_columns=cast("Literal['error', 'ignore', 'keep'] | None", unknown_columns),
             missing_endpoints=cast("Literal['reject', 'create']", missing_endpoints),
-            keys=options.values_of(key, option="--key", form="TYPE=COLUMN"),
-            edges=options.values_of(edge, option="--edge", form="TYPE.COLUMN=TYPE"),
-            types=cast(
-                "Mapping[str, Any] | None",  # an import refuses other types
-                options.values_of(type_, option="--type", form="TYPE.COLUMN=KIND"),
-            ),
-            null_words=null.split(",") if null else (),
             sample=sample,
             schema_out=schema_out,
             map_out=map_out,
@@ -394,6 +388,21 @@ def export(  # noqa: PLR0913 - one parameter per option
             target, type=type_name, format=cast("Literal['jsonl', 'parquet']", format_name)
         )
     _show_export(report, as_json=as_json)
+
+
+def _choices(
+    key: list[str] | None, edge: list[str] | None, type_: list[str] | None, null: str | None
+) -> ImportOptions:
+    """What an inference is told."""
+    return ImportOptions(
+        keys=options.values_of(key, option="--key", form="TYPE=COLUMN"),
+        edges=options.values_of(edge, option="--edge", form="TYPE.COLUMN=TYPE"),
+        types=cast(
+            "Mapping[str, Any] | None",  # an import refuses other types
+            options.values_of(type_, option="--type", form="TYPE.COLUMN=KIND"),
+        ),
+        null_words=null.split(",") if null else (),
+    )
 
 
 def _show_import(report: ImportReport, *, as_json: bool) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from omnigraph_lake.importer import naming
-from omnigraph_lake.importer.references import containment, explain
+from omnigraph_lake.importer.foreign_keys import containment, explain
 from omnigraph_lake.importer.tables import Reference, Table, is_key_type
 from omnigraph_lake.schema import catalog as ct
 

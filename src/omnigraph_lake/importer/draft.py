@@ -197,7 +197,7 @@ def property_type(  # noqa: PLR0911 - one per kind
     return _text_type(profile)
 
 
-def given_type(profile: ColumnProfile, scalar: ct.Scalar) -> tuple[str, ValueMapping, str]:
+def choose_given_type(profile: ColumnProfile, scalar: ct.Scalar) -> tuple[str, ValueMapping, str]:
     """The type that is asked for, read as most values are written."""
     plain = ValueMapping(column=profile.path)
     if scalar in {ct.Scalar.I64, ct.Scalar.F64}:

@@ -73,7 +73,7 @@ class DistinctHashes:
 
     def read(self) -> np.ndarray:
         """The hashes, mapped into memory."""
-        return _mapped(self.path) if self.count else np.empty(0, np.uint64)
+        return _map_file(self.path) if self.count else np.empty(0, np.uint64)
 
     def count_missing(self, others: DistinctHashes) -> int:
         """How many values the others do not have."""
@@ -105,7 +105,7 @@ def count_rows(
 
 
 @functools.lru_cache(maxsize=512)
-def _mapped(path: Path) -> np.ndarray:
+def _map_file(path: Path) -> np.ndarray:
     """Opening a file costs more than a look at a few hashes, and references compare many pairs."""
     return np.memmap(path, np.uint64, mode="r").view(np.ndarray)
 

@@ -32,12 +32,12 @@ from omnigraph_lake.importer.draft import (
     Hint,
     NodeDraft,
     PropertyDraft,
-    given_type,
+    choose_given_type,
     hints_of,
     property_type,
 )
+from omnigraph_lake.importer.foreign_keys import ReferenceFinder, containment
 from omnigraph_lake.importer.keys import choose_keys, drop_names_of_joins, extent
-from omnigraph_lake.importer.references import ReferenceFinder, containment
 from omnigraph_lake.importer.tables import Reference, Source, Table, is_key_type, tables_of
 from omnigraph_lake.language.diagnostics import did_you_mean, shown
 from omnigraph_lake.load.formats.mapping import (
@@ -144,9 +144,9 @@ class _Inference:
         drop_names_of_joins(self._tables)
         finder = ReferenceFinder(self._tables, self._options.edges)
         for table in self._tables:
-            found = finder.find(table)
-            table.references = list(found.references)
-            self._hints += found.hints
+            result = finder.find(table)
+            table.references = list(result.references)
+            self._hints += result.hints
         self._find_joins(parents)
         targets = choose_referred_pairs(self._tables)
         for table in self._tables:
@@ -156,7 +156,7 @@ class _Inference:
             if not table.is_edge:
                 choose_pair(table)
 
-    def _given_type(self, table: Table, path: str) -> ct.Scalar | None:
+    def _choose_type(self, table: Table, path: str) -> ct.Scalar | None:
         types = self._options.types
         name = types.get(f"{table.type}.{path}", types.get(f"{table.name}.{path}"))
         return None if name is None else one_of(ct.Scalar, name, argument="a type of a column")
@@ -222,11 +222,11 @@ class _Inference:
         name = naming.property_name(table.local(path), owner, self._taken[owner])
         self._taken[owner].add(name.casefold())
         is_key = path in table.key
-        given = self._given_type(table, path)
+        given = self._choose_type(table, path)
         kind, value, why = (
             property_type(profile, enums=not is_key)
             if given is None
-            else given_type(profile, given)
+            else choose_given_type(profile, given)
         )
         missing = profile.missing
         if missing and not is_key:

@@ -15,8 +15,7 @@ from omnigraph_lake.display.cells import counted
 from omnigraph_lake.errors import InvalidInputError
 from omnigraph_lake.importer import naming
 from omnigraph_lake.importer.column_profile import ColumnProfile
-from omnigraph_lake.importer.profile import SourceProfile
-from omnigraph_lake.importer.references import (
+from omnigraph_lake.importer.foreign_keys import (
     NameMatch,
     accepts,
     candidate,
@@ -25,6 +24,7 @@ from omnigraph_lake.importer.references import (
     is_named_reference,
     may_refer,
 )
+from omnigraph_lake.importer.profile import SourceProfile
 from omnigraph_lake.importer.tables import ID_NAMES, Table, is_key_type
 from omnigraph_lake.language.diagnostics import did_you_mean, shown
 from omnigraph_lake.schema import catalog as ct
@@ -67,7 +67,7 @@ def choose_keys(tables: Sequence[Table], given: Mapping[str, str]) -> None:
         if table.key or table.ends is not None:
             continue
         if named is not None:
-            table.key, table.key_why = (_checked(named, table),), "key: given"
+            table.key, table.key_why = (_require_column(named, table),), "key: given"
         elif declared and all(name in table.columns for name in declared):
             table.key, table.key_why = declared, "declared primary key"
         else:
@@ -81,7 +81,7 @@ def choose_keys(tables: Sequence[Table], given: Mapping[str, str]) -> None:
             table.key, table.key_why = (best.path,), _why(table, best)
 
 
-def _checked(column: str, table: Table) -> str:
+def _require_column(column: str, table: Table) -> str:
     if column not in table.columns:
         hint = did_you_mean(column, table.columns)
         raise InvalidInputError(
@@ -162,14 +162,14 @@ def _with_referring(table: Table, column: _KeyColumn, tables: Sequence[Table]) -
         for path, profile in other.columns.items() if other is not table else ():
             if path == other.row_numbers or not may_refer(other, path):
                 continue
-            found = candidate(other, path, table, column.path)
-            is_named = is_named_reference(found) and found.match >= NameMatch.PART
+            pair = candidate(other, path, table, column.path)
+            is_named = is_named_reference(pair) and pair.match >= NameMatch.PART
             if not is_named and not (is_text and profile.scalar() is ct.Scalar.STRING):
                 continue
             values = containment(other, path, table, column.path)
             if values is None:
                 continue
-            if is_named and accepts(found, values):
+            if is_named and accepts(pair, values):
                 named += 1
             elif values.is_surely_contained and not other.is_unique(path):
                 by_value += 1

@@ -124,7 +124,7 @@ def _words(true: str, false: str) -> Reading:
     )
 
 
-def _grouped_numbers() -> Iterator[Reading]:
+def _number_readings() -> Iterator[Reading]:
     """Numbers with separators: without decimals, and with any of two decimal points."""
     for thousands, decimals in _SEPARATORS:
         whole = f"1{thousands}234"
@@ -220,7 +220,7 @@ def _date(form: str, rivals: set[str]) -> Reading:
     )
 
 
-_GROUPED: Final = tuple(_grouped_numbers())
+_GROUPED: Final = tuple(_number_readings())
 INTEGER: Final = Reading(
     name="integer",
     scalar=ct.Scalar.I64,

@@ -98,7 +98,7 @@ def leftover_folders() -> Iterator[Path]:
                 continue
             with suppress(OSError):  # its process lives, or another one is removing it
                 if entry.stat(follow_symlinks=False).st_uid == os.geteuid():
-                    with _locked(Path(entry.path, _LOCK)):
+                    with _lock(Path(entry.path, _LOCK)):
                         yield Path(entry.path)
 
 
@@ -124,7 +124,7 @@ def _make_within(home: _Home, use: str) -> Path:
 
 
 @contextmanager
-def _locked(file: Path) -> Iterator[None]:
+def _lock(file: Path) -> Iterator[None]:
     descriptor = os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

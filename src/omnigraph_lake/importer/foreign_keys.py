@@ -131,7 +131,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class References:
     """The references of a table, and what might be one."""
 
     references: tuple[Reference, ...]
@@ -210,18 +210,18 @@ def may_refer(table: Table, path: str) -> bool:
     return profile.has_values and not profile.is_list and is_key_type(profile)
 
 
-def is_named_reference(found: Candidate) -> bool:
+def is_named_reference(pair: Candidate) -> bool:
     """Whether a name alone, with values that fit, makes a reference."""
-    if found.match is NameMatch.NONE:
+    if pair.match is NameMatch.NONE:
         return False
-    is_number = found.table.columns[found.path].scalar() is not ct.Scalar.STRING
-    column = found.table.local(found.path)
-    if is_number and found.match not in {NameMatch.FULL, NameMatch.KEY}:
+    is_number = pair.table.columns[pair.path].scalar() is not ct.Scalar.STRING
+    column = pair.table.local(pair.path)
+    if is_number and pair.match not in {NameMatch.FULL, NameMatch.KEY}:
         # `score` and `home_score` are numbers of a table `scores` by chance.
         return naming.has_key_suffix(column)
-    if found.target is found.table:
+    if pair.target is pair.table:
         # A column that is named after its own table says what its row is.
-        return found.match is not NameMatch.FULL
+        return pair.match is not NameMatch.FULL
     return True
 
 
@@ -251,21 +251,21 @@ def _is_dense(table: Table, path: str) -> bool:
     return distinct is None or table.columns[path].is_dense_range(distinct.count)
 
 
-def accepts(found: Candidate, values: Containment) -> bool:
+def accepts(pair: Candidate, values: Containment) -> bool:
     """Whether enough values of a column that is named after a table are keys of it."""
     share, _ = values.shares
     if not values.values:
         return False
-    if found.target is found.table and repeats_key(found):
+    if pair.target is pair.table and repeats_key(pair):
         return False
-    return share >= _DISTINCT_MIN[found.match]
+    return share >= _DISTINCT_MIN[pair.match]
 
 
-def repeats_key(found: Candidate) -> bool:
+def repeats_key(pair: Candidate) -> bool:
     """Whether a column has the key of its own row in most rows."""
-    columns = found.table.profile.columns
-    own, key = columns[found.path].hashes, columns[found.key].hashes
-    records = found.table.profile.records
+    columns = pair.table.profile.columns
+    own, key = columns[pair.path].hashes, columns[pair.key].hashes
+    records = pair.table.profile.records
     if own is None or key is None:
         return False
     return own.count_equal(key, records) > _SAME_ROWS_MAX * records
@@ -285,20 +285,20 @@ def find_named(
     is_later = False
     for number, target in enumerate(targets):
         is_later |= target is table
-        found = candidate(table, path, target, target.key[0])
-        if (target is table and is_key) or not is_named_reference(found):
+        pair = candidate(table, path, target, target.key[0])
+        if (target is table and is_key) or not is_named_reference(pair):
             continue
-        if target in details and found.match in {NameMatch.KEY, NameMatch.TAIL}:
+        if target in details and pair.match in {NameMatch.KEY, NameMatch.TAIL}:
             continue
-        if is_key and found.match is NameMatch.KEY:
+        if is_key and pair.match is NameMatch.KEY:
             # Two tables with one key: the larger one, or the first one, is what both tell of.
             own, other = table.profile.records, target.profile.records
             if other < own or (other == own and is_later):
                 continue
         values = containment(table, path, target, target.key[0])
-        if values is not None and accepts(found, values):
-            rank = (*found.rank, values.shares[0], -number)
-            ranked.append((rank, _reference(found, values)))
+        if values is not None and accepts(pair, values):
+            rank = (*pair.rank, values.shares[0], -number)
+            ranked.append((rank, _reference(pair, values)))
     return max(ranked, key=lambda entry: entry[0])[1] if ranked else None
 
 
@@ -321,24 +321,24 @@ class ReferenceFinder:
         )
         """Tables whose key names the row of another one: what has their key means that one."""
 
-    def find(self, table: Table) -> Found:
+    def find(self, table: Table) -> References:
         """The references of one table, in the order of its columns."""
         if table.ends is not None:
-            return Found(references=())
-        references = list(self._declared(table))
+            return References(references=())
+        references = list(self._find_declared(table))
         hints: list[Hint] = []
         known = {column for reference in references for column in reference.columns}
         for path in table.columns:
             if path in known or path == table.row_numbers:
                 continue
-            found = self._reference(table, path)
-            if isinstance(found, Reference):
-                references.append(found)
-            elif found is not None:
-                hints.append(found)
-        return Found(references=tuple(references), hints=tuple(hints))
+            result = self._reference(table, path)
+            if isinstance(result, Reference):
+                references.append(result)
+            elif result is not None:
+                hints.append(result)
+        return References(references=tuple(references), hints=tuple(hints))
 
-    def _declared(self, table: Table) -> Iterator[Reference]:
+    def _find_declared(self, table: Table) -> Iterator[Reference]:
         if table.declared is None:
             return
         for foreign in table.declared.foreign_keys:
@@ -351,7 +351,7 @@ class ReferenceFinder:
     def _reference(self, table: Table, path: str) -> Reference | Hint | None:
         given = self._given.get(f"{table.type}.{path}", self._given.get(f"{table.name}.{path}"))
         if given is not None:
-            return self._given_reference(table, path, given)
+            return self._refer_to(table, path, given)
         if table.columns[path].is_list:
             return self._list_reference(table, path)
         if table.declared is not None and table.declared.foreign_keys:
@@ -364,7 +364,7 @@ class ReferenceFinder:
             return named
         return self._same_key(table, path) if is_key else self._by_value(table, path)
 
-    def _given_reference(self, table: Table, path: str, name: str) -> Reference:
+    def _refer_to(self, table: Table, path: str, name: str) -> Reference:
         target = next(
             (target for target in self._targets if name in (target.type, target.name)), None
         )
@@ -376,19 +376,19 @@ class ReferenceFinder:
                 next_step=f"Name one of {known}, or give its key with `--key`.",
             )
         values = containment(table, path, target, target.key[0])
-        found = candidate(table, path, target, target.key[0])
+        pair = candidate(table, path, target, target.key[0])
         if values is None:
             return Reference(columns=(path,), target=target, why="given")
-        return _reference(found, values)
+        return _reference(pair, values)
 
     def _by_value(self, table: Table, path: str) -> Reference | Hint | None:
         """A column that is not named after the table whose keys it holds."""
         if _is_self_word(table, path) and table in self._targets:
             # Such a name says which table is meant, so that few values are enough.
-            found = candidate(table, path, table, table.key[0])
-            values = containment(table, path, table, found.key)
-            if values is not None and values.is_all and not repeats_key(found):
-                return _reference(found, values)
+            pair = candidate(table, path, table, table.key[0])
+            values = containment(table, path, table, pair.key)
+            if values is not None and values.is_all and not repeats_key(pair):
+                return _reference(pair, values)
         possible = list(self._holding(table, path))
         sure = [entry for entry in possible if entry[1].is_surely_contained]
         if len(sure) == 1:
@@ -400,29 +400,29 @@ class ReferenceFinder:
         if not may_refer(table, path) or not _can_refer_by_value(table, path):
             return
         for target in self._targets:
-            found = candidate(table, path, target, target.key[0])
-            if target in self._detail or not _is_alike(table, path, target, found.key):
+            pair = candidate(table, path, target, target.key[0])
+            if target in self._detail or not _is_alike(table, path, target, pair.key):
                 continue
-            values = containment(table, path, target, found.key)
+            values = containment(table, path, target, pair.key)
             if values is None or not values.is_probably_contained:
                 continue
-            if target is not table or not repeats_key(found):
-                yield found, values
+            if target is not table or not repeats_key(pair):
+                yield pair, values
 
     def _same_key(self, table: Table, path: str) -> Reference | None:
         """An earlier table with a key of the same name and values: both tell of the same things."""
         earlier = self._targets[: self._targets.index(table)] if table in self._targets else []
         for target in earlier:
-            found = candidate(table, path, target, target.key[0])
+            pair = candidate(table, path, target, target.key[0])
             names = {naming.snake(one.local(one.key[0])) for one in (table, target)}
             if len(names) > 1 or not _can_refer_by_value(table, path):
                 continue
-            values = containment(table, path, target, found.key)
+            values = containment(table, path, target, pair.key)
             # Small numbers are among any others, but not the other way round.
             is_same = target.profile.records <= _SAME_KEYS * table.profile.records
-            is_same &= _is_alike(table, path, target, found.key) and target not in self._detail
+            is_same &= _is_alike(table, path, target, pair.key) and target not in self._detail
             if is_same and values is not None and values.is_surely_contained:
-                return _reference(found, values)
+                return _reference(pair, values)
         return None
 
     def _list_reference(self, table: Table, path: str) -> Reference | None:
@@ -436,11 +436,11 @@ class ReferenceFinder:
         return None
 
 
-def _reference(found: Candidate, values: Containment) -> Reference:
+def _reference(pair: Candidate, values: Containment) -> Reference:
     return Reference(
-        columns=(found.path,),
-        target=found.target,
-        why=explain(found.path, found.target.name, values),
+        columns=(pair.path,),
+        target=pair.target,
+        why=explain(pair.path, pair.target.name, values),
         null=values.null,
         is_whole=not values.missing_values,
     )
@@ -460,13 +460,13 @@ def explain(path: str, target: str, values: Containment) -> str:
 
 def _hint(possible: Sequence[tuple[Candidate, Containment]]) -> Hint:
     """What a column may refer to, and the option that makes it so."""
-    found, values = max(possible, key=lambda entry: entry[1].shares)
+    pair, values = max(possible, key=lambda entry: entry[1].shares)
     count = values.values - values.missing_values
     others = "" if len(possible) == 1 else f" (and {len(possible) - 1} other tables have them)"
     return Hint(
-        source=found.table.source,
-        column=found.path,
+        source=pair.table.source,
+        column=pair.path,
         text=f"{count:,} of {counted(values.values, 'value')} are keys of "
-        f"{found.target.name}{others}",
-        option=f"--edge {found.table.type}.{found.path}={found.target.type}",
+        f"{pair.target.name}{others}",
+        option=f"--edge {pair.table.type}.{pair.path}={pair.target.type}",
     )
