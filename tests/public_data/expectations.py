@@ -92,7 +92,7 @@ def inferred(report: ImportReport) -> Inferred:
     }
     links: dict[Link, str] = {}
     for mapping in mappings:
-        for rule in mapping.edges:
+        for rule in (rule for rule in mapping.edges if rule.each is None):
             for end in _references(rule, mapping, catalog):
                 columns = tuple(value.column for value in end.key.values())
                 links[(mapping.name, columns, sources.get(end.type, ""))] = rule.type

@@ -18,6 +18,14 @@ from omnigraph_lake.schema import catalog as ct
 
 _TRIED_MAX: Final = 6
 """Columns of a table that are paired; every pair is a sort of the rows."""
+_ORDINALS: Final = frozenset(
+    {
+        *("line", "number", "no", "nr", "num", "position", "pos", "sequence", "seq", "index"),
+        *("order", "rank", "level", "slot", "step", "item", "row", "part", "stint", "version"),
+    }
+)
+"""What counts rows of one thing. Other columns of a small table make pairs by chance: an award had one
+manager a year, and a park one first day."""
 _TIMES: Final = frozenset({ct.Scalar.DATE, ct.Scalar.DATETIME})
 
 
@@ -40,11 +48,12 @@ def choose_referred_pairs(tables: Sequence[Table]) -> list[Table]:
 
 
 def choose_pair(table: Table) -> None:
-    """Choose two columns that are unique together and one of which is a reference."""
+    """Choose a reference and a number of its row, if they are unique together: `order_id, line`."""
     if not _may_have_pair(table):
         return
     first = [ref.columns[0] for ref in table.references if not ref.is_list]
-    for one, other in itertools.product(first[:_TRIED_MAX], _usable(table)[:_TRIED_MAX]):
+    numbers = [path for path in _usable(table) if _ORDINALS.intersection(naming.words(path)[-1:])]
+    for one, other in itertools.product(first[:_TRIED_MAX], numbers[:_TRIED_MAX]):
         if one != other and table.is_unique(one, other):
             table.key, table.key_why = (one, other), "key: unique together"
             return
