@@ -284,3 +284,31 @@ def test_types_and_words_for_no_value_are_chosen_by_options(tmp_path: Path) -> N
     assert "Date" in shown["day"]
     assert "I64" in shown["zip"]
     assert og.open(str(tmp_path / "g")).scan("Visit").read_all().column("day").null_count == 3
+
+
+def test_numbered_columns_and_parents_refer_to_keys_of_texts(tmp_path: Path) -> None:
+    buses = table(
+        tmp_path,
+        "buses",
+        "name,parent_station",
+        [*((n, "") for n in range(30)), *((f"{n}_220kV", n) for n in range(30))],
+    )
+    lines = table(
+        tmp_path,
+        "lines",
+        "line_id,bus0,bus1",
+        [(n, n % 30, f"{(n + 1) % 30}_220kV") for n in range(60)],
+    )
+    loads = table(tmp_path, "loads", "name,bus,p", [(n, n, n * 3) for n in range(30)])
+    shops = table(tmp_path, "shops", "shop_id,bus", [(n, n % 30) for n in range(90)])
+
+    report = og.import_data(str(tmp_path / "g"), [buses, lines, loads, shops], on_error="fail")
+
+    shown = [line for line in report.schema.splitlines() if line.startswith("edge")]
+    assert shown == [
+        "edge HasParentStation: Bus -> Bus @card(0..1)",
+        "edge HasBus0: Line -> Bus @card(0..1)",
+        "edge HasBus1: Line -> Bus @card(0..1)",
+        "edge HasBus: Load -> Bus @card(0..1)",
+        "edge ShopHasBus: Shop -> Bus @card(0..1)",
+    ]

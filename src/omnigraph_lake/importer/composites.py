@@ -24,7 +24,7 @@ _ORDINALS: Final = frozenset(
         *("order", "rank", "level", "slot", "step", "item", "row", "part", "stint", "version"),
     }
 )
-"""What counts rows of one thing. Other columns of a small table make pairs by chance: an award had one
+"""What counts rows of one thing. Other columns make pairs by chance: an award had one
 manager a year, and a park one first day."""
 _TIMES: Final = frozenset({ct.Scalar.DATE, ct.Scalar.DATETIME})
 

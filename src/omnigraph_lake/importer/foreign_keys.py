@@ -141,7 +141,7 @@ class References:
 def candidate(table: Table, path: str, target: Table, key: str) -> Candidate:
     """Compare the name of a column with the names of a table and of its key."""
     column = table.local(path)
-    words = naming.singular_words(naming.stem(column))
+    words = naming.singular_words(naming.stem(column).rstrip("0123456789"))  # bus0 and bus1
     own, other = naming.singular_words(table.name), naming.singular_words(target.name)
     common = _common(words[::-1], other[::-1])
     match = NameMatch.NONE
@@ -227,7 +227,8 @@ def is_named_reference(pair: Candidate) -> bool:
 
 def _is_self_word(table: Table, path: str) -> bool:
     column = table.local(path)
-    return bool({naming.snake(column), naming.stem(column)} & _SELF_WORDS)
+    named = {naming.snake(column), naming.stem(column), *naming.words(column)[:1]}
+    return bool(named & _SELF_WORDS)
 
 
 def _can_refer_by_value(table: Table, path: str) -> bool:
@@ -328,10 +329,11 @@ class ReferenceFinder:
         references = list(self._find_declared(table))
         hints: list[Hint] = []
         known = {column for reference in references for column in reference.columns}
-        for path in table.columns:
+        # The key comes last: it tells of the same things only if no other column refers to them.
+        for path in sorted(table.columns, key=lambda path: table.key == (path,)):
             if path in known or path == table.row_numbers:
                 continue
-            result = self._reference(table, path)
+            result = self._reference(table, path, {ref.target for ref in references})
             if isinstance(result, Reference):
                 references.append(result)
             elif result is not None:
@@ -348,21 +350,26 @@ class ReferenceFinder:
                 why = f"declared foreign key to {foreign.table}"
                 yield Reference(columns=foreign.columns, target=target, why=why)
 
-    def _reference(self, table: Table, path: str) -> Reference | Hint | None:
+    def _reference(
+        self, table: Table, path: str, known: Collection[Table]
+    ) -> Reference | Hint | None:
+        """What a column refers to; `known` are targets of other columns."""
         given = self._given.get(f"{table.type}.{path}", self._given.get(f"{table.name}.{path}"))
         if given is not None:
             return self._refer_to(table, path, given)
         if table.columns[path].is_list:
             return self._list_reference(table, path)
-        if table.declared is not None and table.declared.foreign_keys:
-            return None
-        if not table.columns[path].has_values:
+        is_declared = table.declared is not None and table.declared.foreign_keys
+        if is_declared or not table.columns[path].has_values:
             return None
         is_key = table.key == (path,)
         named = find_named(table, path, self._targets, self._detail)
         if named is not None:
             return named
-        return self._same_key(table, path) if is_key else self._by_value(table, path)
+        if not is_key:
+            return self._by_value(table, path)
+        same = self._same_key(table, path)
+        return same if same is None or same.target not in known else None
 
     def _refer_to(self, table: Table, path: str, name: str) -> Reference:
         target = next(

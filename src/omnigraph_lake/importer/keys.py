@@ -71,7 +71,7 @@ def choose_keys(tables: Sequence[Table], given: Mapping[str, str]) -> None:
         elif declared and all(name in table.columns for name in declared):
             table.key, table.key_why = declared, "declared primary key"
         else:
-            open_tables[table] = list(_key_columns(table))
+            open_tables[table] = list(_key_columns(table, tables))
     for table, columns in open_tables.items():
         referred = [_with_referring(table, column, tables) for column in columns]
         best = _best(
@@ -113,7 +113,7 @@ def _is_named_join(table: Table, targets: Sequence[Table], tables: Sequence[Tabl
     return len(named) >= 2
 
 
-def _key_columns(table: Table) -> Iterator[_KeyColumn]:
+def _key_columns(table: Table, tables: Sequence[Table]) -> Iterator[_KeyColumn]:
     for place, (path, profile) in enumerate(table.columns.items()):
         if path == table.row_numbers or not profile.can_identify or not is_key_type(profile):
             continue
@@ -121,12 +121,18 @@ def _key_columns(table: Table) -> Iterator[_KeyColumn]:
             continue
         repeated = table.count_repeated(path)
         rank = _rank(table, path, place)
-        if repeated is None:
+        if repeated is None or (rank is None and _is_named_after_another(table, path, tables)):
             continue
         if not repeated:
             yield _KeyColumn(path=path, place=place, rank=rank, repeated=0)
         elif rank in _ID_RANKS and repeated <= _REPEATED_SHARE_MAX * table.profile.records:
             yield _KeyColumn(path=path, place=place, rank=rank, repeated=repeated)
+
+
+def _is_named_after_another(table: Table, path: str, tables: Sequence[Table]) -> bool:
+    """Whether a column is called as another table: `bus` of loads names a bus."""
+    name = naming.singular_words(table.local(path))
+    return any(name == naming.singular_words(other.name) for other in tables if other is not table)
 
 
 def _rank(table: Table, path: str, place: int) -> int | None:

@@ -51,6 +51,9 @@ _SPACE: Final = " \t\r\n"
 LOOKED_AT: Final = 1000
 _MAP_MIN: Final = 20
 """An object of fewer alike values could be a record with so many members."""
+_NAMES_MIN: Final = 100
+_NAMES_PER_MEMBER: Final = 4
+"""Objects with few of many members are alike, too: abilities of a game have three of 30."""
 _SIBLINGS_MIN: Final = 3
 """Beside a table, an object of so many alike objects is another one."""
 _SHAPE_MIN: Final = 5
@@ -165,6 +168,8 @@ class _Looked:
         is_large = self.kinds.total() >= at_least
         if "object" not in self.kinds:
             return is_large
+        if self.count >= _NAMES_MIN and _NAMES_PER_MEMBER * len(self.inner) <= self.count:
+            return True
         needed = self.count / 2 if is_large else self.count
         common = [times for times in self.inner.values() if times >= needed]
         are_enough = is_large or (self.count >= _SIBLINGS_MIN and len(common) >= _SHAPE_MIN)
