@@ -450,6 +450,7 @@ def _reference(pair: Candidate, values: Containment) -> Reference:
         why=explain(pair.path, pair.target.name, values),
         null=values.null,
         is_whole=not values.missing_values,
+        unmatched=1 - values.shares[1],
     )
 
 

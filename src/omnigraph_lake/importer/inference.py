@@ -67,6 +67,8 @@ _RANGES: Final = frozenset({"from", "start", "head"})
 """First columns of pairs that are often ranges: integers there are ends only if they are keys."""
 _ROW_NUMBER_NAMES: Final = frozenset({"", "rownames", "row.names", "unnamed: 0", "..1", "x"})
 _JOIN_COLUMNS_MAX: Final = 8
+_UNMATCHED_MAX: Final = 0.05
+"""Of 17,350 records of who went to which school, 10 name one that is missing."""
 _MISSING_SHARE_MAX: Final = 0.5
 _NODE: Final = "Node"
 
@@ -541,16 +543,24 @@ def _own_key(table: Table) -> bool:
 
 def _is_join(table: Table) -> bool:
     """Whether a table has two references and nothing that identifies its rows otherwise."""
-    if len(table.references) != 2 or table.is_object:
+    if len(table.references) != 2 or table.is_object or table.parent is not None:
         return False
-    if any(reference.is_list for reference in table.references):
+    if not all(_is_end(table, reference) for reference in table.references):
         return False
     columns = {column for reference in table.references for column in reference.columns}
-    if table.key and not set(table.key) <= columns:
-        return False
-    if len(table.key) == 1 or table.parent is not None:
+    if len(table.key) == 1 or not set(table.key) <= columns:
         return False
     return len(table.columns) - len(columns) <= _JOIN_COLUMNS_MAX
+
+
+def _is_end(table: Table, reference: Reference) -> bool:
+    """Whether nearly every record has the row that a reference names.
+
+    A record without an end would be no edge, and lost with its other values.
+    """
+    is_missing = any(table.columns[column].missing for column in reference.columns)
+    is_sure = not (is_missing or reference.null or reference.is_list)
+    return is_sure and reference.unmatched <= _UNMATCHED_MAX
 
 
 def _edge_identity(

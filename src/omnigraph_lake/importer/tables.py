@@ -45,6 +45,8 @@ class Reference:
     is_list: bool = False
     null: tuple[str, ...] = ()
     is_whole: bool = True
+    unmatched: float = 0.0
+    """The share of records whose values are no key."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -39,7 +39,16 @@ WHOLE: Final = "*"
 behind it."""
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=float, decimal_format="number")
 """Numbers of JSON that keep their digits are written as the floats they are."""
-_SORTED: Final = msgspec.json.Encoder(enc_hook=float, decimal_format="number", order="sorted")
+
+
+def _encode_other(value: object) -> float | str:
+    """A number of JSON as a float, and values of Arrow that Python has no type for as texts."""
+    return float(value) if isinstance(value, SpeltFloat) else str(value)
+
+
+_SORTED: Final = msgspec.json.Encoder(
+    enc_hook=_encode_other, decimal_format="number", order="sorted"
+)
 EXACT_NUMBERS: Final = {b"omnigraph.exact_numbers": b"true"}
 """Metadata of a field whose texts are numbers with all their digits."""
 INTEGER_DIGITS_MAX: Final = 18
