@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -62,3 +64,37 @@ def test_a_verb_asks_lance_as_often_whatever_the_number_of_properties(
 
     assert counts[60] == counts[10]
     assert counts[10]["scanner"] > 0
+
+
+def cpu_of(call: Callable[[], object]) -> float:
+    begun = time.process_time()
+    call()
+    return time.process_time() - begun
+
+
+@pytest.mark.nightly("CPU of 2,000 properties; the gate counts what is asked of Lance")
+def test_a_merge_of_one_row_costs_what_the_number_of_properties_says(graph_root: str) -> None:
+    costs = {}
+    for size in (100, 2000):
+        write = partial(VERBS["write"], made(f"{graph_root}-{size}", size))
+        costs[size] = min(cpu_of(write) for _ in range(5))
+
+    assert costs[2000] / 2000 <= 2 * costs[100] / 100, costs
+
+
+@pytest.mark.nightly("CPU of 2,000 properties; the gate counts what is asked of Lance")
+def test_a_first_query_by_key_costs_a_few_scans(graph_root: str) -> None:
+    made(f"{graph_root}-imports", 2).query(ALL).to_pylist()
+    costs: dict[str, list[float]] = {"query": [], "scan": []}
+    for name in ("query", "scan") * 4:
+        root = f"{graph_root}-{name}-{len(costs[name])}"  # read by nobody before
+        made(root, 2000)
+
+        def ask(name: str = name, root: str = root) -> None:
+            graph = og.open(root, read_only=True)
+            rows = graph.query(ALL) if name == "query" else graph.scan("Wide").read_all()
+            rows.to_pylist()
+
+        costs[name].append(cpu_of(ask))
+
+    assert min(costs["query"]) <= 5 * min(costs["scan"]), costs

@@ -91,6 +91,7 @@ RANDOM_UNITS: Mapping[str, tuple[int, tuple[str, ...]]] = {
     ),
     "feed": (200, ("tests/diff/test_change_feed.py", "tests/diff/test_cursors.py")),
     "indexing": (200, ("tests/maintenance/test_indexing.py",)),
+    "years": (10_000, ("tests/validation/test_years.py",)),
     "widening": (2000, ("tests/query/test_widening.py",)),
     "rewrites": (30_000, ("tests/query/test_rewrites.py",)),
     "plans": (

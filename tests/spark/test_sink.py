@@ -18,6 +18,7 @@ import pytest
 from pyspark.serializers import CPickleSerializer
 from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 from ulid import ULID
 
@@ -738,6 +739,37 @@ def test_a_stream_whose_checkpoint_was_deleted_loses_no_rows(
     run_query(spark, source, sink)
 
     assert {"a", "b"} <= people(graph).keys()
+
+
+@pytest.mark.parametrize("way", ["foreach_batch", "sink"])
+@pytest.mark.nightly("four queries each; the gate gives batches of one label two ids")
+def test_two_queries_at_once_write_every_row_to_one_sink(
+    graph: Graph, spark: SparkSession, source: Path, way: str
+) -> None:
+    load = foreach_batch(graph.root, stream="shared", type="Person", mode="merge")
+    flows = ("one", "two")
+
+    def start(flow: str) -> StreamingQuery:
+        frame = spark.readStream.schema("name string, age long").json(str(source / flow))
+        writer = frame.writeStream.option("checkpointLocation", str(source.parent / f"at-{flow}"))
+        if way == "sink":
+            given = {"path": graph.root, "type": "Person", "mode": "merge", "stream": "shared"}
+            writer = writer.format("omnigraph").options(**given)
+        else:
+            writer = writer.foreachBatch(load)
+        return writer.trigger(availableNow=True).start()
+
+    for number in range(2):
+        for flow in flows:
+            (source / flow).mkdir(exist_ok=True)
+            (source / flow / f"{number}.json").write_text(f'{{"name": "{flow} {number}"}}')
+        for query in [start(flow) for flow in flows]:
+            query.awaitTermination()
+
+    expected = {f"{flow} {number}" for flow in flows for number in range(2)}
+    assert people(graph).keys() == expected | {"p0", "p1", "p2", "p3"}
+    assert len(graph.commits()) == 2 + 2 * len(flows)
+    assert graph.maintenance.check().ok
 
 
 @pytest.mark.parametrize("way", ["foreach_batch", "sink"])

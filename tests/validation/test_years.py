@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import datetime as dt
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import omnigraph_lake as og
@@ -24,6 +20,8 @@ from omnigraph_lake.errors import (
 )
 from omnigraph_lake.graph import Graph
 from tests.gate.seeds import examples, run_seed
+from tests.validation import random_years
+from tests.validation.random_years import Row, numbered, row_of
 
 pytestmark = pytest.mark.unit
 
@@ -157,51 +155,68 @@ def test_check_finds_rows_written_before_the_rule_and_they_can_be_deleted(old: G
     assert old.maintenance.check().ok
 
 
+QUERY = "match { $a: A } return { $a.k as k, $a.ts as ts, $a.day as day }"
+DRAWN_READS: dict[str, Callable[[Graph, Path], dict[str, Row]]] = {
+    "scan": lambda graph, _: numbered(graph.scan("A").read_all()),
+    "query": lambda graph, _: numbered(graph.query(QUERY).to_arrow()),
+    "query in Python": lambda graph, _: of_python(graph.query(QUERY).to_pylist()),
+    "diff": lambda graph, _: of_changes(graph.diff("HEAD~1").rows("node:A").read_all()),
+    "changes": lambda graph, _: {
+        key: row
+        for commit in graph.changes(start="beginning")
+        for table in commit.tables
+        for key, row in of_changes(table.reader().read_all()).items()
+    },
+    "export": lambda graph, path: copied(graph, path / "out.jsonl", path / "copy"),
+    "export as Parquet": lambda graph, path: copied(graph, path / "parquet", path / "other"),
+}
+
+
+def of_python(rows: list[dict[str, Any]]) -> dict[str, Row]:
+    return {row["k"]: row_of(row["ts"], row["day"]) for row in rows}
+
+
+def of_changes(rows: pa.Table) -> dict[str, Row]:
+    return of_python([row["after"] for row in rows.to_pylist()])
+
+
+def copied(graph: Graph, exported: Path, copy: Path) -> dict[str, Row]:
+    graph.export(exported, format="jsonl" if exported.suffix else "parquet")
+    other = og.init(str(copy), schema=random_years.SCHEMA)
+    other.load(exported if exported.suffix else str(exported / "**/*.parquet"))
+    return numbered(other.scan("A").read_all())
+
+
 @pytest.mark.random
-@pytest.mark.parametrize("entrance", ["jsonl", "csv", "parquet", "arrow"])
+@pytest.mark.parametrize("entrance", random_years.ENTRANCES)
 def test_random_times_are_accepted_where_python_has_them(
-    graph: Graph, tmp_path: Path, entrance: str
+    graph_root: str, tmp_path: Path, entrance: str
 ) -> None:
     """What is accepted is read by every verb; rows in are rows written and rows rejected."""
-    count = examples(200)
-    draw = np.random.default_rng(run_seed())
-    scale = 10.0 ** draw.uniform(10, 18.9, count)
-    numbers = (draw.choice([-1, 1], count) * scale).astype(np.int64)
-    least, most = (
-        int(np.datetime64(end.replace(tzinfo=None), "us").astype(np.int64))
-        for end in (dt.datetime.min, dt.datetime.max)  # noqa: DTZ901 - as numpy takes them
-    )
-    inside = {f"k{place}" for place in np.flatnonzero((numbers >= least) & (numbers <= most))}
-    keys = [f"k{place}" for place in range(count)]
-    texts = [f"{moment}Z" for moment in numbers.astype("datetime64[us]").astype(str)]
-    table = pa.table({"k": keys, "ts": pa.array(numbers, MICROSECONDS).cast(TIMES)})
-    source: Any = tmp_path / f"A.{entrance}"
-    match entrance:
-        case "jsonl":
-            records = [
-                {"type": "A", "data": {"k": k, "ts": t}} for k, t in zip(keys, texts, strict=True)
-            ]
-            source.write_text("\n".join(map(json.dumps, records)))
-        case "csv":
-            with source.open("w", newline="") as stream:
-                csv.writer(stream).writerows([("k", "ts"), *zip(keys, texts, strict=True)])
-        case "parquet":
-            pq.write_table(table, source)
-        case _:
-            source = {"A": table}
+    drawn = random_years.drawn(examples(200), seed=run_seed())
+    graph = og.init(graph_root, schema=random_years.SCHEMA)
 
     report = graph.load(
-        source,
+        drawn.source(entrance, tmp_path),
         on_error="quarantine",
         options=LoadOptions(max_rejected="100%"),
     )
 
-    assert set(graph.scan("A").read_all().column("k").to_pylist()) == inside
-    assert (report.written["A"], report.read) == (len(inside), count)
-    assert sum(report.quarantined.values()) == count - len(inside)
-    rows = graph.query("match { $a: A } return { $a.k, $a.ts }").to_pylist()
-    assert all(isinstance(row["a.ts"], dt.datetime) for row in rows)
+    assert (report.written["A"], report.read) == (len(drawn.inside), len(drawn.rows))
+    assert sum(report.quarantined.values()) == len(drawn.rows) - len(drawn.inside)
+    # A text with more than four digits of a year is none of ISO 8601.
+    reasons = (
+        {"does_not_fit"} if entrance in ("parquet", "arrow") else {"does_not_fit", "wrong_type"}
+    )
+    assert {rejected.reason for rejected in report.rejected} <= reasons
+    for name, read in DRAWN_READS.items():
+        assert read(graph, tmp_path) == drawn.inside, name
+    for key, row in list(drawn.inside.items())[-25:]:
+        found = graph.get("A", key)
+        assert found is not None
+        assert row_of(found["ts"], found["day"]) == row
+        assert str(found["day"]) in str(graph.blame("A", key))
+    assert str(graph.query(QUERY))
+    assert graph.query(QUERY)._repr_html_()
+    assert graph.view().html()
     assert graph.maintenance.check().ok
-    graph.export(tmp_path / "out.jsonl")
-    copy = og.init(str(tmp_path / "copy"), schema=SCHEMA)
-    assert copy.load(tmp_path / "out.jsonl").written["A"] == len(inside)
