@@ -204,8 +204,8 @@ def _why(table: Table, column: _KeyColumn) -> str:
     if not column.repeated:
         return f"key: unique in {extent(table.profile)}"
     return (
-        f"key: {counted(column.repeated, 'record')} of {table.profile.records:,} repeat the value "
-        "of an earlier one; the last of them wins"
+        f"key: {column.repeated:,} of {counted(table.profile.records, 'record')} with the value "
+        "of an earlier one; the last of them stands"
     )
 
 
