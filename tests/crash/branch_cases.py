@@ -126,6 +126,7 @@ ROUTES: Mapping[tuple[BranchWorld, Errand], Route] = {
         *_CREATING[:4], "branch.post_abandon", *_CREATING[4:]
     ),
     (BranchWorld.DEV, delete(DEV)): {
+        **_once(*_READING),
         **_once("branch.pre_delete", "branch.post_delete"),
         **_LOOKING_TWICE,
         "cleanup.resolve_branch_snapshot": (1, 2),
@@ -182,7 +183,7 @@ ROUTES: Mapping[tuple[BranchWorld, Errand], Route] = {
         "retention.check",
         "tag.verify",
     ),
-    (BranchWorld.DEV, untag(KEPT)): _once("tag.post_delete"),
+    (BranchWorld.DEV, untag(KEPT)): {**dict.fromkeys(_READING, (1, 2)), **_once("tag.post_delete")},
     (BranchWorld.DEV, read(DEV)): _once(*_READING),
     (BranchWorld.LEFTOVERS, RECONCILE): {
         **_LOOKING_TWICE,

@@ -92,7 +92,7 @@ def _twice(*points: str) -> dict[str, tuple[int, ...]]:
 
 _FOLDING = ("fold.post_read", "fold.post_history", "fold.pre_drop", "fold.post_drop")
 _OPTIMIZING: Route = {
-    **_once("read.begin", "read.post_manifest", "read.verify"),
+    **_twice("read.begin", "read.post_manifest", "read.verify"),
     **_twice("mutation.begin", "mutation.validate"),
     **dict.fromkeys(("mutation.post_sidecar", "mutation.post_stage"), (1, 2, 3)),
     **dict.fromkeys(("mutation.pre_direct_commit", "mutation.post_direct_commit"), (1, 2, 3, 4)),
@@ -104,6 +104,7 @@ _OPTIMIZING: Route = {
     **_once(*_FOLDING, "manifest.post_clean"),
 }
 _CLEANING: Route = {
+    **_once("read.begin", "read.post_manifest", "read.verify"),
     **_twice("reconcile.post_refs", "reconcile.post_logs", "reconcile.post_sides"),
     "cleanup.resolve_branch_snapshot": (1, 6),
     **_twice("reconcile.post_pins", "reconcile.verify"),
@@ -129,21 +130,12 @@ LOOKS_OF_CLEANUP: Final = (
     "cleanup.table_gc",
 )
 """Where a cleanup has looked at something and removed no version yet."""
-_REPAIRING: Route = _once(
-    "read.begin",
-    "read.post_manifest",
-    "read.verify",
-    "mutation.begin",
-    "mutation.post_sidecar",
-    "mutation.validate",
-    "mutation.post_stage",
-    "publish.pre_manifest",
-    "publish.post_manifest",
-    "publish.resolve",
-    "publish.resolve.list",
-    "publish.resolve.verify",
-    "mutation.post_sidecar_delete",
-)
+_REPAIRING: Route = {
+    **_twice("read.begin", "read.post_manifest", "read.verify"),
+    **_once("mutation.begin", "mutation.post_sidecar", "mutation.validate", "mutation.post_stage"),
+    **_once("publish.pre_manifest", "publish.post_manifest", "publish.resolve"),
+    **_once("publish.resolve.list", "publish.resolve.verify", "mutation.post_sidecar_delete"),
+}
 ROUTES: Mapping[tuple[MaintenanceWorld, Maintenance], Route] = {
     (MaintenanceWorld.UNKEPT, Maintenance.OPTIMIZE): _OPTIMIZING,
     (MaintenanceWorld.KEPT, Maintenance.CLEANUP): _CLEANING,

@@ -64,6 +64,9 @@ def _moving(tables: int) -> dict[str, int]:
 
 
 _PLANNING = _once(
+    "read.begin",
+    "read.post_manifest",
+    "read.verify",
     "mutation.begin",
     "mutation.post_sidecar",
     "schema.post_lock",
@@ -181,6 +184,7 @@ SWEEPS: Mapping[Stage, Route] = {
         **_SETTLED,
     },
     Stage.BACK_ON_A_BRANCH: {
+        **_once("recovery.post_drop"),
         **_FOUND,
         **_ON_A_BRANCH,
         **_deciding(2),
