@@ -312,3 +312,29 @@ def test_numbered_columns_and_parents_refer_to_keys_of_texts(tmp_path: Path) -> 
         "edge HasBus: Load -> Bus @card(0..1)",
         "edge ShopHasBus: Shop -> Bus @card(0..1)",
     ]
+
+
+def test_a_choice_stands_above_what_names_say(tmp_path: Path) -> None:
+    people = table(tmp_path, "people", "code,name", [(f"c{n}", f"n{n}") for n in range(30)])
+    calls = table(
+        tmp_path,
+        "calls",
+        "call,source,target",
+        [(1000 + 7 * n, f"c{n % 30}", f"c{(n + 1) % 30}") for n in range(60)],
+    )
+    options = og.ImportOptions(keys={"calls": "call"}, edges={"calls.source": "people"})
+
+    report = og.import_data(str(tmp_path / "g"), [people, calls], options=options)
+
+    assert "call: I64 @key" in report.schema
+    assert "edge HasSource: Call -> Person" in report.schema
+
+
+def test_a_coordinate_is_not_taken_for_row_numbers(tmp_path: Path) -> None:
+    points = table(tmp_path, "points", "x,y", [(n, n * n % 7) for n in range(1, 40)])
+    odd = table(tmp_path, "odd", '"",y', [(2 * n + 1, n % 7) for n in range(1, 40)])
+
+    report = og.import_data(str(tmp_path / "g"), [points, odd], dry_run=True)
+
+    assert "left out" not in report.schema
+    assert "x: I64" in report.schema

@@ -63,6 +63,7 @@ class NameMatch(IntEnum):
     """`company_id` is companies."""
 
 
+_WHOLE_NAMES: Final = frozenset({NameMatch.FULL, NameMatch.END})
 _DISTINCT_MIN: Final = {
     NameMatch.FULL: 0.5,
     NameMatch.KEY: 0.5,
@@ -344,6 +345,8 @@ class ReferenceFinder:
         if table.declared is None:
             return
         for foreign in table.declared.foreign_keys:
+            if any(self._find_given(table, path) for path in foreign.columns):
+                continue
             target = next((t for t in self._tables if t.name == foreign.table), None)
             targets = foreign.target_columns or (target.key if target else ())
             if target is not None and targets == target.key and not target.is_edge:
@@ -354,7 +357,7 @@ class ReferenceFinder:
         self, table: Table, path: str, known: Collection[Table]
     ) -> Reference | Hint | None:
         """What a column refers to; `known` are targets of other columns."""
-        given = self._given.get(f"{table.type}.{path}", self._given.get(f"{table.name}.{path}"))
+        given = self._find_given(table, path)
         if given is not None:
             return self._refer_to(table, path, given)
         if table.columns[path].is_list:
@@ -370,6 +373,9 @@ class ReferenceFinder:
             return self._by_value(table, path)
         same = self._same_key(table, path)
         return same if same is None or same.target not in known else None
+
+    def _find_given(self, table: Table, path: str) -> str | None:
+        return self._given.get(f"{table.type}.{path}", self._given.get(f"{table.name}.{path}"))
 
     def _refer_to(self, table: Table, path: str, name: str) -> Reference:
         target = next(
@@ -437,7 +443,7 @@ class ReferenceFinder:
         if not naming.snake(name).endswith("_ids"):
             return None
         for target in self._targets:
-            if naming.refers_to(name, target.name):
+            if candidate(table, path, target, target.key[0]).match in _WHOLE_NAMES:
                 why = f"{path} is a list of keys of {target.name}"
                 return Reference(columns=(path,), target=target, why=why, is_list=True)
         return None

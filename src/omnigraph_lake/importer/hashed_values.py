@@ -110,6 +110,11 @@ def _map_file(path: Path) -> np.ndarray:
     return np.memmap(path, np.uint64, mode="r").view(np.ndarray)
 
 
+def unmap_files() -> None:
+    """Let go of the files that were read: those that are removed keep their space until then."""
+    _map_file.cache_clear()
+
+
 def _count_in(values: np.ndarray, known: np.ndarray) -> int:
     """How many values are among sorted ones, without reading all of these."""
     if not len(known):

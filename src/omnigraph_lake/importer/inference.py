@@ -37,8 +37,16 @@ from omnigraph_lake.importer.draft import (
     property_type,
 )
 from omnigraph_lake.importer.foreign_keys import ReferenceFinder, containment
+from omnigraph_lake.importer.hashed_values import unmap_files
 from omnigraph_lake.importer.keys import choose_keys, drop_names_of_joins, extent
-from omnigraph_lake.importer.tables import Reference, Source, Table, is_key_type, tables_of
+from omnigraph_lake.importer.tables import (
+    Reference,
+    Source,
+    Table,
+    find_row_numbers,
+    is_key_type,
+    tables_of,
+)
 from omnigraph_lake.language.diagnostics import did_you_mean, shown
 from omnigraph_lake.load.formats.mapping import (
     EdgeMapping,
@@ -65,7 +73,6 @@ _ENDS: Final = (
 )
 _RANGES: Final = frozenset({"from", "start", "head"})
 """First columns of pairs that are often ranges: integers there are ends only if they are keys."""
-_ROW_NUMBER_NAMES: Final = frozenset({"", "rownames", "row.names", "unnamed: 0", "..1", "x"})
 _JOIN_COLUMNS_MAX: Final = 8
 _UNMATCHED_MAX: Final = 0.05
 """Of 17,350 records of who went to which school, 10 name one that is missing."""
@@ -91,7 +98,10 @@ class InferenceOptions:
 
 def infer(sources: Sequence[Source], options: InferenceOptions) -> Draft:
     """The schema and the mapping for all sources together."""
-    return _Inference(sources, options).run()
+    try:
+        return _Inference(sources, options).run()
+    finally:
+        unmap_files()
 
 
 class _Inference:
@@ -133,15 +143,16 @@ class _Inference:
         """Choose keys, references and roles, each on the ground of those before it."""
         parents = {table.parent for table in self._tables}
         for table in self._tables:
-            table.row_numbers = _row_numbers(table)
+            table.row_numbers = find_row_numbers(table)
             # An edge cannot have edges to nested objects.
-            ends = None if table in parents else _edge_ends(table)
+            ends = None if table in parents or self._is_told(table) else _edge_ends(table)
             table.ends = None if ends is None or _is_range(table, ends) else ends
         self._name_types()
         self._require_known()
         choose_keys(self._tables, self._options.keys)
         for table in self._tables:
-            if table.ends is None and not table.key and table not in parents:
+            is_open = table.ends is None and not table.key and table not in parents
+            if is_open and not self._is_told(table):
                 table.ends = self._ends_by_value(table)
         drop_names_of_joins(self._tables)
         finder = ReferenceFinder(self._tables, self._options.edges)
@@ -189,6 +200,12 @@ class _Inference:
     def _find_joins(self, nodes: Collection[Table | None]) -> None:
         for table in self._tables:
             table.is_join = table.ends is None and table not in nodes and _is_join(table)
+
+    def _is_told(self, table: Table) -> bool:
+        """Whether the caller chose a key or references of a table: it is no list of edges then."""
+        names = {table.name, naming.type_name(table.name), naming.edge_name(table.name)}
+        chosen = {*self._options.keys, *(name.partition(".")[0] for name in self._options.edges)}
+        return not names.isdisjoint(chosen)
 
     def _ends_by_value(self, table: Table) -> tuple[str, str] | None:
         """The columns of a possible range whose numbers are keys of other tables."""
@@ -493,18 +510,6 @@ class _Inference:
         if unknown is UnknownColumns.KEEP and kept_in is None:
             unknown = UnknownColumns.ERROR  # edges have no property that could keep them
         return replace(mapping, ignored=tuple(ignored), unknown=unknown, kept_in=kept_in)
-
-
-def _row_numbers(table: Table) -> str | None:
-    """The first column if it numbers the rows, as R and pandas write it without a name."""
-    path = next(iter(table.columns), None)
-    if path is None or path.strip().casefold() not in _ROW_NUMBER_NAMES:
-        return None
-    profile = table.columns[path]
-    if not is_key_type(profile) or profile.scalar() is ct.Scalar.STRING:
-        return None
-    is_dense = profile.is_dense_range(table.profile.records)
-    return path if is_dense and table.is_unique(path) else None
 
 
 def _edge_ends(table: Table) -> tuple[str, str] | None:

@@ -68,6 +68,7 @@ def choose_keys(tables: Sequence[Table], given: Mapping[str, str]) -> None:
             continue
         if named is not None:
             table.key, table.key_why = (_require_column(named, table),), "key: given"
+            table.row_numbers = None if table.row_numbers == named else table.row_numbers
         elif declared and all(name in table.columns for name in declared):
             table.key, table.key_why = declared, "declared primary key"
         else:

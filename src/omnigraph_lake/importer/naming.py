@@ -96,13 +96,6 @@ def singular_words(name: str) -> tuple[str, ...]:
     return tuple(map(singular, words(name)))
 
 
-def refers_to(column: str, table: str) -> bool:
-    """Whether a column is named after a table, as `billing_address_id` after `addresses`."""
-    target = snake(type_name(table))
-    own = "_".join(singular(word) for word in stem(column).split("_"))
-    return own == target or own.endswith(f"_{target}")
-
-
 def property_name(path: str, owner: str, taken: Collection[str]) -> str:
     """A property for a column; unlike the others of its type, which are given in small letters."""
     name = path if _PROPERTY.fullmatch(path) else snake(path)

