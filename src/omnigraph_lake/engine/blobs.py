@@ -231,5 +231,7 @@ def _blob_property(declared: NodeType | EdgeType, name: str | None) -> str:
         )
     raise NotFoundError(
         f"{declared.name} has no Blob property {shown(name)}",
-        next_step=(did_you_mean(str(name), blobs) or f"its Blob properties: {listed}").capitalize(),
+        next_step=(
+            did_you_mean(shown(name).strip("'"), blobs) or f"its Blob properties: {listed}"
+        ).capitalize(),
     )
