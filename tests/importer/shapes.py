@@ -306,6 +306,37 @@ def graphml(folder: Path) -> Sequence[str]:
     return [str(path)]
 
 
+def node_link(folder: Path) -> Sequence[str]:
+    path = folder / "characters.json"
+    nodes = [{"name": name, "group": 1} for name in ("Myriel", "Napoleon", "Valjean", "Javert")]
+    links = [{"source": 1, "target": 0, "value": 1}, {"source": 2, "target": 0, "value": 8}]
+    path.write_text(json.dumps({"nodes": nodes, "links": links}) + "\n")
+    return [str(path)]
+
+
+NODE_LINK = """
+node Node { position: I64 @key  name: String  group: I64 }
+edge Links: Node -> Node { value: I64 }
+"""
+
+
+def splits(folder: Path) -> Sequence[str]:
+    nations = folder / "nations"
+    nations.mkdir()
+    facts = {
+        "train": "uk\tembassy\tusa\nusa\tembassy\tuk\ncuba\tembassy\tusa\nuk\taid\tcuba",
+        "valid": "uk\tembassy\tcuba\ncuba\taid\tuk\nuk\taid\tusa",
+        "test": "usa\taid\tcuba\nuk\ttreaty\tusa\nusa\ttreaty\tuk",
+    }
+    return [write_csv(nations / f"{name}.txt", text) for name, text in facts.items()]
+
+
+SPLITS = """
+node Node { node_id: String @key }
+edge Nations: Node -> Node { predicate: String }
+"""
+
+
 GRAPHML = """
 node Node { node_id: String @key colour: String? }
 edge Edges: Node -> Node { weight: F64? }
@@ -408,6 +439,8 @@ SHAPES = [
         written={"Reading": 4, "Sensor": 2, "HasSensor": 4},
     ),
     Shape(name="Feather", make=arrow_file, schema=ARROW_FILE, written={"City": 2}),
+    Shape(name="links by index", make=node_link, schema=NODE_LINK, written={"Node": 4, "Links": 2}),
+    Shape(name="splits", make=splits, schema=SPLITS, written={"Node": 3, "Nations": 10}),
     Shape(name="GraphML", make=graphml, schema=GRAPHML, written={"Node": 3, "Edges": 2}),
     Shape(
         name="Neo4j CSV",

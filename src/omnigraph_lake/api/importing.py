@@ -36,7 +36,13 @@ from omnigraph_lake.importer.import_report import (
     causes_of,
     short_path,
 )
-from omnigraph_lake.importer.import_sources import ImportSource, find_import_sources
+from omnigraph_lake.importer.import_sources import (
+    ImportSource,
+    find_import_sources,
+    group_sources,
+    hint_at_kinds,
+    join_sources,
+)
 from omnigraph_lake.importer.inference import InferenceOptions, infer
 from omnigraph_lake.importer.mapping_file import (
     SUFFIX,
@@ -415,6 +421,9 @@ def _infer_plan(  # noqa: PLR0913 - sources, and how they are read
     form: TextForm,
 ) -> _Plan:
     """Read the sources and infer a schema and a mapping."""
+    joins = {name: other for name, other in options.types.items() if "." not in name}
+    options = replace(options, types={n: t for n, t in options.types.items() if n not in joins})
+    sources = join_sources(sources, folder, joins)
     profiled: dict[str, Source] = {}
     observed: dict[str, _Observed] = {}
     for number, source in enumerate(sources):
@@ -424,7 +433,10 @@ def _infer_plan(  # noqa: PLR0913 - sources, and how they are read
         profile = _profile(source, hashes, options, progress, seen, records_max=records_max)
         if profile is not None:
             profiled[source.name] = Source(
-                name=source.name, profile=profile, declared=source.declared
+                name=source.name,
+                profile=profile,
+                declared=source.declared,
+                document=source.document,
             )
     if not profiled:
         raise InvalidInputError(
@@ -433,13 +445,16 @@ def _infer_plan(  # noqa: PLR0913 - sources, and how they are read
         )
     sources = tuple(source for source in sources if source.name in profiled)
     forms = {source.name: source.form(form) for source in sources}
+    joined = {source.name: source.joined for source in sources}
+    profiles = {name: source.profile for name, source in profiled.items()}
     notes = [note for source in sources for note in source.notes()]
     tables = list(profiled.values())
     draft = infer_neo4j(tables, options) or infer(tables, options)
     mappings = tuple(
         replace(
             mapping,
-            form=forms[mapping.name],
+            also=joined[mapping.name],
+            form=mapping.form.or_else(forms[mapping.name]),
             digest=tuple(sorted(observed[mapping.name].columns)) if uses_digests(mapping) else (),
         )
         for mapping in draft.mappings
@@ -453,7 +468,7 @@ def _infer_plan(  # noqa: PLR0913 - sources, and how they are read
         mapping_name=str(outputs.mapping),
         schema=draft.schema_text(),
         records={name: source.profile.records for name, source in profiled.items()},
-        hints=draft.hints,
+        hints=(*draft.hints, *hint_at_kinds(sources, profiles)),
     )
 
 
@@ -537,10 +552,11 @@ def _read_plan(  # noqa: PLR0913 - sources, and how they are read
     if create_endpoints:
         mappings = tuple(mapping.with_created_endpoints() for mapping in mappings)
     mapping_file = replace(mapping_file, mappings=mappings)
-    known = {mapping.name for mapping in mapping_file.mappings}
-    if len(known) == 1 and len(sources) == 1:
-        (only,) = known
-        sources = [replace(sources[0], name=only)]
+    known = {name: m.name for m in mappings for name in (m.name, *m.also)}
+    if len(mappings) == 1 and len(sources) == 1:
+        sources = [replace(sources[0], name=mappings[0].name)]
+    names = [known.get(s.name, known.get(s.family, s.name)) for s in sources]
+    sources = group_sources([replace(s, name=n) for s, n in zip(sources, names, strict=True)])
     for source in sources:
         if source.name not in known:
             hint = did_you_mean(source.name, known)

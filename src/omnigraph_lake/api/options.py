@@ -112,9 +112,10 @@ class ImportOptions:
     edges: Mapping[str, str] | None = None
     """The type or source that a column refers to, as in `{"Order.sold_to": "Customer"}`; only while
     a schema is inferred."""
-    types: Mapping[str, Literal["String", "Bool", "I64", "F64", "Date", "DateTime"]] | None = None
-    """The type of a column of texts, as in `{"Order.day": "Date"}`; only while a schema is
-    inferred."""
+    types: Mapping[str, str] | None = None
+    """The type of a column of texts, as in `{"Order.day": "Date"}`: String, Bool, I64, F64, Date or
+    DateTime; or the source with whose records those of a source are of one type, as in
+    `{"test": "train"}`. Only while a schema is inferred."""
     null_words: Sequence[str] = ()
     """Texts that mean no value, in every column; only while a schema is inferred."""
     sample: int | None = None

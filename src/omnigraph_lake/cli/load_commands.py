@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Final, Literal, cast
 
 import typer
 
@@ -20,8 +20,6 @@ from omnigraph_lake.display.cells import counted
 from omnigraph_lake.errors import DamagedGraphError, InvalidInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from omnigraph_lake.api.options import Durability
     from omnigraph_lake.creation.copying import CopyReport
     from omnigraph_lake.importer.import_report import ImportReport
@@ -161,7 +159,11 @@ EdgeOption = Annotated[
 ]
 TypeOption = Annotated[
     list[str] | None,
-    typer.Option("--type", metavar="TYPE.COLUMN=KIND", help="Type of a column; repeatable."),
+    typer.Option(
+        "--type",
+        metavar="TYPE.COLUMN=KIND",
+        help="Type of a column, or of a source (SOURCE=SOURCE); repeatable.",
+    ),
 ]
 NullOption = Annotated[
     str | None,
@@ -397,10 +399,7 @@ def _choices(
     return ImportOptions(
         keys=options.values_of(key, option="--key", form="TYPE=COLUMN"),
         edges=options.values_of(edge, option="--edge", form="TYPE.COLUMN=TYPE"),
-        types=cast(
-            "Mapping[str, Any] | None",  # an import refuses other types
-            options.values_of(type_, option="--type", form="TYPE.COLUMN=KIND"),
-        ),
+        types=options.values_of(type_, option="--type", form="TYPE.COLUMN=KIND or SOURCE=SOURCE"),
         null_words=null.split(",") if null else (),
     )
 

@@ -86,7 +86,8 @@ class Hint:
     option: str
 
     def __str__(self) -> str:
-        return f"hint: {self.source}.{self.column}: {self.text}\n  to change it: {self.option}"
+        subject = f"{self.source}.{self.column}" if self.column else self.source
+        return f"hint: {subject}: {self.text}\n  to change it: {self.option}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

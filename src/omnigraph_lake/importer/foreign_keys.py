@@ -310,11 +310,7 @@ class ReferenceFinder:
     def __init__(self, tables: Sequence[Table], given: Mapping[str, str]) -> None:
         """`given` has the targets of columns, by types or sources."""
         self._given = given
-        self._targets = [
-            table
-            for table in tables
-            if len(table.key) == 1 and table.ends is None and not table.is_object
-        ]
+        self._targets = [table for table in tables if table.has_key_column and table.ends is None]
         self._tables = tables
         self._detail = frozenset(
             target

@@ -2,7 +2,8 @@
 
 A source has a name, from which the name of its type is made: that of a file without its ending, of
 a table, of a member of a JSON document, or of a frame. Files whose names differ in a number only,
-and parts in a folder, are one source.
+and parts in a folder, are one source. So are files of a folder with the same columns whose names
+differ in a date or in the name of a split, as `train` and `test` do.
 
 Invariants:
 - What is not a file is spooled into one, in a folder of the import, so that memory does not grow
@@ -14,6 +15,7 @@ Invariants:
 from __future__ import annotations
 
 import codecs
+import itertools
 import json
 import re
 import shutil
@@ -27,8 +29,13 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
+from omnigraph_lake.display.cells import counted
 from omnigraph_lake.errors import InvalidInputError
+from omnigraph_lake.importer import naming
+from omnigraph_lake.importer.column_profile import ColumnProfile
+from omnigraph_lake.importer.draft import Hint
 from omnigraph_lake.importer.postgres import SCHEMES, spool_tables
+from omnigraph_lake.importer.profile import SourceProfile, profile_source
 from omnigraph_lake.importer.text_forms import (
     PACKED,
     TEXTS,
@@ -48,6 +55,7 @@ from omnigraph_lake.load.formats.splits import plan_splits
 from omnigraph_lake.load.formats.table_files import DeclaredTable, list_tables
 from omnigraph_lake.load.input_files import InputFile, list_files
 from omnigraph_lake.load.load import is_spark_frame
+from omnigraph_lake.schema import catalog as ct
 from omnigraph_lake.validation.input.columns import read_table, without_views
 
 if TYPE_CHECKING:
@@ -83,6 +91,19 @@ _DATABASES: Final = frozenset({FileFormat.SQLITE, FileFormat.DUCKDB})
 _UNPACKED: Final = frozenset({FileFormat.PARQUET, FileFormat.ARROW, *_DATABASES})
 _PART: Final = re.compile(r"^(part|chunk|split|shard|data)?[-_.]?\d+(\D.*)?$", re.IGNORECASE)
 _NUMBERED: Final = re.compile(r"^(.*?\D)[-_.]\d+$")
+_SPLITS: Final = (
+    *("train", "training", "validation", "valid", "val", "dev"),
+    *("test", "testing", "eval", "evaluation"),
+)
+"""Names of splits in names of files, as Hugging Face Datasets recognises them."""
+_MONTHS: Final = (
+    *("jan(uary)?", "feb(ruary)?", "mar(ch)?", "apr(il)?", "may", "june?", "july?"),
+    *("aug(ust)?", "sept?(ember)?", "oct(ober)?", "nov(ember)?", "dec(ember)?"),
+)
+_TURN: Final = re.compile("|".join((r"\d+", r"(\d{4})?q[1-4]", *_MONTHS, *_SPLITS)), re.IGNORECASE)
+"""A part of the name of a file that tells it from others of its kind."""
+_MOST_COLUMNS: Final = 0.7
+"""Files with such a share of their columns in common may be of one kind: newer ones have more."""
 _OTHER_SERVERS: Final = ("mysql://", "mariadb://", "mssql://", "oracle://", "mongodb://")
 
 
@@ -96,6 +117,10 @@ class ImportSource:
     declared: DeclaredTable | None = None
     beside: tuple[str, ...] = ()
     """Members of the document beside the records, which are not imported."""
+    family: str = ""
+    """The name that files of one kind share, if there can be others."""
+    joined: tuple[str, ...] = ()
+    """The names of the sources that were joined to this one."""
 
     @property
     def is_frame(self) -> bool:
@@ -105,6 +130,12 @@ class ImportSource:
     def records_max(self) -> int | None:
         """How many records can be profiled; None if all."""
         return SAMPLED_ROWS if is_spark_frame(self.frame) else None
+
+    @property
+    def document(self) -> str | None:
+        """The file of JSON that alone has the records."""
+        is_one = len(self.files) == 1 and self.files[0].format is FileFormat.JSON
+        return self.files[0].path if is_one else None
 
     def records(self) -> Iterator[RawRecords]:
         """All records, in order."""
@@ -138,6 +169,8 @@ class ImportSource:
             yield f"{self.name}: read as {', '.join(sorted(encodings))}"
         if self.files and self.files[0].column_names:
             yield f"{self.name}: the first record is data, there are no names of columns"
+        if self.joined:
+            yield f"{self.name}: {', '.join(self.joined)} have the same columns and are one source"
         if self.beside:
             yield f"{self.name}: not imported, beside the records: {', '.join(self.beside)}"
 
@@ -202,7 +235,7 @@ def find_import_sources(
     sources = [source for file in files for source in _sources_of(file, wanted, given)]
     for database in databases:
         sources += _database_sources(database, folder)
-    return _group(sources)
+    return group_sources(sources)
 
 
 def _database_sources(address: str, folder: Path) -> Iterator[ImportSource]:
@@ -372,7 +405,109 @@ def _with_tables(name: str, file: SourceFile, form: TextForm) -> list[ImportSour
             )
             for number, table in enumerate(document.tables)
         ]
-    return [ImportSource(name=name, files=(file,))]
+    return [ImportSource(name=name, files=(file,), family=_family_name(file.path))]
+
+
+def _family_name(path: str) -> str:
+    """The name of a file without a date or a split; that of its folder if nothing else is left."""
+    *folders, name = [part for part in path.split("/") if part]
+    words = re.split(r"[-_ ]+", name.partition(".")[0])
+    rest = [word for word in words if not _TURN.fullmatch(word)]
+    if len(rest) == len(words):
+        return ""
+    return "_".join(rest) or (folders[-1].partition(".")[0] if folders else "")
+
+
+def join_sources(
+    sources: Sequence[ImportSource], folder: Path, given: Mapping[str, str]
+) -> tuple[ImportSource, ...]:
+    """Make one source of files of one kind.
+
+    Args:
+        sources: The sources of an import.
+        folder: Where hashes of values are kept.
+        given: The names of sources that are one with others, and of these.
+
+    Raises:
+        InvalidInputError: there is no source with such a name.
+    """
+    names: dict[str, str] = {}
+    families: dict[tuple[str, str], list[ImportSource]] = {}
+    for source in sources:
+        if source.family:
+            place = source.files[0].path.rpartition("/")[0]
+            families.setdefault((place, source.family), []).append(source)
+    for (_, family), members in families.items():
+        if len(members) == 1:
+            continue
+        first, *heads = (_read_head(m, folder / f"head-{quote(m.name)}") for m in members)
+        alike = [first.name, *(head.name for head in heads if _are_alike(first, head))]
+        is_free = family not in {source.name for source in sources if source not in members}
+        if len(alike) > 1:
+            names |= dict.fromkeys(alike, family if is_free else first.name)
+    for name, other in given.items():
+        whole = _require_source(other, sources)
+        names[_require_source(name, sources)] = names.setdefault(whole, whole)
+    renamed = (
+        replace(source, name=names[source.name], joined=(source.name,))
+        if source.name in names
+        else source
+        for source in sources
+    )
+    return group_sources(tuple(renamed))
+
+
+def _require_source(name: str, sources: Iterable[ImportSource]) -> str:
+    """The name of the source of files with a name, or whose records have a type."""
+    known = {source.name for source in sources if source.files and not source.declared}
+    for one in known:
+        if name in (one, naming.type_name(one), naming.edge_name(one)):
+            return one
+    hint = did_you_mean(name, known)
+    raise InvalidInputError(
+        f"no source of files has the name {shown(name)}" + (f"; {hint}" if hint else ""),
+        next_step="`--dry-run` prints the types and their columns.",
+    )
+
+
+def _read_head(source: ImportSource, folder: Path) -> SourceProfile:
+    folder.mkdir()
+    return profile_source(source.name, itertools.islice(source.records(), 1), folder)
+
+
+def _are_alike(one: SourceProfile, other: SourceProfile) -> bool:
+    """Whether records have the same columns with the same kinds of values."""
+    if one.columns.keys() != other.columns.keys():
+        return False
+    kinds = ((_kind(one.columns[path]), _kind(other.columns[path])) for path in one.columns)
+    return all(own == its or None in (own, its) for own, its in kinds)
+
+
+def _kind(column: ColumnProfile) -> ct.Scalar | None:
+    """The type of the values, one for all numbers; None if there are none."""
+    scalar = column.scalar() if column.has_values else None
+    return ct.Scalar.F64 if scalar in ct.INTEGERS | ct.FLOATS else scalar
+
+
+def hint_at_kinds(
+    sources: Sequence[ImportSource], profiles: Mapping[str, SourceProfile]
+) -> Iterator[Hint]:
+    """Find sources that may be of one kind, by their columns and by a word of their names."""
+    for number, source in enumerate(sources):
+        own, words = profiles[source.name], naming.words(source.name)
+        for other in sources[:number]:
+            known, known_words = profiles[other.name], naming.words(other.name)
+            common = len(own.columns.keys() & known.columns)
+            either = len(own.columns.keys() | known.columns)
+            if not source.files or source.declared or common < max(3, _MOST_COLUMNS * either):
+                continue
+            is_family = source.family != "" and source.family == other.family
+            is_named = words[:1] == known_words[:1] or words[-1:] == known_words[-1:]
+            if is_family or (is_named and _are_alike(own, known)):
+                text = f"{common} of {counted(either, 'column')} are those of {other.name}, too"
+                option = f"--type {source.name}={other.name}"
+                yield Hint(source=source.name, column="", text=text, option=option)
+                break
 
 
 def _sniff(head: bytes) -> FileFormat | None:
@@ -401,7 +536,7 @@ def _is_lines(head: bytes) -> bool:
         json.loads(first)
     except ValueError:
         return False
-    return bool(newline) and (not rest.strip() or rest.lstrip().startswith(b"{"))
+    return bool(newline) and rest.lstrip().startswith(b"{")  # one line may be a document
 
 
 def _source_name(path: str) -> str:
@@ -415,7 +550,7 @@ def _source_name(path: str) -> str:
     return numbered[1] if numbered else stem
 
 
-def _group(sources: Sequence[ImportSource]) -> tuple[ImportSource, ...]:
+def group_sources(sources: Sequence[ImportSource]) -> tuple[ImportSource, ...]:
     """Sources of one name are one; files of different formats are refused."""
     by_name: dict[str, ImportSource] = {}
     for source in sources:
@@ -433,5 +568,7 @@ def _group(sources: Sequence[ImportSource]) -> tuple[ImportSource, ...]:
         # The parts of a source have headers, or none has.
         names = known.files[0].column_names
         files = (replace(file, column_names=names) for file in source.files)
-        by_name[source.name] = replace(known, files=(*known.files, *files))
+        by_name[source.name] = replace(
+            known, files=(*known.files, *files), joined=(*known.joined, *source.joined)
+        )
     return tuple(by_name.values())

@@ -53,6 +53,7 @@ from omnigraph_lake.load.formats.mapping import (
     Endpoint,
     NodeMapping,
     SourceMapping,
+    TextForm,
     UnknownColumns,
     ValueMapping,
 )
@@ -114,6 +115,8 @@ class _Inference:
         self._node_rules: dict[str, list[NodeMapping]] = {}
         self._edge_rules: dict[str, list[EdgeMapping]] = {}
         self._hints: list[Hint] = []
+        self._new_type = _NODE
+        """The type of nodes that only edges name."""
         self._taken: dict[str, set[str]] = {}
         self._kept: dict[str, str] = {}
         """By source, the property of its first node rule that keeps unknown columns."""
@@ -150,6 +153,9 @@ class _Inference:
         self._name_types()
         self._require_known()
         choose_keys(self._tables, self._options.keys)
+        for table in self._tables:
+            if table not in parents and not self._is_told(table):
+                self._identify_ends(table)
         for table in self._tables:
             is_open = table.ends is None and not table.key and table not in parents
             if is_open and not self._is_told(table):
@@ -214,6 +220,39 @@ class _Inference:
             return None
         return ends
 
+    def _identify_ends(self, table: Table) -> None:
+        """Choose another key for the records that the ends of a list of edges name.
+
+        Ends may be the values of a column that would be no key by its name, or the numbers of the
+        records of the same document, from zero, as in node-link documents of D3.
+        """
+        ends = _edge_ends(table)
+        if ends is None or table.document is None or any(self._end_tables(table, ends)):
+            return
+        nodes = [
+            target
+            for target in self._tables
+            if target is not table and target.document == table.document
+            if not (target.is_edge or target.path or self._is_told(target))
+        ]
+        named = f"which {ends[0]} and {ends[1]} of {table.name} name"
+        for target in nodes:
+            for path in target.columns:
+                if _holds_ends(target, path, table, ends):
+                    target.key, target.key_why = (path,), f"key: unique, {named}"
+                    return
+        nodes = [t for t in nodes if all(_numbers_records(table, path, t) for path in ends)]
+        if len(nodes) != 1:
+            return
+        (target,) = nodes
+        if any(table.columns[path].integer_min == 0 for path in ends):
+            target.key, target.key_why = (POSITION,), f"key: number of the record, {named}"
+        else:
+            text = f"{table.columns[ends[0]].integer_min:,} and above may be numbers of the "
+            text += f"records of {target.name}, from zero"
+            option = f"--key {target.type}={POSITION}"
+            self._hints.append(Hint(source=table.source, column=ends[0], text=text, option=option))
+
     def _notes(self) -> Iterator[str]:
         for source in self._sources:
             yield f"{source.name}: inferred from {extent(source.profile)}"
@@ -225,11 +264,8 @@ class _Inference:
         taken: set[str] = set()
         for table in self._tables:
             name = naming.edge_name(table.name) if table.ends else naming.type_name(table.name)
-            unique, number = name, 2
-            while unique.casefold() in taken:
-                unique, number = f"{name}{number}", number + 1
-            taken.add(unique.casefold())
-            table.type = unique
+            table.type = _unique_name(name, taken)
+        self._new_type = _unique_name(_NODE, taken)
 
     def _property(
         self, table: Table, path: str, owner: str, taken: Sequence[PropertyDraft]
@@ -271,6 +307,9 @@ class _Inference:
             for column in reference.columns
             if column not in table.key and reference.is_whole
         } | {table.row_numbers}
+        if table.has_positions:
+            self._add_position(node, POSITION, table.key_why)
+            table.key_properties[POSITION] = node.properties[-1].name
         own_key = [path for path in table.key if path in table.columns]
         for path in (*own_key, *(path for path in table.columns if path not in own_key)):
             if path in dropped:
@@ -311,20 +350,18 @@ class _Inference:
             )
             node.properties.append(replace(parent_property, why=f"key of {table.parent.type}"))
             table.key_properties[path] = name
+        self._add_position(node, position, "number of the item in its list")
+        table.key_properties[position] = node.properties[-1].name
+        table.key = tuple(table.key_properties)
+
+    def _add_position(self, node: NodeDraft, path: str, why: str) -> None:
         name = naming.property_name(
             "position", node.name, {p.name.casefold() for p in node.properties}
         )
+        value = ValueMapping(column=path)
         node.properties.append(
-            PropertyDraft(
-                name=name,
-                type="I64",
-                nullable=False,
-                value=ValueMapping(column=position),
-                why="number of the item in its list",
-            )
+            PropertyDraft(name=name, type="I64", nullable=False, value=value, why=why)
         )
-        table.key_properties[position] = name
-        table.key = tuple(table.key_properties)
 
     def _endpoint(
         self, target: Table, columns: Sequence[str] | None = None, *, null: tuple[str, ...] = ()
@@ -474,6 +511,10 @@ class _Inference:
         for path in ends:
             ranked: list[tuple[float, int, Table]] = []
             for number, target in enumerate(candidates):
+                if target.has_positions:
+                    if _numbers_records(table, path, target):
+                        ranked.append((0.0, number, target))
+                    continue
                 values = containment(table, path, target, target.key[0])
                 if values is not None and values.shares[0] >= 1 - _MISSING_SHARE_MAX:
                     ranked.append((1 - values.shares[0], number, target))
@@ -484,17 +525,21 @@ class _Inference:
         """Nodes that only edges name."""
         profile = table.columns[path]
         kind, _, _ = property_type(profile, enums=False)
-        if _NODE not in self._nodes:
+        if self._new_type not in self._nodes:
             value = ValueMapping(column=path)
             why = f"Nodes that {table.name} names and no source has"
             prop = PropertyDraft(
                 name="node_id", type=kind, nullable=False, value=value, why=f"key: {path}"
             )
-            self._nodes[_NODE] = NodeDraft(name=_NODE, properties=[prop], key=("node_id",), why=why)
-        elif self._nodes[_NODE].properties[0].type != kind:
-            (prop, *others) = self._nodes[_NODE].properties
-            self._nodes[_NODE].properties = [replace(prop, type="String"), *others]
-        return Endpoint(type=_NODE, key={"node_id": ValueMapping(column=path)}, create=True)
+            self._nodes[self._new_type] = NodeDraft(
+                name=self._new_type, properties=[prop], key=("node_id",), why=why
+            )
+        elif self._nodes[self._new_type].properties[0].type != kind:
+            (prop, *others) = self._nodes[self._new_type].properties
+            self._nodes[self._new_type].properties = [replace(prop, type="String"), *others]
+        return Endpoint(
+            type=self._new_type, key={"node_id": ValueMapping(column=path)}, create=True
+        )
 
     def _mapping(self, source: Source) -> SourceMapping:
         nodes = tuple(self._node_rules.get(source.name, ()))
@@ -509,7 +554,11 @@ class _Inference:
         unknown = self._options.unknown
         if unknown is UnknownColumns.KEEP and kept_in is None:
             unknown = UnknownColumns.ERROR  # edges have no property that could keep them
-        return replace(mapping, ignored=tuple(ignored), unknown=unknown, kept_in=kept_in)
+        form = TextForm(position_column=POSITION if self._has_positions(source) else None)
+        return replace(mapping, form=form, ignored=tuple(ignored), unknown=unknown, kept_in=kept_in)
+
+    def _has_positions(self, source: Source) -> bool:
+        return any(table.source == source.name and table.has_positions for table in self._tables)
 
 
 def _edge_ends(table: Table) -> tuple[str, str] | None:
@@ -524,6 +573,32 @@ def _edge_ends(table: Table) -> tuple[str, str] | None:
             if all(is_key_type(profile) and not profile.is_list for profile in profiles):
                 return ends
     return None
+
+
+def _unique_name(name: str, taken: set[str]) -> str:
+    """A name that differs from others, and becomes one of these, in more than its capitals."""
+    unique, number = name, 2
+    while unique.casefold() in taken:
+        unique, number = f"{name}{number}", number + 1
+    taken.add(unique.casefold())
+    return unique
+
+
+def _numbers_records(table: Table, path: str, target: Table) -> bool:
+    """Whether the integers of a column can be numbers of the records of a document, from zero."""
+    profile = table.columns[path]
+    if target.document is None or target.document != table.document:
+        return False
+    if profile.scalar() not in ct.INTEGERS or profile.missing:
+        return False
+    low, high = profile.integer_min, profile.integer_max
+    return low is not None and high is not None and 0 <= low <= high < target.profile.records
+
+
+def _holds_ends(target: Table, path: str, table: Table, ends: tuple[str, str]) -> bool:
+    """Whether a column identifies records, and has all values of the ends of edges."""
+    held = (containment(table, end, target, path) for end in ends)
+    return target.is_unique(path) and all(values is not None and values.is_all for values in held)
 
 
 def _is_range(table: Table, ends: tuple[str, str]) -> bool:

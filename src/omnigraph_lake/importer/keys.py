@@ -27,6 +27,7 @@ from omnigraph_lake.importer.foreign_keys import (
 from omnigraph_lake.importer.profile import SourceProfile
 from omnigraph_lake.importer.tables import ID_NAMES, Table, is_key_type
 from omnigraph_lake.language.diagnostics import did_you_mean, shown
+from omnigraph_lake.load.formats.raw_batches import POSITION
 from omnigraph_lake.schema import catalog as ct
 
 _CODE_NAMES: Final = ("key", "code", "slug", "sku", "isbn", "email", "iri", "uri")
@@ -83,7 +84,8 @@ def choose_keys(tables: Sequence[Table], given: Mapping[str, str]) -> None:
 
 
 def _require_column(column: str, table: Table) -> str:
-    if column not in table.columns:
+    is_position = column == POSITION and table.document is not None
+    if column not in table.columns and not is_position:
         hint = did_you_mean(column, table.columns)
         raise InvalidInputError(
             f"{table.type} has no column {shown(column)} for its key"
@@ -97,7 +99,7 @@ def drop_names_of_joins(tables: Sequence[Table]) -> None:
 
     Texts in several languages are unique by chance: `item_id, language_id, name`.
     """
-    targets = [table for table in tables if len(table.key) == 1 and not table.is_object]
+    targets = [table for table in tables if table.has_key_column]
     joins = [table for table in targets if _is_named_join(table, targets, tables)]
     for table in joins:
         table.key, table.key_why = (), ""

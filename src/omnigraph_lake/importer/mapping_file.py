@@ -71,6 +71,8 @@ def write_mapping(mappings: Sequence[SourceMapping], *, schema: str | None) -> s
 def _source_lines(mapping: SourceMapping) -> Iterator[str]:
     yield "[[source]]"
     yield f"name = {_toml(mapping.name)}"
+    if mapping.also:
+        yield f"also = {_toml(list(mapping.also))}"
     for name in _FORM:
         setting = getattr(mapping.form, name)
         if setting is not None:
@@ -237,7 +239,7 @@ class _Reader:
         return MappingFile(mappings=mappings, schema=self._text(content, (), "schema"))
 
     def _source(self, table: Mapping[str, Any], path: Path) -> SourceMapping:
-        known = ("name", "unknown_columns", "kept_in", "ignored", "digest", "node", "edge")
+        known = ("name", "also", "unknown_columns", "kept_in", "ignored", "digest", "node", "edge")
         self._require_known(table, path, (*known, *_FORM))
         nodes = tuple(self._node(*entry) for entry in self._tables(table, path, "node"))
         edges = tuple(self._edge(*entry) for entry in self._tables(table, path, "edge"))
@@ -249,6 +251,7 @@ class _Reader:
             self.fault(path, 'unknown_columns = "keep" needs kept_in and a [[source.node]]')
         mapping = SourceMapping(
             name=self._require_text(table, path, "name"),
+            also=self._texts(table, path, "also"),
             form=self._form(table, path),
             nodes=nodes,
             edges=edges,

@@ -32,6 +32,8 @@ class Source:
     name: str
     profile: SourceProfile
     declared: DeclaredTable | None = None
+    document: str | None = None
+    """The one file of JSON that has the records, and maybe those of other sources."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +67,7 @@ class Table:
     """Of the nested object or the list."""
     parent: Table | None = None
     declared: DeclaredTable | None = None
+    document: str | None = None
     row_numbers: str | None = None
     """The column that numbers the rows, as `write.csv` of R writes it; it is not mapped."""
     type: str = ""
@@ -83,6 +86,16 @@ class Table:
     @property
     def is_object(self) -> bool:
         return self.path is not None and self.each is None
+
+    @property
+    def has_positions(self) -> bool:
+        """Whether records are identified by their numbers in the document."""
+        return self.key == (POSITION,) and POSITION not in self.columns
+
+    @property
+    def has_key_column(self) -> bool:
+        """Whether a column of other tables can name the records."""
+        return len(self.key) == 1 and not (self.is_object or self.has_positions)
 
     @property
     def digest(self) -> str:
@@ -164,6 +177,7 @@ def _record_tables(
         columns=own,
         where=where,
         declared=source.declared,
+        document=None if where or POSITION in columns else source.document,
     )
     yield table
     for path in related:

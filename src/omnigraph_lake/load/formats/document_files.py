@@ -92,7 +92,7 @@ class JsonDocument:
 def json_records(file: SourceFile) -> Iterator[RawRecords]:
     """The records of one table of a JSON document."""
     with opened(file, until=file.size) as stream:
-        yield from _batches(_JsonStream(stream, file).records())
+        yield from _batches(_JsonStream(stream, file).records(), file)
 
 
 def json_document(file: SourceFile) -> JsonDocument:
@@ -104,20 +104,27 @@ def json_document(file: SourceFile) -> JsonDocument:
 def graphml_records(file: SourceFile) -> Iterator[RawRecords]:
     """The nodes or the edges of a GraphML document."""
     with opened(file, until=file.size) as stream:
-        yield from _batches(_graphml(stream, file))
+        yield from _batches(_graphml(stream, file), file)
 
 
-def _batches(values: Iterable[Any]) -> Iterator[RawRecords]:
+def _batches(values: Iterable[Any], file: SourceFile) -> Iterator[RawRecords]:
+    position_column = None if file.mapping is None else file.mapping.form.position_column
     counter = itertools.count()
     iterator = iter(values)
     while chunk := list(itertools.islice(iterator, _BATCH)):
+        if any(isinstance(value, dict) and position_column in value for value in chunk):
+            raise InvalidInputError(
+                f"{file.label} has a member {position_column!r}, which is the `position_column` of "
+                "its mapping",
+                next_step="Name another column for the numbers of the records in the mapping.",
+            )
         places = [next(counter) for _ in chunk]
         records: list[Record] = []
         record_places: list[int] = []
         refusals: list[Refusal] = []
         for place, value in zip(places, chunk, strict=True):
             if isinstance(value, dict):
-                records.append(value)
+                records.append({**value, position_column: place} if position_column else value)
                 record_places.append(place)
             else:
                 refusals.append(not_an_object(place, json.dumps(value).encode(), value))

@@ -138,13 +138,14 @@ class TextForm:
 
     `header` says whether the first record names the columns, or has the names of those that no
     record names. `key_column` is the column for the names of the members of an object of JSON that
-    are the records.
+    are the records, `position_column` that for the numbers of the records of a document, from zero.
     """
 
     header: bool | tuple[str, ...] | None = None
     delimiter: str | None = None
     encoding: str | None = None
     key_column: str | None = None
+    position_column: str | None = None
 
     def or_else(self, other: TextForm) -> TextForm:
         """This form, where it says something, and otherwise another one."""
@@ -154,12 +155,15 @@ class TextForm:
             delimiter=self.delimiter or other.delimiter,
             encoding=self.encoding or other.encoding,
             key_column=self.key_column or other.key_column,
+            position_column=self.position_column or other.position_column,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceMapping:
     """The rules of one source; `ignored` names columns that are known and not used.
+
+    Sources whose names are in `also` have the same rules.
 
     `digest` has the columns that a digest of a record is made of, in order.
 
@@ -168,6 +172,7 @@ class SourceMapping:
     """
 
     name: str
+    also: tuple[str, ...] = ()
     form: TextForm = field(default_factory=TextForm)
     nodes: tuple[NodeMapping, ...] = ()
     edges: tuple[EdgeMapping, ...] = ()
