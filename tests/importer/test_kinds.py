@@ -111,3 +111,54 @@ def test_a_member_of_the_name_of_the_position_column_is_refused(tmp_path: Path) 
 
     with pytest.raises(InvalidInputError, match="#nodes has a member '#'"):
         og.import_data(root, later)
+
+
+def rate_and_tag(folder: Path) -> list[str]:
+    rated = "".join(f"\n{user},{user % 3 + 1},4.5" for user in range(1, 31) for _ in range(2))
+    tagged = "".join(f"\n{user},{user % 3 + 1},fun{user}" for user in (*range(1, 25), 1))
+    return [
+        write_csv(folder / "movies.csv", "movieId,title\n1,Heat\n2,Alien\n3,Brazil"),
+        write_csv(folder / "ratings.csv", f"userId,movieId,rating{rated}"),
+        write_csv(folder / "tags.csv", f"userId,movieId,tag{tagged}"),
+    ]
+
+
+def test_ids_that_two_files_share_and_no_file_has_are_nodes(tmp_path: Path) -> None:
+    report = og.import_data(str(tmp_path / "g"), rate_and_tag(tmp_path))
+
+    assert "edge Rating: User -> Movie" in report.schema
+    assert report.load is not None
+    written = {"Movie": 3, "User": 30, "Rating": 60, "Tag": 25}
+    assert dict(report.load.written) == written
+
+
+def test_ids_that_one_file_has_are_nodes_only_if_the_caller_says_so(tmp_path: Path) -> None:
+    movies, ratings, _ = rate_and_tag(tmp_path)
+
+    (hint,) = og.import_data(str(tmp_path / "g"), [movies, ratings], dry_run=True).hints
+    option, _, choice = hint.option.partition(" ")
+    column, _, target = choice.partition("=")
+    chosen = og.ImportOptions(edges={column: target})
+    report = og.import_data(str(tmp_path / "g"), [movies, ratings], options=chosen)
+
+    assert option == "--edge"
+    assert report.load is not None
+    assert report.load.written["User"] == 30
+
+
+def test_a_thing_is_named_by_its_first_column_or_by_the_time_it_is_called_after(
+    tmp_path: Path,
+) -> None:
+    buses = write_csv(tmp_path / "buses.csv", "name,volt\n1,220\n2,380\n2_220kV,220")
+    lines = "name,bus0,bus1\nL1,1,2\nL2,2,2_220kV\nL3,1,2"
+    moments = ",snapshot,weight\n0,2011-01-01 00:00,1\n1,2011-01-01 01:00,1"
+    sources = [
+        buses,
+        write_csv(tmp_path / "lines.csv", lines),
+        write_csv(tmp_path / "snapshots.csv", moments),
+    ]
+
+    schema = og.import_data(str(tmp_path / "g"), sources, dry_run=True).schema
+
+    assert "node Line {\n    name: String @key" in schema
+    assert "snapshot: DateTime @key" in schema

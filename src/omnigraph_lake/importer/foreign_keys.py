@@ -23,8 +23,14 @@ from omnigraph_lake.errors import InvalidInputError
 from omnigraph_lake.importer import naming
 from omnigraph_lake.importer.draft import Hint
 from omnigraph_lake.importer.hashed_values import count_rows
-from omnigraph_lake.importer.tables import ID_NAMES, Reference, Table, is_key_type
-from omnigraph_lake.language.diagnostics import shown
+from omnigraph_lake.importer.tables import (
+    ID_NAMES,
+    Reference,
+    Table,
+    is_key_type,
+    new_table,
+)
+from omnigraph_lake.language.diagnostics import did_you_mean, shown
 from omnigraph_lake.schema import catalog as ct
 
 GENERAL_NAMES: Final = frozenset(
@@ -43,6 +49,14 @@ _VALUES_MIN: Final = 3
 _BY_VALUE: Final = (0.9, 0.95)
 _HINTED: Final = (0.5, 0.5)
 _SAME_KEYS: Final = 2
+_NEW_MIN: Final = 20
+"""Fewer distinct values of an id that no source has are a category, as the seven leagues of
+baseball: 61 users tag movies that 671 users rate."""
+_REPEATED_MIN: Final = 2
+"""Ids of which most records have their own name these records in another catalogue."""
+_ID_WORDS: Final = frozenset({"id", "uuid", "guid"})
+_TIME_WORDS: Final = frozenset({"year", "season", "month", "week", "day", "date", "time"})
+"""`yearID` is a year."""
 _SAME_ROWS_MAX: Final = 0.5
 """A column that mostly repeats the key of its own row names no other row."""
 
@@ -312,6 +326,8 @@ class ReferenceFinder:
         self._given = given
         self._targets = [table for table in tables if table.has_key_column and table.ends is None]
         self._tables = tables
+        self.new: list[Table] = []
+        """The tables that the caller names and no source has."""
         self._detail = frozenset(
             target
             for target in self._targets
@@ -377,6 +393,12 @@ class ReferenceFinder:
         target = next(
             (target for target in self._targets if name in (target.type, target.name)), None
         )
+        names = {one for other in self._tables for one in (other.type, other.name)}
+        is_new = naming.camel(name) == name and name not in names and not did_you_mean(name, names)
+        if target is None and is_new:
+            target = new_table(name, table, path)
+            self._targets.append(target)
+            self.new.append(target)
         if target is None:
             known = ", ".join(target.type for target in self._targets)
             raise InvalidInputError(
@@ -443,6 +465,62 @@ class ReferenceFinder:
                 why = f"{path} is a list of keys of {target.name}"
                 return Reference(columns=(path,), target=target, why=why, is_list=True)
         return None
+
+
+def refer_to_new(tables: Sequence[Table]) -> tuple[Sequence[Table], Sequence[Hint]]:
+    """Make references of ids of things that no source has, to tables of these.
+
+    Two tables that have the ids of the same name and the same values mean the same things. What
+    only one table has may be a thing, too: then it is a hint.
+    """
+    columns: dict[str, list[tuple[int, Table, str]]] = {}
+    named = {naming.singular_words(table.name) for table in tables}
+    for table in tables:
+        for path in table.columns:
+            words = naming.words(table.local(path))
+            if naming.singular_words(naming.stem(table.local(path))) in named:
+                continue
+            is_id = words[-1:] and words[-1] in _ID_WORDS and words[0] not in _TIME_WORDS
+            if is_id and _is_free(table, path):
+                distinct = table.profile.distinct(path)
+                if distinct is not None and distinct.count >= _NEW_MIN:
+                    columns.setdefault("_".join(words), []).append((distinct.count, table, path))
+    new: list[Table] = []
+    hints: list[Hint] = []
+    for name, holding in columns.items():
+        count, holder, key = max(holding, key=lambda entry: entry[0])
+        target = new_table(naming.camel(naming.stem(name)), holder, key)
+        contained = [
+            (table, path, containment(table, path, target, key)) for _, table, path in holding
+        ]
+        kinds = {table.columns[path].scalar() for table, path, _ in contained}
+        is_whole = all(values is not None and values.is_all for *_, values in contained)
+        if len(contained) > 1 and len(kinds) == 1 and is_whole:
+            new.append(target)
+            for table, path, _ in contained:
+                why = f"{path}: the same ids as in {counted(len(contained) - 1, 'other source')}"
+                _add_in_order(table, Reference(columns=(path,), target=target, why=why))
+        elif _REPEATED_MIN * count <= holder.profile.records:
+            text = f"{count:,} values may be ids of nodes that no source has"
+            option = f"--edge {holder.type}.{key}={target.type}"
+            hints.append(Hint(source=holder.source, column=key, text=text, option=option))
+    return new, hints
+
+
+def _add_in_order(table: Table, reference: Reference) -> None:
+    """Add a reference where its column is: what joins two tables leads from the first one."""
+    places = list(table.columns)
+    table.references.append(reference)
+    table.references.sort(key=lambda one: places.index(one.columns[0]))
+
+
+def _is_free(table: Table, path: str) -> bool:
+    """Whether an id names neither its own record nor that of a source."""
+    own = {*table.key, table.row_numbers, *(table.ends or ())}
+    known = {column for reference in table.references for column in reference.columns}
+    if table.declared is not None or table.path is not None or path in own | known:
+        return False
+    return may_refer(table, path) and not table.is_unique(path)
 
 
 def _reference(pair: Candidate, values: Containment) -> Reference:

@@ -36,7 +36,7 @@ from omnigraph_lake.importer.draft import (
     hints_of,
     property_type,
 )
-from omnigraph_lake.importer.foreign_keys import ReferenceFinder, containment
+from omnigraph_lake.importer.foreign_keys import ReferenceFinder, containment, refer_to_new
 from omnigraph_lake.importer.hashed_values import unmap_files
 from omnigraph_lake.importer.keys import choose_keys, drop_names_of_joins, extent
 from omnigraph_lake.importer.tables import (
@@ -166,6 +166,9 @@ class _Inference:
             result = finder.find(table)
             table.references = list(result.references)
             self._hints += result.hints
+        new, hints = refer_to_new(self._tables)
+        self._tables += (*finder.new, *new)
+        self._hints += hints
         self._find_joins(parents)
         targets = choose_referred_pairs(self._tables)
         for table in self._tables:
@@ -336,7 +339,8 @@ class _Inference:
             distinct=table.is_object,
             requires=tuple(table.key) if table.is_object else (),
         )
-        self._node_rules.setdefault(table.source, []).append(rule)
+        if not table.is_new:
+            self._node_rules.setdefault(table.source, []).append(rule)
 
     def _add_parent_key(self, table: Table, node: NodeDraft) -> None:
         """Make the key of list items of that of their record and their number."""
@@ -372,7 +376,7 @@ class _Inference:
             return Endpoint(type=target.type, key={ID_COLUMN: ValueMapping(column=target.digest)})
         values = {prop.name: prop.value for prop in node.properties}
         own = dict(zip(target.key, columns or target.key, strict=True))
-        create = columns is not None and self._options.create_endpoints
+        create = columns is not None and (self._options.create_endpoints or target.is_new)
         if create:
             self._allow_creation(node)
         return Endpoint(
@@ -663,6 +667,8 @@ def _edge_identity(
 
 
 def _table_why(table: Table) -> str:
+    if table.is_new:
+        return f"Nodes that {table.key[0]} names and no source has"
     if table.each is not None:
         return f"Items of the list {table.each} of {table.source}"
     if table.path is not None:

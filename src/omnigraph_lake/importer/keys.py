@@ -36,6 +36,8 @@ _ID_RANKS: Final = frozenset({0, 1})
 _NAME_RANK: Final = 4
 _CODES_MIN: Final = 20
 _CODE_MAX: Final = 16
+_TIMES: Final = frozenset({ct.Scalar.DATE, ct.Scalar.DATETIME})
+"""They are keys only of tables that are named after them: `date` of dates."""
 _REPEATED_SHARE_MAX: Final = 0.05
 """So many records may repeat the id of an earlier one: exports have such rows, and panels of
 persons and years repeat nearly all."""
@@ -97,7 +99,8 @@ def _require_column(column: str, table: Table) -> str:
 def drop_names_of_joins(tables: Sequence[Table]) -> None:
     """Let tables that name rows of two others and have a unique name be no nodes.
 
-    Texts in several languages are unique by chance: `item_id, language_id, name`.
+    Texts in several languages are unique by chance: `item_id, language_id, name`. What begins with
+    its name is a thing: `name, bus, carrier` of generators.
     """
     targets = [table for table in tables if table.has_key_column]
     joins = [table for table in targets if _is_named_join(table, targets, tables)]
@@ -110,6 +113,8 @@ def _is_named_join(table: Table, targets: Sequence[Table], tables: Sequence[Tabl
         return False
     (key,) = table.key
     column = _KeyColumn(path=key, place=-1, rank=_rank(table, key, -1), repeated=0)
+    if key == next(iter(table.columns)):
+        return False
     if column.rank != _NAME_RANK or _with_referring(table, column, tables).is_referred:
         return False
     named = [path for path in table.columns if find_named(table, path, targets) is not None]
@@ -118,9 +123,10 @@ def _is_named_join(table: Table, targets: Sequence[Table], tables: Sequence[Tabl
 
 def _key_columns(table: Table, tables: Sequence[Table]) -> Iterator[_KeyColumn]:
     for place, (path, profile) in enumerate(table.columns.items()):
-        if path == table.row_numbers or not profile.can_identify or not is_key_type(profile):
+        if path == table.row_numbers or not profile.can_identify or not table.profile.records:
             continue
-        if not table.profile.records:
+        is_own = naming.singular_words(table.local(path)) == naming.singular_words(table.name)
+        if not (is_key_type(profile) or (is_own and profile.scalar() in _TIMES)):
             continue
         repeated = table.count_repeated(path)
         rank = _rank(table, path, place)

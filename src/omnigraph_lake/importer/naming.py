@@ -34,6 +34,11 @@ _IRREGULAR: Final = {
     "aliases": "alias",
     "buses": "bus",
     "analyses": "analysis",
+    "heroes": "hero",
+    "echoes": "echo",
+    "potatoes": "potato",
+    "tomatoes": "tomato",
+    "vetoes": "veto",
 }
 _KEY_SUFFIXES: Final = ("_id", "_ids", "_key", "_code", "_uuid", "_guid", "_fk", "_ref", "_no")
 _LENGTH_MAX: Final = 120

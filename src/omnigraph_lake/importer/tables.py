@@ -84,6 +84,11 @@ class Table:
         return self.ends is not None or self.is_join
 
     @property
+    def is_new(self) -> bool:
+        """Whether no source has the records: they are made from what others say of them."""
+        return not self.source
+
+    @property
     def is_object(self) -> bool:
         return self.path is not None and self.each is None
 
@@ -115,6 +120,19 @@ class Table:
         if distinct is None or not all(self.columns[path].can_identify for path in paths):
             return None
         return self.profile.records - distinct.count
+
+
+def new_table(name: str, holder: Table, path: str) -> Table:
+    """The records that the values of a column name, and that no source has."""
+    return Table(
+        name=name,
+        type=name,
+        source="",
+        profile=holder.profile,
+        columns={path: holder.columns[path]},
+        key=(path,),
+        key_why=f"key: {path} of {holder.name}",
+    )
 
 
 def is_key_type(profile: ColumnProfile) -> bool:
