@@ -43,7 +43,7 @@ from omnigraph_lake.importer.import_sources import (
     hint_at_kinds,
     join_sources,
 )
-from omnigraph_lake.importer.inference import InferenceOptions, infer
+from omnigraph_lake.importer.inference import infer
 from omnigraph_lake.importer.mapping_file import (
     SUFFIX,
     MappingFile,
@@ -53,6 +53,7 @@ from omnigraph_lake.importer.mapping_file import (
 )
 from omnigraph_lake.importer.neo4j import infer_neo4j
 from omnigraph_lake.importer.profile import SourceProfile, profile_source
+from omnigraph_lake.importer.roles import InferenceOptions
 from omnigraph_lake.importer.tables import Source
 from omnigraph_lake.importer.text_forms import with_form
 from omnigraph_lake.language.diagnostics import did_you_mean, shown

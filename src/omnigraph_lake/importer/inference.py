@@ -1,53 +1,39 @@
 """Infer a schema and a mapping from the profiles of sources.
 
-    tables       a source is one table, or one per type of its records, list or nested object
-    keys         declared ones, or columns that are unique, never null, and named or placed like one
-    references   columns whose values are keys of another table, and that are named after it, or
-                 cannot be meant otherwise
-    roles        a table of two references is an edge type, as is one with a source and a target
+A source is one table, or one per type of its records, list or nested object. What the tables are is
+decided in `roles`; here they become types, and rules that make rows of these.
 
 Invariants:
-- A decision follows from every record that was read, and its reason is written beside it.
-- What is ambiguous is left as a plain property, and the reason says so.
+- A reason is written beside every type and property that does not follow from its name.
 - Every column is mapped, is part of a reference, or is listed as ignored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from omnigraph_lake.arguments import one_of
-from omnigraph_lake.errors import InvalidInputError
 from omnigraph_lake.importer import naming
-from omnigraph_lake.importer.composites import (
-    choose_pair,
-    choose_referred_pairs,
-    find_pair_references,
-)
 from omnigraph_lake.importer.draft import (
     Draft,
     EdgeDraft,
-    Hint,
     NodeDraft,
     PropertyDraft,
     choose_given_type,
     hints_of,
     property_type,
 )
-from omnigraph_lake.importer.foreign_keys import ReferenceFinder, containment, refer_to_new
 from omnigraph_lake.importer.hashed_values import unmap_files
-from omnigraph_lake.importer.keys import choose_keys, drop_names_of_joins, extent
-from omnigraph_lake.importer.tables import (
-    Reference,
-    Source,
-    Table,
-    find_row_numbers,
-    is_key_type,
-    tables_of,
+from omnigraph_lake.importer.keys import extent
+from omnigraph_lake.importer.roles import (
+    InferenceOptions,
+    decide,
+    find_edge_identity,
+    find_end_tables,
 )
-from omnigraph_lake.language.diagnostics import did_you_mean, shown
+from omnigraph_lake.importer.tables import Reference, Source, Table, tables_of
 from omnigraph_lake.load.formats.mapping import (
     EdgeMapping,
     Endpoint,
@@ -63,38 +49,6 @@ from omnigraph_lake.schema import catalog as ct
 
 KEPT: Final = "extra"
 """The property that keeps values of unknown columns."""
-_ENDS: Final = (
-    ("source", "target"),
-    ("src", "dst"),
-    ("from", "to"),
-    ("start", "end"),
-    ("head", "tail"),
-    ("subject", "object"),
-    ("follower", "followee"),
-)
-_RANGES: Final = frozenset({"from", "start", "head"})
-"""First columns of pairs that are often ranges: integers there are ends only if they are keys."""
-_JOIN_COLUMNS_MAX: Final = 8
-_UNMATCHED_MAX: Final = 0.05
-"""Of 17,350 records of who went to which school, 10 name one that is missing."""
-_MISSING_SHARE_MAX: Final = 0.5
-_NODE: Final = "Node"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InferenceOptions:
-    """What the caller decides about inferred mappings."""
-
-    unknown: UnknownColumns = UnknownColumns.ERROR
-    create_endpoints: bool = False
-    keys: Mapping[str, str] = field(default_factory=dict)
-    """The column of the key, by type or source."""
-    edges: Mapping[str, str] = field(default_factory=dict)
-    """The type or source that a column refers to, by `TYPE.COLUMN` or `SOURCE.COLUMN`."""
-    types: Mapping[str, str] = field(default_factory=dict)
-    """The type of a column of texts, likewise."""
-    null_words: tuple[str, ...] = ()
-    """Texts that mean no value, in every column."""
 
 
 def infer(sources: Sequence[Source], options: InferenceOptions) -> Draft:
@@ -109,20 +63,19 @@ class _Inference:
     def __init__(self, sources: Sequence[Source], options: InferenceOptions) -> None:
         self._sources = sources
         self._options = options
-        self._tables = [table for source in sources for table in tables_of(source)]
+        decided = decide([t for source in sources for t in tables_of(source)], options)
+        self._tables = decided.tables
         self._nodes: dict[str, NodeDraft] = {}
         self._edges: dict[str, EdgeDraft] = {}
         self._node_rules: dict[str, list[NodeMapping]] = {}
         self._edge_rules: dict[str, list[EdgeMapping]] = {}
-        self._hints: list[Hint] = []
-        self._new_type = _NODE
-        """The type of nodes that only edges name."""
+        self._hints = list(decided.hints)
+        self._new_type = decided.new_type
         self._taken: dict[str, set[str]] = {}
         self._kept: dict[str, str] = {}
         """By source, the property of its first node rule that keeps unknown columns."""
 
     def run(self) -> Draft:
-        self._decide()
         for table in self._tables:
             if not table.is_edge:
                 self._add_node(table)
@@ -142,119 +95,10 @@ class _Inference:
             hints=tuple(self._hints),
         )
 
-    def _decide(self) -> None:
-        """Choose keys, references and roles, each on the ground of those before it."""
-        parents = {table.parent for table in self._tables}
-        for table in self._tables:
-            table.row_numbers = find_row_numbers(table)
-            # An edge cannot have edges to nested objects.
-            ends = None if table in parents or self._is_told(table) else _edge_ends(table)
-            table.ends = None if ends is None or _is_range(table, ends) else ends
-        self._name_types()
-        self._require_known()
-        choose_keys(self._tables, self._options.keys)
-        for table in self._tables:
-            if table not in parents and not self._is_told(table):
-                self._identify_ends(table)
-        for table in self._tables:
-            is_open = table.ends is None and not table.key and table not in parents
-            if is_open and not self._is_told(table):
-                table.ends = self._ends_by_value(table)
-        drop_names_of_joins(self._tables)
-        finder = ReferenceFinder(self._tables, self._options.edges)
-        for table in self._tables:
-            result = finder.find(table)
-            table.references = list(result.references)
-            self._hints += result.hints
-        new, hints = refer_to_new(self._tables)
-        self._tables += (*finder.new, *new)
-        self._hints += hints
-        self._find_joins(parents)
-        targets = choose_referred_pairs(self._tables)
-        for table in self._tables:
-            table.references += find_pair_references(table, targets)
-        self._find_joins({*parents, *targets})
-        for table in self._tables:
-            if not table.is_edge:
-                choose_pair(table)
-
     def _choose_type(self, table: Table, path: str) -> ct.Scalar | None:
         types = self._options.types
         name = types.get(f"{table.type}.{path}", types.get(f"{table.name}.{path}"))
         return None if name is None else one_of(ct.Scalar, name, argument="a type of a column")
-
-    def _require_known(self) -> None:
-        """Refuse choices for types and columns that do not exist."""
-        names = {name for table in self._tables for name in (table.type, table.name)}
-        columns = {
-            f"{name}.{path}"
-            for table in self._tables
-            for name in (table.type, table.name)
-            for path in table.columns
-        }
-        options = self._options
-        for given, known in (
-            (options.keys, names),
-            (options.edges, columns),
-            (options.types, columns),
-        ):
-            for name in given:
-                if name not in known:
-                    hint = did_you_mean(name, known)
-                    raise InvalidInputError(
-                        f"no source has {shown(name)}" + (f"; {hint}" if hint else ""),
-                        next_step="`--dry-run` prints the types and their columns.",
-                    )
-
-    def _find_joins(self, nodes: Collection[Table | None]) -> None:
-        for table in self._tables:
-            table.is_join = table.ends is None and table not in nodes and _is_join(table)
-
-    def _is_told(self, table: Table) -> bool:
-        """Whether the caller chose a key or references of a table: it is no list of edges then."""
-        names = {table.name, naming.type_name(table.name), naming.edge_name(table.name)}
-        chosen = {*self._options.keys, *(name.partition(".")[0] for name in self._options.edges)}
-        return not names.isdisjoint(chosen)
-
-    def _ends_by_value(self, table: Table) -> tuple[str, str] | None:
-        """The columns of a possible range whose numbers are keys of other tables."""
-        ends = _edge_ends(table)
-        if ends is None or any(target is None for target in self._end_tables(table, ends)):
-            return None
-        return ends
-
-    def _identify_ends(self, table: Table) -> None:
-        """Choose another key for the records that the ends of a list of edges name.
-
-        Ends may be the values of a column that would be no key by its name, or the numbers of the
-        records of the same document, from zero, as in node-link documents of D3.
-        """
-        ends = _edge_ends(table)
-        if ends is None or table.document is None or any(self._end_tables(table, ends)):
-            return
-        nodes = [
-            target
-            for target in self._tables
-            if target is not table and target.document == table.document
-            if not (target.is_edge or target.path or self._is_told(target))
-        ]
-        named = f"which {ends[0]} and {ends[1]} of {table.name} name"
-        for target in nodes:
-            for path in target.columns:
-                if _holds_ends(target, path, table, ends):
-                    target.key, target.key_why = (path,), f"key: unique, {named}"
-                    return
-        nodes = [t for t in nodes if all(_numbers_records(table, path, t) for path in ends)]
-        if len(nodes) != 1:
-            return
-        (target,) = nodes
-        if any(table.columns[path].integer_min == 0 for path in ends):
-            target.key, target.key_why = (POSITION,), f"key: number of the record, {named}"
-        else:
-            text = f"{table.columns[ends[0]].integer_min:,} and above may be numbers of the "
-            text += f"records of {target.name}, from zero"
-            option = f"--key {target.type}={POSITION}"
-            self._hints.append(Hint(source=table.source, column=ends[0], text=text, option=option))
 
     def _notes(self) -> Iterator[str]:
         for source in self._sources:
@@ -262,13 +106,6 @@ class _Inference:
         for table in self._tables:
             if table.row_numbers is not None:
                 yield f"{table.name}: column {table.row_numbers!r} numbers the rows: left out"
-
-    def _name_types(self) -> None:
-        taken: set[str] = set()
-        for table in self._tables:
-            name = naming.edge_name(table.name) if table.ends else naming.type_name(table.name)
-            table.type = _unique_name(name, taken)
-        self._new_type = _unique_name(_NODE, taken)
 
     def _property(
         self, table: Table, path: str, owner: str, taken: Sequence[PropertyDraft]
@@ -300,9 +137,9 @@ class _Inference:
         )
 
     def _add_node(self, table: Table) -> None:
-        node = NodeDraft(name=table.type, why=_table_why(table))
+        node = NodeDraft(name=table.type, why=table.describe())
         self._nodes[node.name] = node
-        if table.each is not None and not _own_key(table):
+        if table.each is not None and not table.key:
             self._add_parent_key(table, node)
         dropped = {
             column
@@ -455,7 +292,7 @@ class _Inference:
         return next(name for name in names if name.casefold() not in taken)
 
     def _add_edge_list(self, table: Table, ends: tuple[str, str]) -> None:
-        targets = self._end_tables(table, ends)
+        targets = find_end_tables(table, ends, self._tables)
         create = self._options.create_endpoints
         endpoints: list[Endpoint] = []
         for path, target in zip(ends, targets, strict=True):
@@ -490,7 +327,7 @@ class _Inference:
         rest = [path for path in table.columns if path not in (*ends, table.row_numbers)]
         for path in rest:
             edge.properties.append(self._property(table, path, edge.name, edge.properties))
-        identity, reason = _edge_identity(table, tuple(ends), rest)
+        identity, reason = find_edge_identity(table, tuple(ends), rest)
         edge.why += reason
         self._edge_rules.setdefault(table.source, []).append(
             EdgeMapping(
@@ -504,46 +341,22 @@ class _Inference:
             )
         )
 
-    def _end_tables(self, table: Table, ends: tuple[str, str]) -> list[Table | None]:
-        """The tables whose keys are at the ends of an edge list."""
-        candidates = [
-            target
-            for target in self._tables
-            if target is not table and len(target.key) == 1 and not target.is_edge
-        ]
-        chosen: list[Table | None] = []
-        for path in ends:
-            ranked: list[tuple[float, int, Table]] = []
-            for number, target in enumerate(candidates):
-                if target.has_positions:
-                    if _numbers_records(table, path, target):
-                        ranked.append((0.0, number, target))
-                    continue
-                values = containment(table, path, target, target.key[0])
-                if values is not None and values.shares[0] >= 1 - _MISSING_SHARE_MAX:
-                    ranked.append((1 - values.shares[0], number, target))
-            chosen.append(min(ranked, key=lambda entry: entry[:2])[2] if ranked else None)
-        return chosen
-
     def _new_endpoint(self, table: Table, path: str) -> Endpoint:
         """Nodes that only edges name."""
         profile = table.columns[path]
         kind, _, _ = property_type(profile, enums=False)
-        if self._new_type not in self._nodes:
-            value = ValueMapping(column=path)
-            why = f"Nodes that {table.name} names and no source has"
-            prop = PropertyDraft(
-                name="node_id", type=kind, nullable=False, value=value, why=f"key: {path}"
+        value, name = ValueMapping(column=path), self._new_type
+        why = f"Nodes that {table.name} names and no source has"
+        node = self._nodes.setdefault(name, NodeDraft(name=name, key=("node_id",), why=why))
+        if not node.properties:
+            node.properties.append(
+                PropertyDraft(
+                    name="node_id", type=kind, nullable=False, value=value, why=f"key: {path}"
+                )
             )
-            self._nodes[self._new_type] = NodeDraft(
-                name=self._new_type, properties=[prop], key=("node_id",), why=why
-            )
-        elif self._nodes[self._new_type].properties[0].type != kind:
-            (prop, *others) = self._nodes[self._new_type].properties
-            self._nodes[self._new_type].properties = [replace(prop, type="String"), *others]
-        return Endpoint(
-            type=self._new_type, key={"node_id": ValueMapping(column=path)}, create=True
-        )
+        elif node.properties[0].type != kind:
+            node.properties[0] = replace(node.properties[0], type="String")
+        return Endpoint(type=name, key={"node_id": value}, create=True)
 
     def _mapping(self, source: Source) -> SourceMapping:
         nodes = tuple(self._node_rules.get(source.name, ()))
@@ -558,58 +371,9 @@ class _Inference:
         unknown = self._options.unknown
         if unknown is UnknownColumns.KEEP and kept_in is None:
             unknown = UnknownColumns.ERROR  # edges have no property that could keep them
-        form = TextForm(position_column=POSITION if self._has_positions(source) else None)
+        numbered = any(table.has_positions for table in self._tables if table.source == source.name)
+        form = TextForm(position_column=POSITION if numbered else None)
         return replace(mapping, form=form, ignored=tuple(ignored), unknown=unknown, kept_in=kept_in)
-
-    def _has_positions(self, source: Source) -> bool:
-        return any(table.source == source.name and table.has_positions for table in self._tables)
-
-
-def _edge_ends(table: Table) -> tuple[str, str] | None:
-    if table.is_object or table.declared is not None:
-        return None
-    by_name = {naming.stem(table.local(path)): path for path in table.columns}
-    by_name |= {naming.snake(table.local(path)): path for path in table.columns}
-    for first, second in _ENDS:
-        if first in by_name and second in by_name:
-            ends = (by_name[first], by_name[second])
-            profiles = [table.columns[path] for path in ends]
-            if all(is_key_type(profile) and not profile.is_list for profile in profiles):
-                return ends
-    return None
-
-
-def _unique_name(name: str, taken: set[str]) -> str:
-    """A name that differs from others, and becomes one of these, in more than its capitals."""
-    unique, number = name, 2
-    while unique.casefold() in taken:
-        unique, number = f"{name}{number}", number + 1
-    taken.add(unique.casefold())
-    return unique
-
-
-def _numbers_records(table: Table, path: str, target: Table) -> bool:
-    """Whether the integers of a column can be numbers of the records of a document, from zero."""
-    profile = table.columns[path]
-    if target.document is None or target.document != table.document:
-        return False
-    if profile.scalar() not in ct.INTEGERS or profile.missing:
-        return False
-    low, high = profile.integer_min, profile.integer_max
-    return low is not None and high is not None and 0 <= low <= high < target.profile.records
-
-
-def _holds_ends(target: Table, path: str, table: Table, ends: tuple[str, str]) -> bool:
-    """Whether a column identifies records, and has all values of the ends of edges."""
-    held = (containment(table, end, target, path) for end in ends)
-    return target.is_unique(path) and all(values is not None and values.is_all for values in held)
-
-
-def _is_range(table: Table, ends: tuple[str, str]) -> bool:
-    """Whether two columns may be the bounds of a range instead of the ends of an edge."""
-    first = naming.stem(table.local(ends[0]))
-    is_text = all(table.columns[path].scalar() is ct.Scalar.STRING for path in ends)
-    return first in _RANGES and not is_text
 
 
 def _role(table: Table, reference: Reference) -> str:
@@ -619,64 +383,6 @@ def _role(table: Table, reference: Reference) -> str:
         return naming.stem(table.local(reference.columns[0]))
     own = [path for path, key in pairs if naming.snake(path) != naming.snake(key)]
     return own[0] if own else naming.type_name(reference.target.name)
-
-
-def _own_key(table: Table) -> bool:
-    return bool(table.key) and all(POSITION not in path for path in table.key)
-
-
-def _is_join(table: Table) -> bool:
-    """Whether a table has two references and nothing that identifies its rows otherwise."""
-    if len(table.references) != 2 or table.is_object or table.parent is not None:
-        return False
-    if not all(_is_end(table, reference) for reference in table.references):
-        return False
-    columns = {column for reference in table.references for column in reference.columns}
-    if len(table.key) == 1 or not set(table.key) <= columns:
-        return False
-    return len(table.columns) - len(columns) <= _JOIN_COLUMNS_MAX
-
-
-def _is_end(table: Table, reference: Reference) -> bool:
-    """Whether nearly every record has the row that a reference names.
-
-    A record without an end would be no edge, and lost with its other values.
-    """
-    is_missing = any(table.columns[column].missing for column in reference.columns)
-    is_sure = not (is_missing or reference.null or reference.is_list)
-    return is_sure and reference.unmatched <= _UNMATCHED_MAX
-
-
-def _edge_identity(
-    table: Table, ends: tuple[str, ...], rest: Sequence[str]
-) -> tuple[tuple[str, ...], str]:
-    """What the ids of edges are made of beside their ends, and why."""
-    if table.profile.distinct(*ends) is None or table.is_unique(*ends):
-        return (), ""
-    for path in rest:
-        if table.is_unique(path):
-            return (path,), f"; several edges between two nodes differ in {path}"
-    hashed = [
-        path
-        for path in rest
-        if table.columns[path].hashes is not None and not table.columns[path].missing
-    ]
-    if hashed and table.is_unique(*ends, *hashed):
-        return tuple(hashed), f"; several edges between two nodes differ in {hashed}"
-    return (table.digest,), "; the same edge occurs more than once: equal ones are numbered"
-
-
-def _table_why(table: Table) -> str:
-    if table.is_new:
-        return f"Nodes that {table.key[0]} names and no source has"
-    if table.each is not None:
-        return f"Items of the list {table.each} of {table.source}"
-    if table.path is not None:
-        return f"The object {table.path} of {table.source}"
-    if table.where:
-        condition = table.where[0]
-        return f"Records of {table.source} with {condition.column} = {condition.equals[0]}"
-    return f"Records of {table.source}"
 
 
 def _property_for_unknown(taken: Sequence[str]) -> PropertyDraft:

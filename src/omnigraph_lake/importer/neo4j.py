@@ -26,8 +26,8 @@ from omnigraph_lake.importer.draft import (
     merge_properties,
     property_type,
 )
-from omnigraph_lake.importer.inference import InferenceOptions
 from omnigraph_lake.importer.profile import VARIANT_SEPARATOR, SourceProfile
+from omnigraph_lake.importer.roles import InferenceOptions
 from omnigraph_lake.importer.tables import Source
 from omnigraph_lake.load.formats.mapping import (
     Condition,

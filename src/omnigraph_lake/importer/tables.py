@@ -107,6 +107,19 @@ class Table:
         """The path of an id for records without a key."""
         return WHOLE if self.each is None else f"{self.each}.{WHOLE}"
 
+    def describe(self) -> str:
+        """What the records are, and where they come from."""
+        if self.is_new:
+            return f"Nodes that {self.key[0]} names and no source has"
+        if self.each is not None:
+            return f"Items of the list {self.each} of {self.source}"
+        if self.path is not None:
+            return f"The object {self.path} of {self.source}"
+        if self.where:
+            condition = self.where[0]
+            return f"Records of {self.source} with {condition.column} = {condition.equals[0]}"
+        return f"Records of {self.source}"
+
     def local(self, path: str) -> str:
         """A path without that of the object or the list."""
         return path.removeprefix(f"{self.path}.") if self.path else path
