@@ -432,6 +432,7 @@ def join_sources(
         InvalidInputError: there is no source with such a name.
     """
     names: dict[str, str] = {}
+    by_name = {source.name: source for source in sources}
     families: dict[tuple[str, str], list[ImportSource]] = {}
     for source in sources:
         if source.family:
@@ -440,11 +441,13 @@ def join_sources(
     for (_, family), members in families.items():
         if len(members) == 1:
             continue
-        first, *heads = (_read_head(m, folder / f"head-{quote(m.name)}") for m in members)
+        named = _name_alike(members)
+        first, *heads = (_read_head(m, folder / f"head-{quote(m.name)}") for m in named)
         alike = [first.name, *(head.name for head in heads if _are_alike(first, head))]
         is_free = family not in {source.name for source in sources if source not in members}
         if len(alike) > 1:
             names |= dict.fromkeys(alike, family if is_free else first.name)
+            by_name |= {source.name: source for source in named if source.name in alike}
     for name, other in given.items():
         whole = _require_source(other, sources)
         names[_require_source(name, sources)] = names.setdefault(whole, whole)
@@ -452,9 +455,23 @@ def join_sources(
         replace(source, name=names[source.name], joined=(source.name,))
         if source.name in names
         else source
-        for source in sources
+        for source in by_name.values()
     )
     return group_sources(tuple(renamed))
+
+
+def _name_alike(members: Sequence[ImportSource]) -> Sequence[ImportSource]:
+    """Files without a header with the names of columns that the values of one of them tell."""
+    given = [names for source in members if (names := source.files[0].column_names)]
+    telling = [names for names in given if names != number_columns(len(names))]
+    if not telling or len(given) < len(members):
+        return members
+    return [
+        replace(source, files=tuple(replace(f, column_names=telling[0]) for f in source.files))
+        if len(source.files[0].column_names) == len(telling[0])
+        else source
+        for source in members
+    ]
 
 
 def _require_source(name: str, sources: Iterable[ImportSource]) -> str:
