@@ -21,11 +21,6 @@ from typing import Final
 from omnigraph_lake.arguments import one_of
 from omnigraph_lake.errors import InvalidInputError
 from omnigraph_lake.importer import naming
-from omnigraph_lake.importer.composites import (
-    choose_pair,
-    choose_referred_pairs,
-    find_pair_references,
-)
 from omnigraph_lake.importer.draft import (
     Draft,
     EdgeDraft,
@@ -38,7 +33,14 @@ from omnigraph_lake.importer.draft import (
 )
 from omnigraph_lake.importer.foreign_keys import ReferenceFinder, containment
 from omnigraph_lake.importer.hashed_values import unmap_files
-from omnigraph_lake.importer.keys import choose_keys, drop_names_of_joins, extent
+from omnigraph_lake.importer.keys import (
+    choose_keys,
+    choose_pair,
+    choose_referred_pairs,
+    drop_names_of_joins,
+    extent,
+    find_pair_references,
+)
 from omnigraph_lake.importer.tables import (
     Reference,
     Source,
