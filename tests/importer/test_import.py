@@ -15,6 +15,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import feather
 
 import omnigraph_lake as og
 from omnigraph_lake import ImportOptions, ImportReport, InvalidInputError, LoadRefusedError
@@ -539,6 +540,40 @@ def test_files_of_one_neo4j_label_are_one_type(tmp_path: Path) -> None:
         (41, None),
         (None, "Ulm"),
     ]
+
+
+def test_a_text_in_a_column_of_integers_of_sqlite_is_one_rejected_record(tmp_path: Path) -> None:
+    root, path = str(tmp_path / "g"), tmp_path / "shop.sqlite"
+    with sqlite3.connect(path) as database:
+        database.execute("create table item (id integer primary key, amount integer)")
+        rows_of_items = [(n, "many" if n == 7 else n * 2) for n in range(1, 31)]
+        database.executemany("insert into item values (?, ?)", rows_of_items)
+    database.close()
+
+    report = og.import_data(root, str(path))
+
+    (cause,) = report.causes
+    assert (cause.count, cause.line, cause.column) == (1, 7, "amount")
+    assert "'many'" in cause.example
+    assert report.load is not None
+    assert dict(report.load.written) == {"Item": 29}
+    assert "amount: I64" in report.schema
+
+
+def test_views_and_lists_of_dictionaries_of_arrow_are_read(tmp_path: Path) -> None:
+    categories = pa.array(
+        [["a"], ["b", "a"], None], pa.list_(pa.dictionary(pa.int8(), pa.string()))
+    )
+    scans = pa.array([b"\xff", None, b"b"], pa.binary_view())
+    table = pa.table({"id": [1, 2, 3], "categories": categories, "scan": scans})
+    feather.write_feather(table, str(tmp_path / "books.arrow"), compression="uncompressed")
+
+    report = og.import_data(str(tmp_path / "g"), str(tmp_path / "books.arrow"))
+
+    assert "categories: [String]?" in report.schema
+    assert "scan: Blob?" in report.schema
+    books = rows(str(tmp_path / "g"), "Book")
+    assert [row["categories"] for row in books] == [["a"], ["b", "a"], None]
 
 
 def test_rejected_records_of_a_database_are_numbered_in_their_table(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph_lake.importer.readings import NULL_TEXTS, READINGS, TEXT, Reading
+from omnigraph_lake.importer.readings import NULL_TEXTS, READINGS, TEXT, Reading, amounts
 from omnigraph_lake.load.formats.mapped import MappedParser
 from omnigraph_lake.load.formats.mapping import NodeMapping, Parse, SourceMapping
 from omnigraph_lake.load.formats.parse import raw_frame
@@ -24,7 +24,10 @@ from tests.schema.compiling import compiled
 from tests.validation.graphs import counting_ids
 
 CATALOG = compiled("node T { bool: Bool? i64: I64? f64: F64? date: Date? datetime: DateTime? }")
-READ = [reading for reading in READINGS if reading.scalar is not ct.Scalar.STRING]
+READ = [
+    *(reading for reading in READINGS if reading.scalar is not ct.Scalar.STRING),
+    *(reading for unit in ("$", "%", "CHF") for reading in amounts(unit)),
+]
 ISO_TIME = (
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?"
     r"(Z|[+-]0[0-9](:?[0-9]{2})?)?"
@@ -90,7 +93,8 @@ def value_of(reading: Reading, text: str) -> Any:
         return text == reading.name.partition("/")[0]
     if reading.scalar in {ct.Scalar.I64, ct.Scalar.F64}:
         plain = text.replace(value.thousands or ",", "").replace(value.decimal or ".", ".")
-        return int(plain) if reading.scalar is ct.Scalar.I64 else float(plain)
+        number = re.sub(r"[^0-9.eE+-]", "", plain.replace(value.unit or "", "").replace("(", "-"))
+        return int(number) if reading.scalar is ct.Scalar.I64 else float(number)
     if reading.name == "ISO date":
         return text
     if value.parse is None:

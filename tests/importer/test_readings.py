@@ -12,11 +12,14 @@ import pyarrow as pa
 import pytest
 
 from omnigraph_lake.importer.column_profile import ColumnProfile
-from omnigraph_lake.importer.draft import hints_of, property_type
+from omnigraph_lake.importer.draft import choose_given_type, hints_of, property_type
 from omnigraph_lake.importer.hashed_values import HashedColumn, find_distinct
 from omnigraph_lake.importer.profile import profile_source
 from omnigraph_lake.importer.readings import NULL_TEXTS
+from omnigraph_lake.load.formats.mapped import parse_texts
+from omnigraph_lake.load.formats.mapping import Parse, ValueMapping
 from omnigraph_lake.load.formats.parse import raw_frame
+from omnigraph_lake.schema import catalog as ct
 
 pytestmark = pytest.mark.unit
 
@@ -90,10 +93,67 @@ def type_of(*texts: str | None, path: str = "values", quoted: bool = False) -> s
         (("2018/04/17 12:08:24",), "DateTime"),
         (("2024-01-31T10:00:00.123456+02:00",), "DateTime"),
         (("Jan", "FEB"), "String"),
+        (("Jan 2019", "Feb 2019"), "String"),
+        (("01/2019", "02/2019"), "String"),
+        (("(1,234.00)", "99.50"), "F64"),
+        (("(5)", "(6)"), "String"),
+        (("$5.99", "$1,234.00"), "F64"),
+        (("$45,000", "$120,000"), "F64"),
+        (("\u20ac45,000", "\u20ac5"), "String"),
+        (("1.234 \u20ac", "5 \u20ac"), "String"),
+        (("\u20ac 1.234,50", "-5,00 \u20ac"), "F64"),
+        (("CHF 1'234.50", "CHF 20"), "F64"),
+        (("12,5 %", "3 %"), "F64"),
+        (("1.234 %",), "F64"),
+        (("5 $ 6",), "String"),
+        (("$5", "6"), "String"),
+        (("$5", "\u20ac6"), "String"),
     ],
 )
 def test_texts_are_read_as_the_most_specific_type(texts: tuple[str], expected: str) -> None:
     assert type_of(*texts) == expected
+
+
+@pytest.mark.parametrize(
+    ("form", "texts", "expected"),
+    [
+        (
+            {"thousands": ",", "decimal": ".", "unit": "$"},
+            ["-$5", "$ -5.5", "($1,234.00)", "$(7)", "8 $", "(9)$", "5", "$5$", "5$6", "\u20ac5"],
+            ["-5", "-5.5", "-1234.00", "-7", "8", "-9", "5", "$5$", "5$6", "\u20ac5"],
+        ),
+        (
+            {"thousands": ".", "decimal": ",", "unit": "%"},
+            ["12,5 %", "1.234,5%", "(3\u00a0%)", "1.5 %", "12.34 %"],
+            ["12.5", "1234.5", "-3", "1.5 %", "12.34 %"],
+        ),
+        (
+            {"thousands": ","},
+            ["(1,234.50)", "(5)", "12,34,567", "1,5", "1,2345", ",123", "(-5)"],
+            ["-1234.50", "-5", "1234567", "1,5", "1,2345", ",123", "(-5)"],
+        ),
+    ],
+)
+def test_what_is_no_number_of_the_form_is_not_parsed(
+    form: dict[str, str], texts: list[str], expected: list[str]
+) -> None:
+    value = ValueMapping(column="x", parse=Parse.NUMBER, **form)  # type: ignore[arg-type]
+
+    parsed = parse_texts(pa.array(texts), value, ct.ScalarType(scalar=ct.Scalar.F64))
+
+    assert parsed.to_pylist() == expected
+
+
+def test_units_are_in_the_comment_and_several_of_them_in_a_hint() -> None:
+    one, percent = profiled("$5.99", "$1,234.00"), profiled("12,5 %", "3 %")
+    two = profiled("$5", "\u20ac6", "$7")
+
+    assert property_type(one)[2] == "in $, read as 1,234.5 $"
+    assert property_type(percent)[2] == "in percent, read as 1.234,5 %"
+    (hint,) = hints_of(two, "sales", "Sale")
+    assert hint.text == "amounts in several units: $ in 2, \u20ac in 1 of the first 3"
+    assert hint.option == "--type Sale.values=F64"
+    assert choose_given_type(two, ct.Scalar.F64)[1].unit == "$"
 
 
 def test_digits_are_a_date_where_the_column_is_named_so() -> None:

@@ -150,11 +150,16 @@ class _Plan:
         check_mapping(self.mapping_file, catalog, text=self.mapping, name=self.mapping_name)
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """What was left out while the sources were read."""
+        return tuple(warning for source in self.sources for warning in source.warnings)
+
+    @property
     def title(self) -> str:
         """The message of the commit if the caller gives none."""
         inputs: dict[str, None] = {}  # tables of one document are one input
         for source in self.sources:
-            files = [Path(file.path).name for file in source.files]
+            files = [Path(file.origin or file.path).name for file in source.files]
             if source.declared is not None and not source.files[0].table:
                 files = []  # a copy of a table of a server
             inputs |= dict.fromkeys(files or [source.name])
@@ -221,6 +226,7 @@ def run_import(request: ImportRequest) -> ImportReport:
                 schema=plan.schema or "",
                 mapping=plan.mapping,
                 sources=plan.describe_sources(),
+                warnings=plan.warnings,
                 hints=plan.hints,
             )
         written = _write_files(request, plan, outputs, exists=exists)
@@ -242,7 +248,7 @@ def run_import(request: ImportRequest) -> ImportReport:
             mapping_file=str(outputs.mapping) if written else None,
             sources=plan.describe_sources(),
             causes=causes_of(load),
-            warnings=load.warnings,
+            warnings=(*plan.warnings, *load.warnings),
             hints=plan.hints,
             load=load,
             next_steps=() if exists else _next_steps(root, target.schema.catalog, load.written),
@@ -501,6 +507,8 @@ def _profile(
         records_max=min(limits, default=None),
         null_words=options.null_words,
     )
+    for column in profile.columns.keys() & source.units.keys():
+        profile.columns[column].unit = source.units[column]
     if profile.columns or profile.children:
         return profile
     if seen.refused or profile.records:

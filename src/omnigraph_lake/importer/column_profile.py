@@ -31,6 +31,7 @@ from omnigraph_lake.importer.readings import (
     best,
     fitting,
     readings_of,
+    with_amounts,
 )
 from omnigraph_lake.load.formats.raw_batches import is_list
 from omnigraph_lake.schema import catalog as ct
@@ -148,6 +149,8 @@ class ColumnProfile:
     is_mixed: bool = False
     """Whether some values are nested and others are not."""
     hashes: HashedColumn | None = None
+    unit: str = ""
+    """What a sheet shows beside its numbers."""
 
     def __post_init__(self) -> None:
         self.readings = self.readings or readings_of(self.path)
@@ -282,7 +285,7 @@ class ColumnProfile:
         self._add_texts(column, texts, before)
 
     def _add_texts(self, column: pa.StringArray, texts: pa.StringArray, before: int) -> None:
-        known = self.readings
+        known = self.readings = with_amounts(self.readings, texts)
         has_nulls = bool(self.null_words) or bool(self.empties)
         # Words are looked for only where they may be: no reading but that of texts fits one.
         self.readings = known if has_nulls else fitting(known, texts)

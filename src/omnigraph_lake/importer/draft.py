@@ -20,7 +20,7 @@ import pyarrow.types as pat
 from omnigraph_lake.display.cells import counted
 from omnigraph_lake.importer import naming
 from omnigraph_lake.importer.column_profile import NEAR_SHARE_MIN, ColumnProfile
-from omnigraph_lake.importer.readings import READINGS, TEXT
+from omnigraph_lake.importer.readings import PERCENT, READINGS, TEXT, amounts, find_units
 from omnigraph_lake.language.diagnostics import REFUSED_CHARACTER
 from omnigraph_lake.load.formats.mapping import Parse, SourceMapping, ValueMapping
 from omnigraph_lake.schema import catalog as ct
@@ -37,6 +37,7 @@ _PLURALS: Final = {
     ct.Scalar.DATE: "dates",
     ct.Scalar.DATETIME: "times",
 }
+_NUMBERS: Final = frozenset({ct.Scalar.I64.value, ct.Scalar.F64.value})
 _SEPARATORS: Final = ("|", ";")
 _LIST_SHARE_MIN: Final = 0.3
 _ITEM_MAX: Final = 60
@@ -173,10 +174,19 @@ def _property_lines(properties: list[PropertyDraft], *, key: str | None) -> list
     ]
 
 
-def property_type(  # noqa: PLR0911 - one per kind
-    profile: ColumnProfile, *, enums: bool = True
-) -> tuple[str, ValueMapping, str]:
+def property_type(profile: ColumnProfile, *, enums: bool = True) -> tuple[str, ValueMapping, str]:
     """The type without `?`, where the value comes from, and why."""
+    kind, value, why = _type_of_values(profile, enums=enums)
+    if profile.unit == PERCENT and kind in _NUMBERS:
+        why = "the sheet shows percent: 0.125 as 12.5 %"
+    elif profile.unit and kind in _NUMBERS:
+        why = f"in {profile.unit}"
+    return kind, value, why
+
+
+def _type_of_values(  # noqa: PLR0911 - one per kind
+    profile: ColumnProfile, *, enums: bool
+) -> tuple[str, ValueMapping, str]:
     plain = ValueMapping(column=profile.path)
     if profile.is_mixed:
         return "String", plain, "nested in some records only, kept as JSON"
@@ -203,13 +213,16 @@ def choose_given_type(profile: ColumnProfile, scalar: ct.Scalar) -> tuple[str, V
     plain = ValueMapping(column=profile.path)
     if scalar in {ct.Scalar.I64, ct.Scalar.F64}:
         plain = replace(plain, parse=Parse.NUMBER)  # leading zeros, too: they are asked for
-    readings = [reading for reading in READINGS if reading.scalar is scalar]
-    sample = pa.array(profile.sample, pa.string())
+    units = find_units(profile.sample).most_common(1)
+    known = (*amounts(units[0][0]), *READINGS) if units else READINGS
+    readings = [reading for reading in known if reading.scalar is scalar]
+    texts = [text for text in profile.sample if not units or find_units([text]) == {units[0][0]: 1}]
+    sample = pa.array(texts, pa.string())
     fitting = [reading.value for reading in readings if len(sample) and reading.fits(sample)]
     if profile.near is not None and profile.near.reading in readings:
         fitting = [profile.near.reading.value]
     value = _nullable(replace(next(iter(fitting), plain), column=profile.path), profile)
-    return scalar.value, value, "type: given"
+    return scalar.value, value, "; ".join(filter(None, ("type: given", _near_why(profile))))
 
 
 def _text_type(profile: ColumnProfile) -> tuple[str, ValueMapping, str]:
@@ -220,8 +233,11 @@ def _text_type(profile: ColumnProfile) -> tuple[str, ValueMapping, str]:
         if separator is not None:
             split = replace(value, split=separator)
             return "[String]", split, f"texts are split at {separator!r}"
-        return "String", value, why or _near_why(profile)
-    return reading.scalar.value, value, "" if reading.value.is_plain else f"read as {reading.name}"
+        return "String", value, why or _near_why(profile) or _units_why(profile)
+    if reading.value.is_plain:
+        return reading.scalar.value, value, ""
+    unit = {None: "", PERCENT: "in percent, "}.get(value.unit, f"in {value.unit}, ")
+    return reading.scalar.value, value, f"{unit}read as {reading.name}"
 
 
 def _near_why(profile: ColumnProfile) -> str:
@@ -234,6 +250,15 @@ def _near_why(profile: ColumnProfile) -> str:
         f"{near.fits:,} of {near.fits + near.misfits:,} are {_PLURALS[near.reading.scalar]}{form}, "
         f"the first other is '{near.odd[0]}' (record {near.record:,})"
     )
+
+
+def _units_why(profile: ColumnProfile) -> str:
+    """How many of the first texts of a column are amounts in which unit, if that are several."""
+    units = find_units(profile.sample)
+    if len(units) < 2 or units.total() < NEAR_SHARE_MIN * len(profile.sample):
+        return ""
+    counts = ", ".join(f"{unit} in {count:,}" for unit, count in units.most_common())
+    return f"amounts in several units: {counts} of the first {len(profile.sample):,}"
 
 
 def hints_of(profile: ColumnProfile, source: str, owner: str) -> Iterator[Hint]:
@@ -250,6 +275,8 @@ def hints_of(profile: ColumnProfile, source: str, owner: str) -> Iterator[Hint]:
         )
         option = f"--type {owner}.{profile.path}={near.reading.scalar.value}"
         option = _null_option(near.odd) if is_word else option
+    elif _units_why(profile):
+        text, option = _units_why(profile), f"--type {owner}.{profile.path}={ct.Scalar.F64.value}"
     elif profile.null_words:
         counts = [f"'{word}' in {count:,}" for word, count in sorted(profile.null_words.items())]
         are = "is a value" if len(counts) == 1 else "are values"

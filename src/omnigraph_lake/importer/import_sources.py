@@ -21,7 +21,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -45,6 +45,8 @@ from omnigraph_lake.importer.text_forms import (
     read_head,
     with_form,
 )
+from omnigraph_lake.importer.workbooks import ENDINGS as WORKBOOKS
+from omnigraph_lake.importer.workbooks import spool_sheets
 from omnigraph_lake.language.diagnostics import did_you_mean, shown
 from omnigraph_lake.load.formats.document_files import EDGES, NODES, json_document
 from omnigraph_lake.load.formats.mapping import TextForm
@@ -121,6 +123,10 @@ class ImportSource:
     """The name that files of one kind share, if there can be others."""
     joined: tuple[str, ...] = ()
     """The names of the sources that were joined to this one."""
+    units: Mapping[str, str] = field(default_factory=dict)
+    """The units in which a sheet shows the numbers of its columns."""
+    warnings: tuple[str, ...] = ()
+    """What was left out of the records, or may mean something else."""
 
     @property
     def is_frame(self) -> bool:
@@ -180,7 +186,7 @@ class ImportSource:
             return "frame"
         table = f" ({self.files[0].table})" if self.files[0].table else ""
         more = f" and {len(self.files) - 1} more" if len(self.files) > 1 else ""
-        return f"{self.files[0].path}{table}{more}"
+        return f"{self.files[0].origin or self.files[0].path}{table}{more}"
 
 
 def find_import_sources(
@@ -196,7 +202,7 @@ def find_import_sources(
 
     Args:
         named: What the caller names.
-        folder: Where standard input, networkx graphs and tables of servers are spooled.
+        folder: Where standard input, networkx graphs, sheets and tables of servers are spooled.
         format_name: The format of all files, instead of what their names say.
         storage_options: Options of the object store of the files.
         graph: The root of the graph that the files are for.
@@ -232,7 +238,7 @@ def find_import_sources(
             "no input was named", next_step="Name a file, a folder, a pattern, or - for stdin."
         )
     given = form or TextForm()
-    sources = [source for file in files for source in _sources_of(file, wanted, given)]
+    sources = [source for file in files for source in _sources_of(file, wanted, given, folder)]
     for database in databases:
         sources += _database_sources(database, folder)
     return group_sources(sources)
@@ -345,7 +351,9 @@ def _spool_stdin(folder: Path) -> InputFile:
     return InputFile(path=str(path), size=path.stat().st_size)
 
 
-def _sources_of(file: InputFile, wanted: FileFormat | None, form: TextForm) -> list[ImportSource]:
+def _sources_of(
+    file: InputFile, wanted: FileFormat | None, form: TextForm, folder: Path
+) -> list[ImportSource]:
     """A file as a source, or a source for each of its tables."""
     lowered = file.path.lower()
     gzipped = lowered.endswith(PACKED)
@@ -357,6 +365,8 @@ def _sources_of(file: InputFile, wanted: FileFormat | None, form: TextForm) -> l
         bucket=file.bucket,
         tag=file.tag,
     )
+    if wanted is None and lowered.endswith(WORKBOOKS):
+        return _sheet_sources(plain, folder, form)
     head = read_head(plain)
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         head = head.decode("utf-16", errors="ignore").encode()
@@ -364,14 +374,38 @@ def _sources_of(file: InputFile, wanted: FileFormat | None, form: TextForm) -> l
     file_format = wanted or _ENDINGS.get(ending) or _sniff(head)
     if file_format is None or (gzipped and file_format in _UNPACKED):
         raise InvalidInputError(
-            f"{file.path} has no known format; known endings are {', '.join(_ENDINGS)}, and .gz "
-            "after those of texts",
+            f"{file.path} has no known format; known endings are "
+            f"{', '.join([*_ENDINGS, *WORKBOOKS])}, and .gz after those of texts",
             next_step="Name the format with `--format`, or leave the file out.",
         )
     if file_format is FileFormat.JSON and wanted is None and _is_lines(head):
         file_format = FileFormat.JSONL
     source_file = with_form(replace(plain, format=file_format), form)
     return _with_tables(_source_name(file.path), source_file, form)
+
+
+def _sheet_sources(file: SourceFile, folder: Path, form: TextForm) -> list[ImportSource]:
+    """A source for each sheet of a workbook that has records."""
+    sheets = spool_sheets(file, folder, form)
+    filled = [(sheet, sheet.path) for sheet in sheets if sheet.path is not None]
+    warnings = tuple(warning for sheet in sheets for warning in sheet.warnings)
+    return [
+        ImportSource(
+            name=_source_name(file.path) if len(filled) == 1 else sheet.name,
+            files=(
+                SourceFile(
+                    path=str(path),
+                    format=FileFormat.JSONL,
+                    size=path.stat().st_size,
+                    table=sheet.name,
+                    origin=file.path,
+                ),
+            ),
+            units=sheet.units,
+            warnings=warnings if number == 0 else (),
+        )
+        for number, (sheet, path) in enumerate(filled)
+    ]
 
 
 def _with_tables(name: str, file: SourceFile, form: TextForm) -> list[ImportSource]:
@@ -586,6 +620,10 @@ def group_sources(sources: Sequence[ImportSource]) -> tuple[ImportSource, ...]:
         names = known.files[0].column_names
         files = (replace(file, column_names=names) for file in source.files)
         by_name[source.name] = replace(
-            known, files=(*known.files, *files), joined=(*known.joined, *source.joined)
+            known,
+            files=(*known.files, *files),
+            joined=(*known.joined, *source.joined),
+            units=dict(known.units.items() & source.units.items()),
+            warnings=(*known.warnings, *source.warnings),
         )
     return tuple(by_name.values())

@@ -10,12 +10,14 @@ Invariants:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
 from omnigraph_lake.arguments import one_of
 from omnigraph_lake.importer import naming
+from omnigraph_lake.importer.column_profile import NEAR_SHARE_MIN
 from omnigraph_lake.importer.draft import (
     Draft,
     EdgeDraft,
@@ -49,6 +51,9 @@ from omnigraph_lake.schema import catalog as ct
 
 KEPT: Final = "extra"
 """The property that keeps values of unknown columns."""
+_NUMERIC: Final = re.compile("INT|REAL|FLOA|DOUB|NUM|DEC", re.IGNORECASE)
+"""Types of SQLite that are numbers by its rules; a column can hold other values all the same."""
+_NUMBERS: Final = frozenset({ct.Scalar.I64, ct.Scalar.F64})
 
 
 def infer(sources: Sequence[Source], options: InferenceOptions) -> Draft:
@@ -96,9 +101,16 @@ class _Inference:
         )
 
     def _choose_type(self, table: Table, path: str) -> ct.Scalar | None:
+        """The type that is asked for, or declared and that of nearly all values."""
         types = self._options.types
         name = types.get(f"{table.type}.{path}", types.get(f"{table.name}.{path}"))
-        return None if name is None else one_of(ct.Scalar, name, argument="a type of a column")
+        if name is not None:
+            return one_of(ct.Scalar, name, argument="a type of a column")
+        near = table.columns[path].near
+        if table.declared is None or near is None or near.share < NEAR_SHARE_MIN:
+            return None
+        is_number = _NUMERIC.search(table.declared.types.get(path, "")) is not None
+        return near.reading.scalar if is_number and near.reading.scalar in _NUMBERS else None
 
     def _notes(self) -> Iterator[str]:
         for source in self._sources:
@@ -128,7 +140,7 @@ class _Inference:
             why = "; ".join(filter(None, (why, profile.missing_why())))
         if is_key:
             why = table.key_why
-        elif not any(path in reference.columns for reference in table.references):
+        elif given is None and not any(path in reference.columns for reference in table.references):
             self._hints += hints_of(profile, table.source, owner)
         if name != table.local(path):
             why = f"column {path!r}" + (f"; {why}" if why else "")

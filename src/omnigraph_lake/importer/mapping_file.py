@@ -152,7 +152,7 @@ def _value(value: ValueMapping) -> str:
     if value.is_plain:
         return _toml(value.column)
     parts = [f"column = {_toml(value.column)}"]
-    for name in ("split", "parse", "format", "thousands", "decimal", "default"):
+    for name in ("split", "parse", "format", "thousands", "decimal", "unit", "default"):
         setting = getattr(value, name)
         if setting is not None:
             parts.append(f"{name} = {_toml(str(setting))}")
@@ -373,7 +373,11 @@ class _Reader:
         default = value.get("default")
         if isinstance(default, bool):
             default = "true" if default else "false"
-        for name, needed in (("format", (Parse.DATE, Parse.DATETIME)), ("true", (Parse.BOOLEAN,))):
+        for name, needed in (
+            ("format", (Parse.DATE, Parse.DATETIME)),
+            ("true", (Parse.BOOLEAN,)),
+            ("unit", (Parse.NUMBER,)),
+        ):
             if name in value and parse not in needed:
                 words = " or ".join(f'"{word.value}"' for word in needed)
                 self.fault((*path, name), f"found without parse, expected parse = {words}")
@@ -384,6 +388,7 @@ class _Reader:
             format=self._text(value, path, "format"),
             thousands=self._text(value, path, "thousands"),
             decimal=self._text(value, path, "decimal"),
+            unit=self._text(value, path, "unit"),
             true=self._texts(value, path, "true"),
             false=self._texts(value, path, "false"),
             null=self._texts(value, path, "null"),

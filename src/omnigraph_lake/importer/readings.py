@@ -15,8 +15,11 @@ Invariants:
 
 from __future__ import annotations
 
+import functools
+import itertools
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -31,6 +34,7 @@ from omnigraph_lake.schema import catalog as ct
 
 NULL_WORDS: Final = frozenset(
     {"NA", "N/A", "n/a", "NULL", "null", "NaN", "nan", "None", "NaT", "<NA>", "#N/A", "\\N"}
+    | {"#DIV/0!", "#NAME?", "#NULL!", "#NUM!", "#REF!", "#VALUE!"}
 )
 """Words for a missing value that programs write: R, Excel, SQL, MySQL, numpy, pandas."""
 NULL_MARKS: Final = frozenset({".", "..", "...", "-", "--", "?", "*", "\N{EN DASH}", "\N{EM DASH}"})
@@ -124,26 +128,42 @@ def _words(true: str, false: str) -> Reading:
     )
 
 
+def _digits(thousands: str | None, decimal: str | None) -> str:
+    """The pattern of a number without a sign, whose separators are optional."""
+    grouped = "" if thousands is None else f"|{_grouped(thousands)}"
+    broken = "" if decimal is None else rf"({re.escape(decimal)}[0-9]+)?"
+    return f"(0|[1-9][0-9]*{grouped}){broken}"
+
+
+def _grouped(thousands: str) -> str:
+    return rf"[1-9][0-9]{{0,2}}({re.escape(thousands)}[0-9]{{3}})+"
+
+
 def _number_readings() -> Iterator[Reading]:
-    """Numbers with separators: without decimals, and with any of two decimal points."""
-    for thousands, decimals in _SEPARATORS:
-        whole = f"1{thousands}234"
-        digits = rf"(0|[1-9][0-9]*|[1-9][0-9]{{0,2}}({re.escape(thousands)}[0-9]{{3}})+)"
+    """Numbers with separators: without decimals, and with any of two decimal points.
+
+    In brackets a number is negative; without a separator it may be that of a footnote.
+    """
+    for thousands, names in itertools.groupby(_NUMBERS, key=lambda number: number[1]):
+        grouped = _grouped(thousands)
         broken = [
             Reading(
-                name=f"{whole}{decimal}5",
+                name=name,
                 scalar=ct.Scalar.F64,
                 value=replace(_ANY, parse=Parse.NUMBER, thousands=thousands, decimal=decimal),
-                pattern=re.compile(rf"-?{digits}({re.escape(decimal)}[0-9]+)?"),
+                pattern=re.compile(
+                    rf"-?{_digits(thousands, decimal)}"
+                    rf"|\({grouped}\)|\({_digits(thousands, None)}{re.escape(decimal)}[0-9]+\)"
+                ),
                 rivals=_rivals_of_number(thousands, decimal),
             )
-            for decimal in decimals
+            for name, _, decimal in names
         ]
         yield replace(
             broken[0],
-            name=whole,
+            name=f"1{thousands}234",
             scalar=ct.Scalar.I64,
-            pattern=re.compile(f"-?{digits}"),
+            pattern=re.compile(rf"-?{_digits(thousands, None)}|\({grouped}\)"),
             implies=frozenset(reading.name for reading in broken),
         )
         yield from broken
@@ -166,6 +186,77 @@ _SEPARATORS: Final = (
     ("'", "."),
     ("\N{RIGHT SINGLE QUOTATION MARK}", "."),
 )
+_NUMBERS: Final = tuple(
+    (f"1{thousands}234{decimal}5", thousands, decimal)
+    for thousands, decimals in _SEPARATORS
+    for decimal in decimals
+)
+"""Numbers with separators: an example, that of thousands, and that of decimals."""
+_CODES: Final = "USD|EUR|GBP|CHF|JPY|CNY|INR|CAD|AUD|SEK|NOK|DKK|PLN|CZK|HUF|BRL"
+_SYMBOLS: Final = (
+    "$\N{EURO SIGN}\N{POUND SIGN}\N{YEN SIGN}\N{INDIAN RUPEE SIGN}\N{WON SIGN}\N{RUBLE SIGN}"
+    "\N{TURKISH LIRA SIGN}\N{NEW SHEQEL SIGN}\N{DONG SIGN}\N{THAI CURRENCY SYMBOL BAHT}"
+)
+PERCENT: Final = "%"
+_UNIT: Final = f"[{_SYMBOLS}{PERCENT}]|(?:{_CODES})"
+_AMOUNT: Final = re.compile(
+    rf"[-(]?({_UNIT})[{_SPACES}]?[-(]?[0-9][^A-Za-z]*|[-(]?[0-9][^A-Za-z]*?[{_SPACES}]?({_UNIT})\)?"
+)
+_COMMA_GROUPS: Final = frozenset("$\N{POUND SIGN}\N{YEN SIGN}\N{INDIAN RUPEE SIGN}")
+"""Beside these signs `1,234` is 1234: such an amount has no decimal comma with three digits."""
+_AMOUNT_FORMS: Final = (
+    *("-?{u}{s}{n}", "{u}{s}-{n}", "-?{n}{s}{u}"),
+    *(r"{u}{s}\({n}\)", r"\({u}{s}{n}\)", r"\({n}\){s}{u}", r"\({n}{s}{u}\)"),
+)
+"""A unit before or behind a number, which a sign or brackets make negative."""
+_UNITS_FROM: Final = 200
+
+
+def find_units(texts: Sequence[str]) -> Counter[str]:
+    """The currencies and percent signs beside the numbers of some texts, and how often each is."""
+    matches = map(_AMOUNT.fullmatch, texts)
+    return Counter(match[1] or match[2] for match in matches if match)
+
+
+@functools.cache
+def amounts(unit: str) -> tuple[Reading, ...]:
+    """The readings of numbers with a unit before or behind them, all of which need to have it."""
+    mark, space = re.escape(unit), f"[{_SPACES}]?"
+    forms = [("1", None, None), ("1.5", None, "."), *_NUMBERS]
+    return tuple(
+        Reading(
+            name=f"{name} {unit}",
+            scalar=ct.Scalar.F64,
+            value=replace(
+                _ANY, parse=Parse.NUMBER, thousands=thousands, decimal=decimal, unit=unit
+            ),
+            pattern=re.compile(
+                "|".join(
+                    form.format(n=_digits(thousands, decimal), u=mark, s=space)
+                    for form in _AMOUNT_FORMS
+                )
+            ),
+            rivals=_rivals_of_amount(name, unit),
+        )
+        for name, thousands, decimal in forms
+    )
+
+
+def _rivals_of_amount(name: str, unit: str) -> frozenset[str]:
+    """`1.234` and `1,234` have a decimal point for some, and separators of thousands for others."""
+    opposite = {"1.234,5": "1,234.5", "1,234.5": "1.234,5", "1.5": "1.234,5"}.get(name)
+    is_sure = unit in _COMMA_GROUPS if name == "1,234.5" else unit == PERCENT and name == "1.5"
+    return frozenset() if opposite is None or is_sure else frozenset({f"{opposite} {unit}"})
+
+
+def with_amounts(readings: tuple[Reading, ...], texts: pa.StringArray) -> tuple[Reading, ...]:
+    """The readings of a column with those of the unit that most of its first texts have."""
+    if readings is not _UNNAMED and readings is not READINGS:
+        return readings
+    units = find_units(texts.slice(0, _UNITS_FROM).to_pylist()).most_common(1)
+    return (*amounts(units[0][0]), *readings) if units else readings
+
+
 _MONTH: Final = (
     "(?i:jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|aug(ust)?|sep(tember)?"
     "|oct(ober)?|nov(ember)?|dec(ember)?)"

@@ -578,9 +578,15 @@ def _without_rolled(times: pa.Array, texts: pa.StringArray, form: str) -> pa.Arr
 
 
 def _numbers(texts: pa.StringArray, value: ValueMapping) -> pa.StringArray:
-    plain = texts
+    plain = texts if value.unit is None else _without_unit(texts, re.escape(value.unit))
+    plain = pc.replace_substring_regex(plain, r"^\(([^-].*)\)$", r"-\1")
     if value.thousands:
-        plain = pc.replace_substring(plain, value.thousands, "")
+        mark = re.escape(value.thousands)
+        # `1.5` is no 15 where the point is between thousands. India has groups of two as well.
+        groups = rf"^[^0-9]*[0-9]{{1,3}}({mark}[0-9]{{2,3}})*{mark}[0-9]{{3}}([^0-9].*)?$"
+        has_groups = pc.match_substring_regex(plain, pattern=groups)
+        plain = pc.if_else(has_groups, pc.replace_substring(plain, value.thousands, ""), plain)
+        plain = pc.if_else(pc.match_substring(plain, value.thousands), None, plain)
     if value.decimal and value.decimal != ".":
         plain = pc.replace_substring(plain, value.decimal, ".")
     plain = pc.if_else(pc.match_substring_regex(plain, pattern=_NUMBER), plain, None)
@@ -592,6 +598,15 @@ def _numbers(texts: pa.StringArray, value: ValueMapping) -> pa.StringArray:
     ):
         plain = pc.replace_substring_regex(plain, pattern, replacement)
     return plain
+
+
+def _without_unit(texts: pa.StringArray, unit: str) -> pa.StringArray:
+    """Numbers without the unit before or behind them; null where it is not."""
+    space = r"[\s\p{Zs}]?"
+    form = rf"^([-(]?){unit}{space}(.*)$|^(.*?){space}{unit}(\)?)$"
+    has_unit = pc.match_substring_regex(texts, pattern=form)
+    numbers = pc.replace_substring_regex(texts, form, r"\1\2\3\4")
+    return pc.if_else(has_unit, numbers, None)
 
 
 def _booleans(texts: pa.StringArray, value: ValueMapping) -> pa.StringArray:

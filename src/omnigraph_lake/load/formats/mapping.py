@@ -47,7 +47,8 @@ class ValueMapping:
 
     Texts in `null` mean that there is no value, and `default` is used where there is none. `split`
     cuts a text into a list. `format` is that of a date, `epoch` or `epoch_ms`; `thousands` and
-    `decimal` are the separators of a number; `true` and `false` are the words of a boolean.
+    `decimal` are the separators of a number; `unit` is before or behind all of
+    them. `true` and `false` are the words of a boolean.
     """
 
     column: str
@@ -56,6 +57,7 @@ class ValueMapping:
     format: str | None = None
     thousands: str | None = None
     decimal: str | None = None
+    unit: str | None = None
     true: tuple[str, ...] = ()
     false: tuple[str, ...] = ()
     null: tuple[str, ...] = ()

@@ -429,16 +429,24 @@ def _plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     kind = column.type
-    if any(is_kind(kind) for is_kind in _TEXT_KINDS) or pat.is_null(kind):
-        return column.cast(pa.string())
     if pat.is_timestamp(kind) and kind.tz is None:
         # A point in time without a zone is UTC, as in texts.
         return pc.assume_timezone(column.cast(pa.timestamp("us"), safe=False), "UTC")
     if pat.is_decimal(kind):
         return _plain_decimals(column)
-    if pat.is_time(kind) or pat.is_duration(kind):
-        return column.cast(pa.string()) if pat.is_time(kind) else column.cast(pa.int64())
-    return column
+    plain = _plain_type(kind)
+    return column if plain == kind else column.cast(plain)
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    """The type in which values are taken over that are no decimals and have a zone, if times."""
+    if any(is_kind(kind) for is_kind in _TEXT_KINDS) or pat.is_null(kind) or pat.is_time(kind):
+        return pa.string()
+    if pat.is_binary_view(kind):
+        return pa.large_binary()
+    if is_list(kind) and pat.is_dictionary(kind.value_type):
+        return pa.large_list(kind.value_type.value_type)
+    return pa.int64() if pat.is_duration(kind) else kind
 
 
 def _plain_decimals(column: pa.Array) -> pa.Array:

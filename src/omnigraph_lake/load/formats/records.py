@@ -55,7 +55,7 @@ class SourceFile:
     of a database or a document that is read. If it is an object of JSON whose members are the
     records, `key_column` is the column for their names. `delimiter` is that of a CSV file, and
     `column_names` are those of a CSV file without a header, or of records that are arrays of JSON.
-    `encoding` is set if it is not UTF-8.
+    `encoding` is set if it is not UTF-8. `origin` is what a report calls the file, if it is a copy.
     """
 
     path: str
@@ -72,6 +72,7 @@ class SourceFile:
     column_names: tuple[str, ...] = ()
     key_column: str = ""
     encoding: str = ""
+    origin: str = ""
 
     @property
     def is_plain(self) -> bool:
@@ -81,7 +82,8 @@ class SourceFile:
     @property
     def label(self) -> str:
         """What a report calls the file; its tables have line numbers of their own."""
-        return f"{self.path}#{self.table}" if self.table else self.path
+        path = self.origin or self.path
+        return f"{path}#{self.table}" if self.table else path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,9 +14,9 @@ from __future__ import annotations
 import base64
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -50,9 +50,10 @@ class ForeignKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredTable:
-    """What a database says about one of its tables."""
+    """What a database says about one of its tables; `types` of columns only if not enforced."""
 
     name: str
+    types: Mapping[str, str] = field(default_factory=dict)
     key: tuple[str, ...] = ()
     foreign_keys: tuple[ForeignKey, ...] = ()
 
@@ -180,6 +181,7 @@ def _sqlite_tables(database: sqlite3.Connection) -> Iterator[DeclaredTable]:
             references.setdefault(row[0], []).append((row[3], row[4], row[2]))
         yield DeclaredTable(
             name=name,
+            types={row[1]: row[2] for row in columns},
             key=tuple(column for _, column in members),
             foreign_keys=tuple(
                 ForeignKey(
