@@ -2,18 +2,18 @@
 import { MultiDirectedGraph } from "graphology";
 import forceAtlas2 from "graphology-layout-forceatlas2";
 import Sigma from "sigma";
-import { EdgeArrowProgram, EdgeLineProgram } from "sigma/rendering";
+import { createEdgeCurveProgram, indexParallelEdgesIndex } from "@sigma/edge-curve";
+import { createEdgeArrowProgram, EdgeLineProgram } from "sigma/rendering";
 
 performance.mark("start");
-const data = JSON.parse(document.getElementById("data").textContent);
-const isCommits = data.kind === "commits";
-const isDiff = data.kind === "diff";
-const PLAIN = data.marks.indexOf("plain");
+const page = JSON.parse(document.getElementById("data").textContent);
+const PLAIN = page.marks.indexOf("plain");
 const SIGNS = { plain: "", added: "+ ", removed: "\u2212 ", changed: "~ " };
 const MARK_WORDS = { plain: "Unchanged", added: "Added", removed: "Removed", changed: "Changed" };
 const ARRANGED_MAX = 1500;
 const ARROWS_MAX = 2000;
 const LISTED_MAX = 60;
+const LABELLED_MAX = 60; // nodes, for ids that no person chose
 
 // ---------------------------------------------------------------- elements of the page
 
@@ -65,28 +65,51 @@ const counted = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : "
 
 // ---------------------------------------------------------------- the graph
 
-const nodes = data.nodes.map(([type, id, label, x, y, mark, shown, complete, properties, before], place) => ({
-  place, type, id, label, x, y, mark, shown, complete, properties: properties || {}, before: before || {}, edges: [],
-}));
-const edges = data.edges.map(([type, source, target, id, mark, properties, before], place) => ({
-  place, type, source, target, id, mark, properties: properties || {}, before: before || {},
-}));
-for (const edge of edges) {
-  nodes[edge.source].edges.push(edge.place);
-  if (edge.target !== edge.source) nodes[edge.target].edges.push(edge.place);
+let data; // the scene that is shown: of a large graph a page has two
+let isCommits, isDiff, isTypes;
+let nodes, edges, graph, state;
+let palette = {};
+
+function load(scene) {
+  data = scene;
+  isCommits = data.kind === "commits";
+  isDiff = data.kind === "diff";
+  isTypes = data.kind === "types";
+  nodes = data.nodes.map(([type, id, label, x, y, mark, shown, complete, properties, before, size], place) => ({
+    place, type, id, label, x, y, mark, shown, complete, properties: properties || {}, before: before || {}, size, edges: [],
+    isGenerated: id.length >= 26 && label !== id && id.startsWith(label),
+  }));
+  edges = data.edges.map(([type, source, target, id, mark, properties, before, label], place) => ({
+    place, type, source, target, id, mark, properties: properties || {}, before: before || {}, label: label || data.edgeTypes[type][0],
+  }));
+  for (const edge of edges) {
+    nodes[edge.source].edges.push(edge.place);
+    if (edge.target !== edge.source) nodes[edge.target].edges.push(edge.place);
+  }
+  state = {
+    hovered: null,
+    selected: null,
+    selectedEdge: null,
+    pointed: null, // the edge type under the mouse in the legend
+    near: null,
+    hiddenTypes: new Set(),
+    hiddenEdgeTypes: new Set(),
+    hiddenMarks: new Set(),
+  };
+  graph = new MultiDirectedGraph();
+  for (const node of nodes) if (node.shown) addNode(node);
+  resize();
+  if (isTypes) bendApart();
 }
 
-const graph = new MultiDirectedGraph();
-const state = {
-  hovered: null,
-  selected: null,
-  selectedEdge: null,
-  near: null,
-  hiddenTypes: new Set(),
-  hiddenEdgeTypes: new Set(),
-  hiddenMarks: new Set(),
-};
-let palette = {};
+// Edges between the same nodes bend to either side of the straight line.
+function bendApart() {
+  indexParallelEdgesIndex(graph, { edgeIndexAttribute: "index", edgeMinIndexAttribute: "least", edgeMaxIndexAttribute: "most" });
+  graph.forEachEdge((place, { index, least, most }) => {
+    const steps = index === null || index === undefined ? 0 : least < 0 ? index : index - most / 2;
+    graph.mergeEdgeAttributes(place, { curvature: steps * 0.22, type: steps ? "curved" : "arrow" });
+  });
+}
 
 const other = (edge, place) => (edge.source === place ? edge.target : edge.source);
 const isHidden = (node) => state.hiddenTypes.has(node.type) || state.hiddenMarks.has(node.mark);
@@ -109,7 +132,7 @@ function addNode(node) {
   for (const place of node.edges) {
     const edge = edges[place];
     if (graph.hasNode(edge.source) && graph.hasNode(edge.target) && !graph.hasEdge(place)) {
-      graph.addEdgeWithKey(place, edge.source, edge.target, { label: data.edgeTypes[edge.type] });
+      graph.addEdgeWithKey(place, edge.source, edge.target, { label: edge.label });
     }
   }
 }
@@ -118,13 +141,11 @@ function resize() {
   const base = baseSize(graph.order);
   const drop = graph.order > 4000 ? 0.5 : 1;
   graph.updateEachNodeAttributes((place, attributes) => {
-    attributes.size = base + Math.min(Math.sqrt(graph.degree(place)), 12) * base * 0.16 * drop;
+    const { size } = nodes[place];
+    attributes.size = size ? 5 + 13 * size : base + Math.min(Math.sqrt(graph.degree(place)), 12) * base * 0.16 * drop;
     return attributes;
   }); // without a hint of what changed: sigma would not index nodes that were added just before
 }
-
-for (const node of nodes) if (node.shown) addNode(node);
-resize();
 
 // ---------------------------------------------------------------- colours
 
@@ -133,9 +154,16 @@ function readPalette() {
   const read = (name) => style.getPropertyValue(name).trim();
   palette = {
     paper: read("--paper"), ink: read("--ink"), soft: read("--soft"), card: read("--card"), line: read("--line"),
-    edge: read(graph.size > 6000 ? "--edge-many" : graph.size > 1500 ? "--edge-some" : "--edge"), faint: read("--faint"), strong: read("--strong"),
+    edge: read(graph.size > 6000 ? "--edge-many" : graph.size > 1500 ? "--edge-some" : "--edge"),
+    edges: data.edgeTypes.map(([, color]) => mix(color, read("--paper"), graph.size > 6000 ? 0.65 : graph.size > 1500 ? 0.45 : graph.size > 200 ? 0.25 : 0)),
+    faint: read("--faint"), strong: read("--strong"),
     marks: data.marks.map((mark) => read(`--${mark}`)),
   };
+}
+
+function mix(color, other, share) {
+  const part = (text, at) => parseInt(text.slice(at, at + 2), 16);
+  return `#${[1, 3, 5].map((at) => Math.round(part(color, at) * (1 - share) + part(other, at) * share).toString(16).padStart(2, "0")).join("")}`;
 }
 
 const colorOf = (node) => (isDiff ? palette.marks[node.mark] : data.types[node.type][1]);
@@ -146,6 +174,7 @@ const labelOf = (node) => SIGNS[data.marks[node.mark]] + node.label;
 const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, Arial, sans-serif";
 
 let taken = []; // by the labels of this frame
+let discs = null; // of the nodes of this frame, which labels of edges avoid
 
 function takeRoom(left, top, width, height) {
   for (const box of taken) {
@@ -158,15 +187,17 @@ function takeRoom(left, top, width, height) {
 function drawLabel(context, drawn, settings) {
   if (!drawn.label) return;
   const size = settings.labelSize;
-  const x = drawn.x + drawn.size + 4;
   const y = drawn.y + size / 3;
   context.font = `${drawn.strong ? 600 : 400} ${size}px ${FONT}`;
-  if (!drawn.strong && !takeRoom(x, y - size, context.measureText(drawn.label).width + (drawn.more ? 28 : 4), size + 4)) return;
+  const room = context.measureText(drawn.label).width + (drawn.more ? 28 : 4);
+  const right = drawn.x + drawn.size + 4;
+  const x = drawn.strong || right + room < stage.clientWidth ? right : drawn.x - drawn.size - 4 - room;
+  if (!drawn.strong && !takeRoom(x, y - size, room, size + 4)) return;
   context.lineJoin = "round";
-  context.lineWidth = 3.5;
-  context.strokeStyle = palette.paper;
+  context.lineWidth = 5;
+  context.strokeStyle = drawn.strong ? palette.card : palette.paper;
   context.strokeText(drawn.label, x, y);
-  context.fillStyle = drawn.strong ? palette.ink : palette.soft;
+  context.fillStyle = palette.ink;
   context.fillText(drawn.label, x, y);
   if (drawn.more) {
     const width = context.measureText(drawn.label).width;
@@ -175,6 +206,60 @@ function drawLabel(context, drawn, settings) {
     context.fillStyle = palette.strong;
     context.fillText(drawn.more, x + width + 5, y);
   }
+}
+
+function isBehindNode(left, top, width, height) {
+  discs ??= graph.mapNodes((place) => {
+    const at = renderer?.getNodeDisplayData(place);
+    return at && !at.hidden ? { ...renderer.framedGraphToViewport(at), size: renderer.scaleSize(at.size) } : { x: -99, y: -99, size: 0 };
+  });
+  return discs.some(({ x, y, size }) => left < x + size && x - size < left + width && top < y + size && y - size < top + height);
+}
+
+// In the middle of a line or of its curve, with a halo, if no label is there.
+function drawEdgeLabel(context, drawn, source, target, settings) {
+  if (!drawn.label) return;
+  const [across, down] = [target.x - source.x, target.y - source.y];
+  const bend = drawn.type === "curved" ? (drawn.curvature ?? 0) / 2 : 0;
+  const size = settings.edgeLabelSize;
+  context.font = `400 ${size}px ${FONT}`;
+  const width = context.measureText(drawn.label).width;
+  for (const part of [0.5, 0.36, 0.64]) {
+    const x = source.x + across * part + down * bend - width / 2;
+    const y = source.y + down * part - across * bend + size / 3;
+    if (isBehindNode(x, y - size, width, size) || !takeRoom(x - 2, y - size, width + 4, size + 3)) continue;
+    context.lineJoin = "round";
+    context.lineWidth = 4;
+    context.strokeStyle = palette.paper;
+    context.strokeText(drawn.label, x, y);
+    context.fillStyle = palette.soft;
+    context.fillText(drawn.label, x, y);
+    return;
+  }
+}
+
+// Sigma draws no edge from a node to itself.
+function drawLoops() {
+  const context = renderer.getCanvases().edgeLabels.getContext("2d");
+  const loops = new Map();
+  graph.forEachEdge((place, attributes, source, target) => {
+    if (source !== target) return;
+    const shown = edgeReducer(place, attributes);
+    const at = renderer.getNodeDisplayData(source);
+    if (shown.hidden || !at || at.hidden) return;
+    const { x, y } = renderer.framedGraphToViewport(at);
+    const count = (loops.get(source) ?? 0) + 1;
+    loops.set(source, count);
+    const radius = renderer.scaleSize(at.size) * 0.8 + 5 + 4 * count;
+    context.beginPath();
+    context.strokeStyle = shown.color;
+    context.lineWidth = shown.size;
+    context.arc(x, y - radius, radius, 0, 2 * Math.PI);
+    context.stroke();
+    if (isTypes) {
+      drawEdgeLabel(context, shown, { x, y: y - 2 * radius }, { x, y: y - 2 * radius }, { edgeLabelSize: 11 });
+    }
+  });
 }
 
 function drawHover(context, drawn, settings) {
@@ -209,7 +294,7 @@ function nodeReducer(place, attributes) {
   const result = {
     ...attributes,
     color: isNear ? colorOf(node) : palette.faint,
-    label: isNear ? labelOf(node) : "",
+    label: isNear && !(node.isGenerated && graph.order > LABELLED_MAX && node.place !== focus) ? labelOf(node) : "",
     zIndex: isNear ? 1 : 0,
     more: more ? `+${number(more)}` : "",
     strong: node.place === focus,
@@ -229,21 +314,22 @@ function edgeReducer(place, attributes) {
   const focus = state.hovered ?? state.selected;
   const isChosen = place === state.selectedEdge || Number(place) === state.selectedEdge;
   const isNear = focus === null ? true : edge.source === focus || edge.target === focus;
-  let color = edge.mark === PLAIN ? palette.edge : palette.marks[edge.mark];
-  if (isChosen || (focus !== null && isNear && edge.mark === PLAIN)) color = palette.strong;
-  const heavy = graph.size > 6000 ? 0.6 : graph.size > 1500 ? 0.9 : 1.5;
+  const isPointed = state.pointed === edge.type;
+  let color = isDiff ? (edge.mark === PLAIN ? palette.edge : palette.marks[edge.mark]) : palette.edges[edge.type];
+  if (isChosen || isPointed || (focus !== null && isNear && edge.mark === PLAIN)) color = palette.strong;
+  const heavy = graph.size > 6000 ? 0.6 : graph.size > 1500 ? 0.9 : graph.size > 200 ? 1.2 : 1.6;
   return {
     ...attributes,
     color: isNear || isChosen ? color : palette.faint,
-    size: isChosen || (focus !== null && isNear) ? heavy + 0.8 : edge.mark === PLAIN ? heavy : heavy + 0.6,
-    zIndex: isNear ? 1 : 0,
+    size: isChosen || isPointed || (focus !== null && isNear) ? heavy + 0.8 : edge.mark === PLAIN ? heavy : heavy + 0.6,
+    zIndex: isNear || isPointed ? 1 : 0,
     label: isNear ? attributes.label : "",
   };
 }
 
 const stage = element("div", {
   class: "stage", tabindex: "0", role: "application",
-  "aria-label": isCommits ? "History. Arrow keys choose a commit, slash searches."
+  "aria-label": page.kind === "commits" ? "History. Arrow keys choose a commit, slash searches."
     : "Graph. Arrow keys move, plus and minus zoom, 0 fits, Enter expands the selected node, slash searches.",
 });
 let renderer = null;
@@ -251,18 +337,22 @@ let renderer = null;
 function draw() {
   performance.mark("built");
   const withArrows = graph.size <= ARROWS_MAX;
+  const head = { lengthToThicknessRatio: graph.size > 200 ? 4 : 6, widenessToThicknessRatio: graph.size > 200 ? 3 : 4 };
   renderer = new Sigma(graph, stage, {
     allowInvalidContainer: true,
     defaultEdgeType: withArrows ? "arrow" : "line",
-    edgeProgramClasses: { arrow: EdgeArrowProgram, line: EdgeLineProgram },
+    edgeProgramClasses: {
+      arrow: createEdgeArrowProgram(head),
+      curved: createEdgeCurveProgram({ arrowHead: { extremity: "target", ...head }, drawLabel: drawEdgeLabel }),
+      line: EdgeLineProgram,
+    },
+    defaultDrawEdgeLabel: drawEdgeLabel,
     enableEdgeEvents: graph.size <= ARROWS_MAX,
-    renderEdgeLabels: graph.size <= 120,
-    edgeLabelSize: 10,
-    edgeLabelFont: FONT,
-    edgeLabelColor: { color: palette.soft },
+    renderEdgeLabels: isTypes || graph.size <= 120,
+    edgeLabelSize: 11,
     labelSize: 12,
     labelFont: FONT,
-    labelDensity: graph.order > 2000 ? 0.5 : 1,
+    labelDensity: isTypes ? 20 : graph.order > 2000 ? 0.5 : 1,
     labelGridCellSize: 80,
     labelRenderedSizeThreshold: graph.order > 2000 ? 3.2 : graph.order > 300 ? 4.5 : 0,
     stagePadding: 48,
@@ -275,7 +365,9 @@ function draw() {
     nodeReducer,
     edgeReducer,
   });
-  renderer.on("beforeRender", () => { taken = []; });
+  renderer.on("beforeRender", () => { taken = []; discs = null; });
+  renderer.on("afterRender", drawLoops);
+  renderer.scheduleRender(); // the first frame was drawn before there was a renderer to ask
   renderer.on("enterNode", ({ node }) => hover(Number(node)));
   renderer.on("leaveNode", () => hover(null));
   renderer.on("clickNode", ({ node }) => select(Number(node)));
@@ -334,7 +426,7 @@ function drawHistory() {
   for (const edge of edges) {
     const [child, parent] = [nodes[edge.source], nodes[edge.target]];
     if (!rows.has(child.place) || !rows.has(parent.place)) continue;
-    const isMerge = data.edgeTypes[edge.type] === "merged";
+    const isMerge = data.edgeTypes[edge.type][0] === "merged";
     const [x1, y1, x2, y2] = [x(child), y(child), x(parent), y(parent)];
     const bend = x1 === x2 ? `V${y2}`
       : isMerge ? `C${x1} ${y1 + ROW * 0.8} ${x2} ${y1 + ROW * 0.2} ${x2} ${y1 + ROW}V${y2}`
@@ -494,9 +586,9 @@ function showCounts() {
     if (!state.hiddenEdgeTypes.has(edge.type) && !isHidden(nodes[edge.source]) && !isHidden(nodes[edge.target])) shownEdges += 1;
   }
   const [total, totalEdges] = data.totals;
-  counts.textContent = isCommits
-    ? `Showing ${number(shown)} of ${counted(total, "commit")}`
-    : `Showing ${number(shown)} of ${counted(total, "node")} and ${number(shownEdges)} of ${counted(totalEdges, "edge")}`;
+  counts.textContent = isCommits ? `Showing ${number(shown)} of ${counted(total, "commit")}`
+    : isTypes ? `${counted(shown, "node type")} with ${counted(total, "node")}, ${counted(data.edgeTypes.length, "edge type")} with ${counted(totalEdges, "edge")}`
+    : `Showing ${number(shown)} of ${counted(total, "node")} and ${number(shownEdges)} of ${counted(totalEdges, "edge")}${data.isSample ? " (a sample)" : ""}`;
 }
 
 function properties(subject) {
@@ -524,7 +616,7 @@ function neighbours(node) {
   for (const place of node.edges) {
     const edge = edges[place];
     const isOut = edge.source === node.place;
-    const title = isOut ? `${data.edgeTypes[edge.type]} \u2192` : `\u2190 ${data.edgeTypes[edge.type]}`;
+    const title = isOut ? `${data.edgeTypes[edge.type][0]} \u2192` : `\u2190 ${data.edgeTypes[edge.type][0]}`;
     if (!groups.has(title)) groups.set(title, []);
     groups.get(title).push(edge);
   }
@@ -565,7 +657,7 @@ function nodeDetails(node) {
 
 function edgeDetails(edge) {
   return [
-    element("div", { class: "chips" }, element("span", { class: "chip" }, data.edgeTypes[edge.type]),
+    element("div", { class: "chips" }, element("span", { class: "chip" }, data.edgeTypes[edge.type][0]),
       isDiff ? element("span", { class: "chip" }, MARK_WORDS[data.marks[edge.mark]]) : null),
     element("div", { class: "ends" }, link(edge.source), element("span", { class: "soft" }, "\u2193"), link(edge.target)),
     edge.id ? element("code", { class: "id" }, edge.id) : null,
@@ -585,7 +677,7 @@ function showDetails() {
   details.scrollTop = 0;
 }
 
-function toggles(title, entries, hidden, mark) {
+function toggles(title, entries, hidden, mark, point = () => {}) {
   if (!entries.length) return null;
   const list = element("ul", { class: "legend" });
   for (const { place, name, color, count } of entries) {
@@ -596,7 +688,7 @@ function toggles(title, entries, hidden, mark) {
       else hidden.add(place);
       refresh();
     } });
-    list.append(element("li", {}, element("label", {}, box, dot(color, mark), element("span", { class: "name", title: name }, name), cell)));
+    list.append(element("li", { onmouseenter: () => point(place), onmouseleave: () => point(null) }, element("label", {}, box, dot(color, mark), element("span", { class: "name", title: name }, name), cell)));
   }
   return element("section", {}, element("h2", {}, title), list);
 }
@@ -608,18 +700,20 @@ const countOf = (places, items, key, value) => {
 };
 
 function legend() {
+  tallies.length = 0;
   const nodesWith = (key, value) => () => countOf(() => graph.nodes(), nodes, key, value);
   const edgesWith = (key, value) => () => countOf(() => graph.edges(), edges, key, value);
   const marks = data.marks.map((mark, place) => ({ place, name: MARK_WORDS[mark], color: `var(--${mark})`, count: nodesWith("mark", place) }))
     .filter(({ count }) => count());
-  const types = data.types.map(([name, color], place) => ({ place, name, color: isDiff ? "var(--soft)" : color, count: nodesWith("type", place) }));
-  const edgeTypes = data.edgeTypes.map((name, place) => ({ place, name, color: "var(--edge)", count: edgesWith("type", place) }));
+  const types = data.types.map(([name, color, rows], place) => ({ place, name, color: isDiff ? "var(--soft)" : color, count: isTypes ? () => rows : nodesWith("type", place) }));
+  const edgeTypes = data.edgeTypes.map(([name, color, rows], place) => ({ place, name, color: isDiff ? "var(--edge)" : color, count: isTypes ? () => rows : edgesWith("type", place) }));
+  const point = (place) => { state.pointed = place; refresh(); };
   const facts = element("dl", { class: "facts" });
   for (const [name, text] of data.facts) facts.append(element("dt", {}, name), element("dd", { title: text }, text));
   return element("nav", { class: "side", "aria-label": "Legend" },
     isDiff ? toggles("Changes", marks, state.hiddenMarks, "dot") : null,
     toggles(isCommits ? "Branches" : "Nodes", types, state.hiddenTypes, "dot"),
-    isCommits ? null : toggles("Edges", edgeTypes, state.hiddenEdgeTypes, "dash"),
+    isCommits ? null : toggles("Edges", edgeTypes, state.hiddenEdgeTypes, "dash", point),
     element("section", {}, element("h2", {}, "About"), facts),
     ...data.notes.map((text) => element("p", { class: "note" }, text)));
 }
@@ -703,7 +797,6 @@ function applyTheme() {
   document.documentElement.dataset.theme = chosenTheme ?? (preference.matches ? "dark" : "light");
   readPalette();
   if (!renderer) return;
-  renderer.setSetting("edgeLabelColor", { color: palette.soft });
   refresh();
   showDetails();
 }
@@ -771,25 +864,32 @@ function drawingTools() {
   ];
 }
 
+// Of a large graph: its types, or a sample of its nodes.
+function switcher() {
+  if (!page.other) return null;
+  const choose = (scene) => { clear(); load(scene); start(); stage.focus(); };
+  return element("div", { class: "switch", role: "group", "aria-label": "What is shown" },
+    ...(page.kind === "types" ? [page, page.other] : [page.other, page]).map((scene) =>
+      element("button", { type: "button", "aria-pressed": String(scene === data), onclick: () => choose(scene) }, scene.kind === "types" ? "Types" : "Sample")));
+}
+
 function start() {
+  renderer?.kill();
+  renderer = null;
+  stage.replaceChildren();
   applyTheme();
   const search = searchBox();
   const tools = element("div", { class: "tools", role: "toolbar", "aria-label": "Tools" },
     ...(isCommits ? [] : drawingTools()), button("theme", "Switch between light and dark", switchTheme));
-  const app = document.getElementById("app");
-  app.append(
+  const main = element("main", {}, stage, details);
+  const choice = switcher();
+  if (choice) main.append(choice);
+  document.getElementById("app").replaceChildren(
     element("header", {}, element("span", { class: "mark", "aria-hidden": "true" }, element("i"), element("i"), element("i")), element("h1", { title: data.title }, data.title), search.box, tools),
     legend(),
-    element("main", {}, stage, details),
-    element("footer", {}, counts, element("div", { class: "hint" }, isCommits ? "Click for details, arrow keys move" : "Click for details, double-click to expand")),
+    main,
+    element("footer", {}, counts, element("div", { class: "hint" }, isCommits ? "Click for details, arrow keys move" : isTypes ? "Click for details" : "Click for details, double-click to expand")),
     live);
-  stage.addEventListener("keydown", keys);
-  document.addEventListener("keydown", (event) => {
-    if (event.key === "/" && document.activeElement !== search.input) {
-      event.preventDefault();
-      search.input.focus();
-    }
-  });
   showCounts();
   if (!nodes.length) stage.append(element("p", { class: "notice" }, "Nothing to show."));
   else if (isCommits) {
@@ -800,4 +900,13 @@ function start() {
   document.documentElement.dataset.ready = "true";
 }
 
+stage.addEventListener("keydown", keys);
+document.addEventListener("keydown", (event) => {
+  const input = document.querySelector("input[type=search]");
+  if (event.key === "/" && document.activeElement !== input) {
+    event.preventDefault();
+    input.focus();
+  }
+});
+load(page);
 start();

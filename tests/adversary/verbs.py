@@ -214,6 +214,7 @@ VERBS: Final[Mapping[str, Verb]] = {
     "maintenance.status": _reads(lambda graph, _: graph.maintenance.status()),
     "view": _reads(lambda graph, _: graph.view(around="Person/p1").html()),
     "view_commits": _reads(lambda graph, _: graph.view_commits()),
+    "view_types": _reads(lambda graph, _: graph.view_types()),
     "tags.create": _writes(lambda graph, _: graph.tags.create(f"{MARK}-new", actor=MARK)),
     "tags.list": _reads(lambda graph, _: graph.tags.list()),
     "write": _writes(

@@ -193,6 +193,7 @@ READS: Final[Verbs] = {
     "snapshot": lambda _: {},
     "spark": lambda _: {},
     "view": lambda _: {"around": ("Person", "ann"), "hops": 1, "limit": 5},
+    "view_types": lambda _: {},
 }
 GRAPH: Final[Verbs] = {
     **READS,

@@ -139,6 +139,7 @@ READS: Final[Mapping[str, Verb]] = {
     "maintenance.report": lambda on: on.reading.maintenance.report(),
     "view": lambda on: on.reading.view(),
     "view_commits": lambda on: on.reading.view_commits(),
+    "view_types": lambda on: on.reading.view_types(),
     "maintenance.status": lambda on: on.reading.maintenance.status(),
 }
 ANSWERED: Final = frozenset(

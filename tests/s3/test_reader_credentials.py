@@ -114,6 +114,7 @@ READS: Mapping[str, tuple[Read, object]] = {
         True,
     ),
     "view": (lambda graph, _: graph.view().scene.edges_total, 1),
+    "view_types": (lambda graph, _: graph.view_types().scene.edges_total, 1),
     "view_commits": (lambda graph, _: graph.view_commits().scene.kind.value, "commits"),
     "maintenance.status": (lambda graph, _: graph.maintenance.status().branch, "main"),
     "holds.list": (lambda graph, _: graph.holds.list(), ()),

@@ -157,6 +157,22 @@ def test_types_are_switched_off_and_on(tab: Tab, graph: og.Graph, tmp_path: Path
     assert text_of(tab, ".counts").startswith("Showing 3 of 16 nodes and 3 of 16 edges")
 
 
+def test_a_large_graph_has_its_types_and_a_sample_in_one_page(
+    tab: Tab, graph: og.Graph, tmp_path: Path
+) -> None:
+    tab.open(graph.view(limit=8).save(tmp_path / "both.html"))
+    choices = "[...document.querySelectorAll('.switch button')]"
+
+    assert text_of(tab, ".counts").startswith("2 node types with 16 nodes, 2 edge types with 16")
+    tab.value(f"{choices}[1].click()")
+    assert text_of(tab, ".counts").startswith("Showing 8 of 16 nodes")
+    assert text_of(tab, ".counts").endswith("(a sample)")
+
+    tab.value(f"{choices}[0].click()")
+    assert text_of(tab, ".counts").startswith("2 node types")
+    assert tab.value("window.failures") == []
+
+
 def test_light_and_dark_follow_the_reader_until_they_choose(
     tab: Tab, graph: og.Graph, tmp_path: Path
 ) -> None:

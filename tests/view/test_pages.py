@@ -165,6 +165,35 @@ def test_a_picture_escapes_control_characters() -> None:
     assert r"\x02<&\x7f" in texts
 
 
+def test_a_picture_names_edges_apart_and_leaves_out_generated_ids() -> None:
+    digests = [hashlib.md5(str(number).encode()).hexdigest() for number in range(70)]  # noqa: S324
+    nodes = [SceneNode(key=("N", text), label=text[:12]) for text in digests]
+    nodes.append(SceneNode(key=("N", "hub"), label="hub"))
+    scene = Scene(
+        kind=SceneKind.GRAPH,
+        title="t",
+        facts=(),
+        nodes=nodes,
+        edges=[
+            SceneEdge(type=kind, id="", source=node.key, target=("N", "hub"))
+            for node in nodes[:2]
+            for kind in ("First", "Second")
+        ],
+        nodes_total=71,
+        edges_total=4,
+    )
+
+    root = ET.fromstring(View(scene).svg())  # noqa: S314 - our own text
+
+    space = "{http://www.w3.org/2000/svg}"
+    labels = [text.text for text in root.iter(f"{space}text") if text.get("class") == "label"]
+    lines = [path for path in root.iter(f"{space}path") if path.get("class") == "edge"]
+    assert labels == ["hub"]
+    assert len({path.get("d") for path in lines}) == len(lines) == 4
+    assert len({path.get("stroke") for path in lines}) == 2
+    assert {path.get("marker-end") for path in lines} == {"url(#head-0)", "url(#head-1)"}
+
+
 def test_a_notebook_shows_a_page_in_a_frame_without_rights(graph: og.Graph, page: str) -> None:
     frame = graph.view()._repr_html_()
 
@@ -179,7 +208,7 @@ def test_the_bundle_is_what_its_versions_and_licences_say() -> None:
     pinned = json.loads((FRONTEND / "package.json").read_text())["devDependencies"]
 
     assert "</script" not in script.lower()
-    for name in ("sigma", "graphology", "graphology-layout-forceatlas2"):
+    for name in ("sigma", "@sigma/edge-curve", "graphology", "graphology-layout-forceatlas2"):
         assert f"{name} {pinned[name]} (MIT)" in notices
     assert all(re.fullmatch(r"\d+\.\d+\.\d+", version) for version in pinned.values())
 
@@ -204,6 +233,7 @@ def test_a_command_writes_a_page_and_says_how_much_it_shows(
         (("--diff", "empty", "main"), "diff", 16),
         (("--commits",), "commits", 2),
         (("--type", "Company"), "graph", 1),
+        (("--types",), "types", 2),
     ],
 )
 def test_a_command_draws_results_differences_and_histories(
@@ -225,10 +255,11 @@ def test_a_command_shows_one_thing_at_a_time(graph: og.Graph, tmp_path: Path) ->
     unused = run("view", graph.root, "--commits", "--at", "main", "-o", str(target))
     picture = run("view", graph.root, "-o", str(tmp_path / "out.png"))
     unknown = run("view", graph.root, "--around", "Person/Zoe", "-o", str(target))
+    chosen = run("view", graph.root, "--types", "--type", "Person", "-o", str(target))
 
     assert two.returncode == 2
     assert "one thing at a time" in two.stderr
-    assert unused.returncode == 2
+    assert unused.returncode == chosen.returncode == 2
     assert picture.returncode != 0
     assert ".html or .svg" in picture.stderr
     assert "no Person with the id 'Zoe'" in unknown.stderr

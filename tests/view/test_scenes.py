@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -13,13 +14,14 @@ from omnigraph_lake.errors import InvalidInputError, NotFoundError
 from omnigraph_lake.storage.manifest.commit_graph import CommitGraph
 from omnigraph_lake.storage.manifest_rows import GraphCommit
 from omnigraph_lake.view import layout
-from omnigraph_lake.view.elements import commit_scene
+from omnigraph_lake.view.elements import SnapshotElements
 from omnigraph_lake.view.scene import (
     Mark,
     Scene,
     SceneEdge,
     SceneKind,
     SceneNode,
+    commit_scene,
     label_of,
     text_of,
 )
@@ -81,6 +83,114 @@ def test_a_result_is_connected_and_counts_the_graph(graph: og.Graph) -> None:
     assert (friends.scene.nodes_total, friends.scene.edges_total) == (16, 16)
     assert (len(shown_of(people)), people.scene.nodes_total) == (2, 16)
     assert "The result has 15 nodes" in people.scene.notes[0]
+
+
+SHOPS = """
+node Shop { name: String @key }
+node Till { name: String @key }
+node Sale { name: String @key }
+node Memo { text: String }
+edge At: Sale -> Till
+edge In: Till -> Shop
+edge Of: Sale -> Shop
+edge Near: Shop | Till -> Shop
+"""
+
+
+@pytest.fixture(scope="module")
+def shops(tmp_path_factory: pytest.TempPathFactory) -> og.Graph:
+    """Sales in the reverse order of their shops, so that the first of each type share no edges."""
+    graph = og.init(str(tmp_path_factory.mktemp("shops") / "g"), schema=SHOPS)
+    sales = [f"s{999 - number}" for number in range(600)]
+    graph.write(
+        {
+            "Shop": [{"name": f"h{number:02}"} for number in range(12)],
+            "Till": [{"name": f"t{number:02}"} for number in range(24)],
+            "Sale": [{"name": name} for name in reversed(sales)],
+            "Memo": [{"text": str(number)} for number in range(64)],
+            "At": [
+                {"src": name, "dst": f"t{23 - place // 25:02}"} for place, name in enumerate(sales)
+            ],
+            "Of": [
+                {"src": name, "dst": f"h{11 - place // 50:02}"} for place, name in enumerate(sales)
+            ],
+            "Near": [
+                {"src": "h00", "dst": "h01", "src_type": "Shop"},
+                {"src": "t00", "dst": "h01", "src_type": "Till"},
+            ],
+            "In": [{"src": f"t{number:02}", "dst": f"h{number // 2:02}"} for number in range(24)],
+        }
+    )
+    return graph
+
+
+def test_a_sample_is_connected_by_edges_of_every_type_in_proportion(shops: og.Graph) -> None:
+    scene = shops.view(limit=200).scene
+
+    nodes, edges = scene.visible()
+    joined = {end for edge in edges for end in (edge.source, edge.target)}
+    counts = Counter(edge.type for edge in edges)
+    assert len(nodes) == 200
+    assert {node.key[0] for node in nodes if node.key not in joined} == {"Memo"}
+    assert sum(node.key[0] == "Memo" for node in nodes) == 200 * 64 // 700
+    assert len(edges) > 300
+    assert 0.8 < counts["At"] / counts["Of"] < 1.25
+    assert 3 <= counts["In"] <= 12
+    assert scene.is_sample
+
+
+def test_a_sample_says_so_and_is_the_same_of_the_same_state(shops: og.Graph) -> None:
+    view, again = shops.view(limit=200), og.open(shops.root).view(limit=200)
+
+    assert view.scene == again.scene
+    assert str(view).endswith(" of 1,226 edges (a sample)")
+    assert "A sample" in view.scene.notes[0]
+
+
+def test_a_sample_reads_a_bounded_part_of_the_edges(shops: og.Graph) -> None:
+    snapshot, contract = shops._view()
+    elements = SnapshotElements(shops._objects.root, snapshot, contract.catalog)
+
+    read = elements.edges_among(["Shop", "Till", "Sale"], limit=206)
+
+    assert Counter(edge.type for edge in read.edges) == {"At": 100, "Of": 100, "In": 24, "Near": 2}
+    assert read.is_cut
+    among_shops = elements.edges_among(["Shop", "Memo"], limit=206)
+    assert [(edge.type, edge.source) for edge in among_shops.edges] == [("Near", ("Shop", "h00"))]
+
+
+def test_a_graph_of_too_many_types_for_a_sample_begins_with_its_types(shops: og.Graph) -> None:
+    few, many = shops.view(limit=199).scene, shops.view(limit=200).scene
+
+    assert (few.kind, few.other and few.other.is_sample) == (SceneKind.TYPES, True)
+    assert (many.is_sample, many.other and many.other.kind) == (True, SceneKind.TYPES)
+    assert shops.view(limit=700).scene.other is None
+
+
+def test_types_are_drawn_with_how_many_there_are_of_each(shops: og.Graph) -> None:
+    scene = shops.view_types().scene
+
+    assert [node.label for node in scene.nodes] == ["Sale 600", "Memo 64", "Till 24", "Shop 12"]
+    assert [(edge.label, edge.source[0], edge.target[0]) for edge in scene.edges] == [
+        ("At 600", "Sale", "Till"),
+        ("In 24", "Till", "Shop"),
+        ("Of 600", "Sale", "Shop"),
+        ("Near 2 in all", "Shop", "Shop"),
+        ("Near 2 in all", "Till", "Shop"),
+    ]
+    assert str(shops.view_types()) == (
+        "g: 4 node types with 700 nodes, 4 edge types with 1,226 edges"
+    )
+
+
+def test_a_type_has_one_colour_in_all_views_of_a_graph(shops: og.Graph) -> None:
+    views = [shops.view(limit=200), shops.view(around="Till/t03"), shops.view_types()]
+
+    nodes = [dict(view.scene.node_colors) for view in views]
+    edges = [dict(view.scene.edge_colors) for view in views]
+    assert all(colors.items() <= nodes[-1].items() for colors in nodes)
+    assert all(colors.items() <= edges[-1].items() for colors in edges)
+    assert len({*nodes[-1].values(), *edges[-1].values()}) == 4 + 4
 
 
 def test_edges_between_the_nodes_of_a_result_are_drawn(graph: og.Graph) -> None:
@@ -317,6 +427,8 @@ def test_labels_and_texts_are_what_people_read() -> None:
     assert label_of({"Title": "  A  book "}, "b1") == "A book"
     assert label_of({"name": None}, "b1") == "b1"
     assert label_of({}, ulid) == ulid[:12]
+    assert label_of({}, "53ee8187750cb349f817079e32065455~2") == "53ee8187750c"
+    assert label_of({}, '["2004","SFN"]') == "2004 SFN"
     assert text_of([0.5] * 300) == "[0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, … 300 items]"
     assert text_of(value=True) == "true"
     assert text_of("x" * 5_000) == "x" * 1_999 + "…"

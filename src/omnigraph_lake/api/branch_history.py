@@ -143,7 +143,7 @@ class BranchHistory:
         from omnigraph_lake.api.commit_log import read_history
         from omnigraph_lake.commit.refs import list_branches
         from omnigraph_lake.view.drawing import View, node_limit
-        from omnigraph_lake.view.elements import commit_scene
+        from omnigraph_lake.view.scene import commit_scene
 
         shown_commits = node_limit(limit)
         history, labels = read_history(self._handle.objects)

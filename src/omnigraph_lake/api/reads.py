@@ -423,7 +423,7 @@ class Reads:
 
         Args:
             around: A node, as its type and key or as `"TYPE/ID"`; shows what is near to it. Without
-                it, the graph is shown, or its first nodes if it has more than the limit.
+                it, the graph is shown, or a sample and its types if it has more than the limit.
             hops: How far to go from that node.
             types: The node types to show, without `around`; all by default.
             limit: The maximum number of nodes to show at first, and to add by expanding.
@@ -443,6 +443,15 @@ class Reads:
         start = _start_of(contract.catalog, self._objects.root, around)
         distance = count_from(0, hops, argument="hops")
         return View(neighbourhood(elements, start, hops=distance, limit=shown_nodes))
+
+    def view_types(self) -> View:
+        """Draw the types of the graph: how many there are of each, and what its edges connect."""
+        # Most graphs are never drawn.
+        from omnigraph_lake.view.drawing import View
+        from omnigraph_lake.view.elements import SnapshotElements
+
+        snapshot, contract = self._view()
+        return View(SnapshotElements(self._objects.root, snapshot, contract.catalog).types())
 
     @property
     def algorithms(self) -> Algorithms:

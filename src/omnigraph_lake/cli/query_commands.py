@@ -304,13 +304,22 @@ def view(  # noqa: PLR0913 - one parameter per option
     types: Annotated[
         list[str] | None, typer.Option("--type", metavar="TYPE", help="Show only this node type.")
     ] = None,
+    graph_of_types: Annotated[
+        bool, typer.Option("--types", help="Show the types, with how many there are of each.")
+    ] = False,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum nodes to show.")] = 500,
     branch: options.BranchOption = "main",
     at: AtOption = None,
     as_json: options.JsonFlag = False,
 ) -> None:
     """Draw a graph as one self-contained page or picture."""
-    subjects = {"--around": around, "--query": query, "--diff": diff, "--commits": commits or None}
+    subjects = {
+        "--around": around,
+        "--query": query,
+        "--diff": diff,
+        "--commits": commits or None,
+        "--types": graph_of_types or None,
+    }
     given = [option for option, value in subjects.items() if value is not None]
     if len(given) > 1:
         raise typer.BadParameter("show one thing at a time", param_hint=" and ".join(given))
@@ -324,7 +333,11 @@ def view(  # noqa: PLR0913 - one parameter per option
         drawn = _result(opened, at, (query, name, param), limit)
     else:
         pinned = opened.at(opened.branch if at is None else at)
-        drawn = pinned.view(around=around, hops=hops, types=types, limit=limit)
+        drawn = (
+            pinned.view_types()
+            if graph_of_types
+            else pinned.view(around=around, hops=hops, types=types, limit=limit)
+        )
     written = drawn.save(target or _default_target(graph))
     _show(drawn, written, as_json=as_json)
 
@@ -355,6 +368,8 @@ def _default_target(graph: str) -> Path:
 
 
 def _show(drawn: View, written: Path, *, as_json: bool) -> None:
+    from omnigraph_lake.view.drawing import count_text  # most commands draw nothing
+
     scene = drawn.scene
     nodes, edges = scene.visible()
     if as_json:
@@ -366,11 +381,14 @@ def _show(drawn: View, written: Path, *, as_json: bool) -> None:
                 "nodes_total": scene.nodes_total,
                 "edges": len(edges),
                 "edges_total": scene.edges_total,
+                "is_sample": scene.is_sample,
                 "notes": list(scene.notes),
             }
         )
         return
     output.line(f"wrote {written}: {page_of(drawn).summary}")
+    if scene.other is not None and written.suffix != ".svg":
+        output.note(f"The page also shows {count_text(scene.other)}.")
     for text in scene.notes:
         output.note(text)
 

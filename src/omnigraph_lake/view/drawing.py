@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import Final
 
 from omnigraph_lake.arguments import count_from
-from omnigraph_lake.display.cells import counted, cut, printable
+from omnigraph_lake.display.cells import counted, cut, printable, short_id
 from omnigraph_lake.display.pages import Displayed, Page
 from omnigraph_lake.errors import InvalidInputError
 from omnigraph_lake.storage.objects.paths import cannot_write, checked_path
@@ -36,7 +37,6 @@ from omnigraph_lake.view.scene import (
     SceneEdge,
     SceneKind,
     SceneNode,
-    color_of,
 )
 
 _FRAME_HEIGHT: Final = 640
@@ -50,22 +50,26 @@ _LETTER: Final = 6.4
 """The width of a letter of a label, on average."""
 _LINE: Final = 15
 _LABELS_MAX: Final = 400
+_GENERATED_MAX: Final = 60
+"""Of more nodes, those whose id no person chose have no label."""
 _ARROWS_MAX: Final = 2_000
 _LABEL_CHARACTERS: Final = 28
+_BEND: Final = 26
+"""How far apart edges between the same nodes are."""
 _COMMIT_ROW: Final = 30
 _COMMIT_LANE: Final = 22
 MARK_SIGNS: Final = {Mark.PLAIN: "", Mark.ADDED: "+ ", Mark.REMOVED: "\u2212 ", Mark.CHANGED: "~ "}
 _STYLE: Final = """
 text{font:12px system-ui,-apple-system,"Segoe UI",Roboto,Arial,sans-serif;fill:#1e293b}
 .paper{fill:#ffffff}.title{font-size:18px;font-weight:600}.soft{fill:#64748b}
-.label{paint-order:stroke;stroke:#ffffff;stroke-width:3px;stroke-linejoin:round}
-.edge{stroke:#94a3b8;stroke-opacity:.55;fill:none}.head{fill:#94a3b8}
+.label{paint-order:stroke;stroke:#ffffff;stroke-width:4px;stroke-linejoin:round}.small{font-size:10px}
+.edge{stroke-opacity:.6;fill:none}
 .lane{fill:none;stroke-width:2}.node{stroke:#ffffff;stroke-width:1.5}
 .added{stroke:#16a34a;stroke-opacity:.9}
 .removed{stroke:#dc2626;stroke-opacity:.9;stroke-dasharray:5 4}
 .changed{stroke:#d97706;stroke-opacity:.9}
 @media (prefers-color-scheme:dark){text{fill:#e2e8f0}.paper{fill:#0b1120}.soft{fill:#94a3b8}
-.label{stroke:#0b1120}.edge{stroke:#64748b}.head{fill:#64748b}.node{stroke:#0b1120}
+.label{stroke:#0b1120}.node{stroke:#0b1120}
 .added{stroke:#22c55e}.removed{stroke:#f87171}.changed{stroke:#fbbf24}}
 """
 MARK_COLORS: Final = {
@@ -119,8 +123,7 @@ class View(Displayed):
         return target
 
     def _page(self) -> Page:
-        nodes, edges = self._scene.visible()
-        return Page(summary=f"{self._scene.title}: {count_text(self._scene, nodes, edges)}")
+        return Page(summary=f"{self._scene.title}: {count_text(self._scene)}")
 
     def __repr__(self) -> str:
         return f"<View {self}>"
@@ -178,8 +181,15 @@ def _colors(scene: Scene) -> Mapping[NodeKey, str]:
     """By type; in a diff by what happened to a node."""
     if scene.kind is SceneKind.DIFF:
         return {node.key: MARK_COLORS[node.mark] for node in scene.nodes}
-    colors = {name: color_of(place) for place, name in enumerate(scene.node_types)}
+    colors = scene.node_colors
     return {node.key: colors[node.key[0]] for node in scene.nodes}
+
+
+def _line_colors(scene: Scene) -> Mapping[str, str]:
+    """The same of edges."""
+    if scene.kind is SceneKind.DIFF:
+        return {mark.value: color for mark, color in MARK_COLORS.items()}
+    return scene.edge_colors
 
 
 def scene_picture(scene: Scene) -> str:
@@ -192,10 +202,11 @@ def scene_picture(scene: Scene) -> str:
         f'width="{frame.width}" height="{frame.height}" role="img">',
         f"<title>{_text(scene.title)}</title>",
         f"<style>{_STYLE}</style>",
-        *(_arrow_heads() if _has_arrows(shown) else ()),
+        *(_arrow_heads(_line_colors(shown)) if _has_arrows(shown) else ()),
         f'<rect class="paper" width="{frame.width}" height="{frame.height}"/>',
         f'<text class="title" x="{_MARGIN}" y="34">{_text(cut(scene.title, 90))}</text>',
-        f'<text class="soft" x="{_MARGIN}" y="54">{_text(_summary(scene, nodes, edges))}</text>',
+        f'<text class="soft" x="{_MARGIN}" y="54">'
+        f"{_text(cut(', '.join([count_text(scene), *map(' '.join, scene.facts)]), 170))}</text>",
         *_lines(shown, frame, colors),
         *(_node(node, frame, colors[node.key]) for node in nodes),
         *_labels(shown, frame),
@@ -211,7 +222,12 @@ def _frame(scene: Scene) -> _Frame:
     if scene.kind is SceneKind.COMMITS:
         return _commit_frame(scene, points)
     small = 3.0 if len(scene.nodes) > 1_000 else 5.0 if len(scene.nodes) > 100 else 7.0
-    radii = {key: small + min(math.sqrt(degree), 10) * small / 6 for key, degree in degrees.items()}
+    radii = {
+        node.key: 4 + 12 * node.size
+        if node.size
+        else small + min(math.sqrt(degrees[node.key]), 10) * small / 6
+        for node in scene.nodes
+    }
     inner = (WIDTH - 4 * _MARGIN, HEIGHT - _HEADER - _FOOTER - 2 * _MARGIN)
     low, high = (points.min(axis=0), points.max(axis=0)) if len(points) else (points, points)
     spans = [max(float(high[axis] - low[axis]), 1e-9) for axis in (0, 1)] if len(points) else [1, 1]
@@ -239,30 +255,31 @@ def _commit_frame(scene: Scene, points: Points) -> _Frame:
     return _Frame(width=WIDTH, height=height, places=places, radii=radii)
 
 
-def _summary(scene: Scene, nodes: Sequence[SceneNode], edges: Sequence[SceneEdge]) -> str:
-    facts = [f"{name} {text}" for name, text in scene.facts]
-    return cut(", ".join([count_text(scene, nodes, edges), *facts]), 170)
-
-
-def count_text(scene: Scene, nodes: Sequence[SceneNode], edges: Sequence[SceneEdge]) -> str:
+def count_text(scene: Scene) -> str:
     """How much of how much is shown."""
+    nodes, edges = scene.visible()
     if scene.kind is SceneKind.COMMITS:
         return f"{len(nodes):,} of {counted(scene.nodes_total, 'commit')}"
+    if scene.kind is SceneKind.TYPES:
+        return (
+            f"{counted(len(nodes), 'node type')} with {counted(scene.nodes_total, 'node')}, "
+            f"{counted(len(scene.edge_colors), 'edge type')} with "
+            f"{counted(scene.edges_total, 'edge')}"
+        )
     return (
         f"{len(nodes):,} of {counted(scene.nodes_total, 'node')}, "
         f"{len(edges):,} of {counted(scene.edges_total, 'edge')}"
+        f"{' (a sample)' if scene.is_sample else ''}"
     )
 
 
-def _arrow_heads() -> Iterator[str]:
+def _arrow_heads(colors: Mapping[str, str]) -> Iterator[str]:
     yield "<defs>"
-    colors = {mark.value: MARK_COLORS[mark] for mark in Mark}
-    for name, color in colors.items():
-        style = 'class="head"' if name == Mark.PLAIN.value else f'fill="{color}"'
+    for place, color in enumerate(colors.values()):
         yield (
-            f'<marker id="head-{name}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" '
-            f'markerHeight="7" orient="auto" markerUnits="userSpaceOnUse">'
-            f'<path d="M0 .8 8 4 0 7.2z" {style}/></marker>'
+            f'<marker id="head-{place}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="9" '
+            f'markerHeight="9" orient="auto" markerUnits="userSpaceOnUse">'
+            f'<path d="M0 .8 8 4 0 7.2z" fill="{color}"/></marker>'
         )
     yield "</defs>"
 
@@ -274,9 +291,15 @@ def _has_arrows(scene: Scene) -> bool:
 
 def _lines(scene: Scene, frame: _Frame, colors: Mapping[NodeKey, str]) -> Iterator[str]:
     if scene.kind is SceneKind.COMMITS:
-        return (_lane(edge, frame, colors) for edge in scene.edges)
-    with_arrow = _has_arrows(scene)
-    return (_edge(edge, frame, with_arrow=with_arrow) for edge in scene.edges)
+        yield from (_lane(edge, frame, colors) for edge in scene.edges)
+        return
+    colors_of_lines, has_arrows = _line_colors(scene), _has_arrows(scene)
+    places = {name: place for place, name in enumerate(colors_of_lines)}
+    for edge, (path, _, _) in zip(scene.edges, _curves(scene, frame), strict=True):
+        name = edge.mark.value if scene.kind is SceneKind.DIFF else edge.type
+        kind = "edge" if edge.mark is Mark.PLAIN else f"edge {edge.mark.value}"
+        head = f' marker-end="url(#head-{places[name]})"' if has_arrows else ""
+        yield f'<path class="{kind}" stroke="{colors_of_lines[name]}" d="{path}"{head}/>'
 
 
 def _lane(edge: SceneEdge, frame: _Frame, colors: Mapping[NodeKey, str]) -> str:
@@ -294,18 +317,31 @@ def _lane(edge: SceneEdge, frame: _Frame, colors: Mapping[NodeKey, str]) -> str:
     return f'<path class="lane" d="M{x1} {y1}{path}" stroke="{color}"/>'
 
 
-def _edge(edge: SceneEdge, frame: _Frame, *, with_arrow: bool) -> str:
+def _curves(scene: Scene, frame: _Frame) -> Iterator[tuple[str, float, float]]:
+    """Lines of edges, and where their labels are; those between the same nodes bend apart."""
+    pairs = [tuple(sorted((edge.source, edge.target))) for edge in scene.edges]
+    counts, seen = Counter(pairs), Counter[tuple[NodeKey, ...]]()
+    for edge, pair in zip(scene.edges, pairs, strict=True):
+        side = seen[pair] - (counts[pair] - 1) / 2
+        seen[pair] += 1
+        yield _curve(edge, frame, side if edge.source <= edge.target else -side, seen[pair])
+
+
+def _curve(edge: SceneEdge, frame: _Frame, side: float, number: int) -> tuple[str, float, float]:
     (x1, y1), (x2, y2) = frame.places[edge.source], frame.places[edge.target]
-    kind = "edge" if edge.mark is Mark.PLAIN else f"edge {edge.mark.value}"
-    head = f' marker-end="url(#head-{edge.mark.value})"' if with_arrow else ""
     if edge.source == edge.target:
-        radius = frame.radii[edge.source] + 6
-        path = f"M{x1:.1f} {y1:.1f}c{radius:.1f} {-2 * radius:.1f} {2 * radius:.1f} 0 4 -2"
-        return f'<path class="{kind}" d="{path}"/>'
+        width = frame.radii[edge.source] + 6 * number
+        path = f"M{x1:.1f} {y1:.1f}c{width:.1f} {-2 * width:.1f} {2 * width:.1f} 0 4 -2"
+        return path, x1 + width, y1 - width
     length = max(math.hypot(x2 - x1, y2 - y1), 1e-9)
-    short = min((frame.radii[edge.target] + 2) / length, 0.5)
-    x2, y2 = x2 - (x2 - x1) * short, y2 - (y2 - y1) * short
-    return f'<path class="{kind}" d="M{x1:.1f} {y1:.1f} {x2:.1f} {y2:.1f}"{head}/>'
+    bend = side * min(_BEND, length / 3) / length
+    middle = ((x1 + x2) / 2 + (y2 - y1) * bend, (y1 + y2) / 2 - (x2 - x1) * bend)
+    over = (2 * middle[0] - (x1 + x2) / 2, 2 * middle[1] - (y1 + y2) / 2)
+    reach = max(math.hypot(x2 - over[0], y2 - over[1]), 1e-9)
+    short = min((frame.radii[edge.target] + 2) / reach, 0.5)
+    x2, y2 = x2 - (x2 - over[0]) * short, y2 - (y2 - over[1]) * short
+    bent = f"Q{over[0]:.1f} {over[1]:.1f} " if side else ""
+    return f"M{x1:.1f} {y1:.1f} {bent}{x2:.1f} {y2:.1f}", *middle
 
 
 def _node(node: SceneNode, frame: _Frame, color: str) -> str:
@@ -332,9 +368,19 @@ def _labels(scene: Scene, frame: _Frame) -> Iterator[str]:
         )
         left = lanes + 22 if is_log else x + frame.radii[node.key] + 4
         width = len(label) * _LETTER
-        if not is_log and (left + width > frame.width - 4 or not _take(taken, left, y, width)):
+        is_generated = node.label == short_id(node.key[1]) != node.key[1]
+        if not is_log and (
+            (is_generated and len(ordered) > _GENERATED_MAX)
+            or left + width > frame.width - 4
+            or not _take(taken, left, y, width)
+        ):
             continue
         yield f'<text class="label" x="{left:.1f}" y="{y + 4:.1f}">{_text(label)}</text>'
+    for edge, (_, x, y) in () if is_log else zip(scene.edges, _curves(scene, frame), strict=True):
+        width = len(edge.label) * _LETTER * 0.85
+        left, text = x - width / 2, _text(edge.label)
+        if text and 0 < left < frame.width - width and _take(taken, left, y, width):
+            yield f'<text class="label soft small" x="{left:.1f}" y="{y + 3:.1f}">{text}</text>'
 
 
 def _take(
@@ -356,21 +402,29 @@ def _take(
 
 
 def _legend(scene: Scene, frame: _Frame) -> Iterator[str]:
-    entries = (
-        [
-            (mark.value if mark is not Mark.PLAIN else "unchanged", MARK_COLORS[mark])
-            for mark in Mark
-        ]
-        if scene.kind is SceneKind.DIFF
-        else [(name, color_of(place)) for place, name in enumerate(scene.node_types)]
-    )
-    x, y = float(_MARGIN), frame.height - 24
-    for name, color in entries:
+    """A row of what nodes are, and one of what edges are."""
+    y = frame.height - 34
+    if scene.kind is SceneKind.DIFF:
+        plain = {"unchanged": MARK_COLORS[Mark.PLAIN]}
+        marks = {mark.value: MARK_COLORS[mark] for mark in Mark if mark is not Mark.PLAIN}
+        yield from _legend_row(plain | marks, frame, y, "circle")
+    else:
+        yield from _legend_row(scene.node_colors, frame, y, "circle")
+    if scene.kind in (SceneKind.GRAPH, SceneKind.TYPES):
+        yield from _legend_row(scene.edge_colors, frame, y + 20, "line")
+
+
+def _legend_row(colors: Mapping[str, str], frame: _Frame, y: int, sign: str) -> Iterator[str]:
+    x = float(_MARGIN)
+    for name, color in colors.items():
         width = 30 + len(name) * (_LETTER + 0.6)
         if x + width > frame.width - _MARGIN:
             yield f'<text class="soft" x="{x:.1f}" y="{y + 4}">\u2026</text>'
             return
-        yield f'<circle cx="{x + 5:.1f}" cy="{y}" r="5" fill="{color}"/>'
+        if sign == "circle":
+            yield f'<circle cx="{x + 5:.1f}" cy="{y}" r="5" fill="{color}"/>'
+        else:
+            yield f'<path d="M{x:.1f} {y}h11" stroke="{color}" stroke-width="2"/>'
         yield f'<text class="soft" x="{x + 15:.1f}" y="{y + 4}">{_text(name)}</text>'
         x += width
 

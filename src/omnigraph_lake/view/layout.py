@@ -10,6 +10,7 @@ Invariants:
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -21,9 +22,9 @@ from omnigraph_lake.view.scene import NodeKey, Scene, SceneKind, SceneNode
 Points: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 Places: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 
-_EXACT_MAX: Final = 900
+_EXACT_MAX: Final = 600
 _GRID: Final = 128
-_ROUNDS: Final = (320, 160)
+_ROUNDS: Final = (220, 160)
 """Of forces: for few nodes, and for many."""
 _GOLDEN_ANGLE: Final = math.pi * (3 - math.sqrt(5))
 _GRAVITY: Final = 0.06
@@ -73,7 +74,7 @@ def _forces(count: int, pairs: Places) -> Points:
     points = _start(count, pairs)
     ideal = 1.0
     rounds = _ROUNDS[0] if count <= _EXACT_MAX else _ROUNDS[1]
-    gravity = _GRAVITY * (3 if count < 50 else 0.5)
+    gravity = _GRAVITY * (8 if count < 50 else 1)
     first, second = pairs[:, 0], pairs[:, 1]
     # An edge pulls the less connected end more, so that hubs do not collapse onto each other.
     weight = 1 / np.sqrt(np.minimum(degrees[first], degrees[second]))
@@ -93,11 +94,14 @@ def _forces(count: int, pairs: Places) -> Points:
 
 def _repulsion(points: Points, mass: Points, ideal: float) -> Points:
     if len(points) <= _EXACT_MAX:
-        delta = points[:, None, :] - points[None, :, :]
-        square = (delta**2).sum(axis=2) + 0.01 * ideal**2
-        scale = np.sqrt(mass[:, None] * mass[None, :]) * ideal**2 / square
-        exact: Points = (delta * scale[:, :, None]).sum(axis=1)
-        return exact
+        root = np.sqrt(mass)
+        square = points @ (-2 * points.T)  # of distances, in one matrix: memory is what costs
+        lengths = (points**2).sum(axis=1)
+        square += lengths + 0.01 * ideal**2
+        square += lengths[:, None]
+        scale = np.divide(ideal**2, square, out=square)
+        exact: Points = points * (scale @ root)[:, None] - scale @ (points * root[:, None])
+        return exact * root[:, None]
     return _repulsion_of_density(points, mass, ideal)
 
 
@@ -143,23 +147,14 @@ def _walk(count: int, pairs: Places) -> list[int]:
     for first, second in pairs.tolist():
         neighbours[first].append(second)
         neighbours[second].append(first)
-    order: list[int] = []
-    seen = bytearray(count)
+    order: dict[int, None] = {}
     for start in sorted(range(count), key=lambda node: (-len(neighbours[node]), node)):
-        if seen[start]:
-            continue
-        seen[start] = 1
-        wave = [start]
-        while wave:
-            order += wave
-            following = []
-            for node in wave:
-                for neighbour in neighbours[node]:
-                    if not seen[neighbour]:
-                        seen[neighbour] = 1
-                        following.append(neighbour)
-            wave = following
-    return order
+        reached = [start]  # grows while it is read
+        for node in reached:
+            if node not in order:
+                order[node] = None
+                reached += neighbours[node]
+    return list(order)
 
 
 def _block(points: Points, connected: Places, others: Places) -> None:
@@ -236,9 +231,5 @@ def _lanes(scene: Scene) -> Points:
 
 def degrees_of(scene: Scene, nodes: Sequence[SceneNode]) -> Mapping[NodeKey, int]:
     """How many edges of the scene each of these nodes has."""
-    degrees = {node.key: 0 for node in nodes}
-    for edge in scene.edges:
-        for end in (edge.source, edge.target):
-            if end in degrees:
-                degrees[end] += 1
-    return degrees
+    degrees = Counter(end for edge in scene.edges for end in (edge.source, edge.target))
+    return {node.key: degrees[node.key] for node in nodes}

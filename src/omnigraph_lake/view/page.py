@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 
 from omnigraph_lake.view.layout import lay_out
-from omnigraph_lake.view.scene import Mark, Scene, SceneEdge, SceneNode, color_of
+from omnigraph_lake.view.scene import Mark, Scene, SceneEdge, SceneNode
 
 _ENCODER: Final = msgspec.json.Encoder()
 _UNSAFE: Final = (
@@ -106,9 +106,9 @@ def _hash(text: str) -> str:
 
 def _data(scene: Scene) -> Mapping[str, object]:
     """What the script reads; rows are arrays, because a page may have many of them."""
-    node_types, edge_types = scene.node_types, scene.edge_types
-    type_places = {name: place for place, name in enumerate(node_types)}
-    edge_places = {name: place for place, name in enumerate(edge_types)}
+    node_colors, edge_colors = scene.node_colors, scene.edge_colors
+    type_places = {name: place for place, name in enumerate(node_colors)}
+    edge_places = {name: place for place, name in enumerate(edge_colors)}
     places = {node.key: place for place, node in enumerate(scene.nodes)}
     points = lay_out(scene).round(3).tolist()
     return {
@@ -118,13 +118,17 @@ def _data(scene: Scene) -> Mapping[str, object]:
         "notes": list(scene.notes),
         "totals": (scene.nodes_total, scene.edges_total),
         "marks": [mark.value for mark in _MARKS],
-        "types": [(name, color_of(place)) for place, name in enumerate(node_types)],
-        "edgeTypes": edge_types,
+        "isSample": scene.is_sample,
+        "types": [(name, color, scene.node_rows.get(name)) for name, color in node_colors.items()],
+        "edgeTypes": [
+            (name, color, scene.edge_rows.get(name)) for name, color in edge_colors.items()
+        ],
         "nodes": [
             _node_row(node, type_places[node.key[0]], point)
             for node, point in zip(scene.nodes, points, strict=True)
         ],
         "edges": [_edge_row(edge, edge_places[edge.type], places) for edge in scene.edges],
+        "other": scene.other and _data(scene.other),
     }
 
 
@@ -139,6 +143,7 @@ def _node_row(node: SceneNode, place: int, point: Sequence[float]) -> tuple[obje
         node.complete,
         node.properties or 0,
         node.before or 0,
+        node.size,
     )
 
 
@@ -153,4 +158,5 @@ def _edge_row(
         _MARKS.index(edge.mark),
         edge.properties or 0,
         edge.before or 0,
+        edge.label,
     )

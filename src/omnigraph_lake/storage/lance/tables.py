@@ -169,20 +169,24 @@ def scan(
     return streamed(root, entry, dataset, columns=list(columns) if columns else None)
 
 
-def streamed(
+def streamed(  # noqa: PLR0913 - what a scan can be asked for
     root: Root,
     entry: TableEntry,
     dataset: LanceDataset,
     *,
     columns: list[str] | None,
     where: str | None = None,
+    limit: int | None = None,
     blob_bytes: bool = False,
 ) -> pa.RecordBatchReader:
     """A scan whose errors are ours, also those that come while its rows are read."""
     action = f"read {entry.table_key}"
     with datasets.translated(root, action):
         reader = dataset.scanner(
-            columns=columns, filter=where, blob_handling="all_binary" if blob_bytes else None
+            columns=columns,
+            filter=where,
+            limit=limit,
+            blob_handling="all_binary" if blob_bytes else None,
         ).to_reader()
 
     def batches() -> Iterator[pa.RecordBatch]:
