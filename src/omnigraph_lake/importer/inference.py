@@ -335,6 +335,7 @@ class _Inference:
             return Endpoint(type=target.type, key={ID_COLUMN: ValueMapping(column=target.digest)})
         values = {prop.name: prop.value for prop in node.properties}
         own = dict(zip(target.key, columns or target.key, strict=True))
+        null = (*self._options.null_words, *null)
         create = columns is not None and self._options.create_endpoints
         if create:
             self._allow_creation(node)
@@ -494,7 +495,8 @@ class _Inference:
         elif self._nodes[_NODE].properties[0].type != kind:
             (prop, *others) = self._nodes[_NODE].properties
             self._nodes[_NODE].properties = [replace(prop, type="String"), *others]
-        return Endpoint(type=_NODE, key={"node_id": ValueMapping(column=path)}, create=True)
+        node_id = ValueMapping(column=path, null=self._options.null_words)
+        return Endpoint(type=_NODE, key={"node_id": node_id}, create=True)
 
     def _mapping(self, source: Source) -> SourceMapping:
         nodes = tuple(self._node_rules.get(source.name, ()))
