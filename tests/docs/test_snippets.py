@@ -41,7 +41,7 @@ PAGES = [
     HOME / "docs/reference/spark.md",
     HOME / "docs/reference/branches.md",
     HOME / "docs/reference/maintenance.md",
-    *sorted(HOME.glob("docs/tutorials/*.md")),
+    *sorted(set(HOME.glob("docs/tutorials/*.md")) - {HOME / "docs/tutorials/real-data.md"}),
     HOME / "docs/how-to/import.md",
     HOME / "docs/how-to/from-neo4j.md",
     HOME / "docs/how-to/search.md",
@@ -65,6 +65,7 @@ NOT_RUN_HERE = {
     "docs/reference/schema-evolution.md": "tests/evolution/plan/test_evolution_page.py",
     "docs/reference/schema.md": "tests/schema/test_reference_page.py",
     "docs/reference/screens.md": "tests/docs/test_screens.py",
+    "docs/tutorials/real-data.md": "downloads; tests/public_data/test_real_data_page.py",
 }
 """Pages with snippets that this module does not run: what they need, or what runs them."""
 FENCE = re.compile(

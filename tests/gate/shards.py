@@ -197,6 +197,9 @@ def all_proofs() -> list[Shard]:
         _proof("model", "tests.model.run", "full"),
         _proof("published graphs", "pytest", "-q", "-n", "2", "tests/legacy"),
         _proof("crash", "pytest", "-q", "-n", "2", *SUITES["crash"][1]),
+        _proof(
+            "r-data", "pytest", "-q", "-n", "2", "tests/public_data/test_r_data.py", examples=2293
+        ),
         _proof("power", "tests.power.storm", "--cuts", "400", "--seed", "{seed}"),
     ]
 

@@ -286,6 +286,26 @@ def test_types_and_words_for_no_value_are_chosen_by_options(tmp_path: Path) -> N
     assert og.open(str(tmp_path / "g")).scan("Visit").read_all().column("day").null_count == 3
 
 
+def test_words_for_no_value_name_no_node(tmp_path: Path) -> None:
+    towns = table(tmp_path, "towns", "town_id,size", [(f"T{n}", n * n) for n in range(9)])
+    visits = table(
+        tmp_path, "visits", "visit_id,town_id", [(n, f"T{n}" if n < 9 else "NA") for n in range(12)]
+    )
+    roads = table(tmp_path, "roads", "source,target", [("a", "b"), ("b", "NA")])
+    options = og.ImportOptions(null_words=["NA"], missing_endpoints="create", max_rejected="50%")
+
+    report = og.import_data(str(tmp_path / "g"), [towns, visits, roads], options=options)
+
+    assert report.load is not None
+    assert {name: report.load.written[name] for name in ("Town", "HasTown", "Node", "Roads")} == {
+        "Town": 9,
+        "HasTown": 9,
+        "Node": 2,
+        "Roads": 1,
+    }
+    assert report.load.quarantined["missing_required"] == 1
+
+
 def test_numbered_columns_and_parents_refer_to_keys_of_texts(tmp_path: Path) -> None:
     buses = table(
         tmp_path,

@@ -20,6 +20,7 @@ import tarfile
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,8 @@ def data_of(name: str) -> Path:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(content)
             folder.parent.mkdir(exist_ok=True)
-            unpacked.rename(folder)
+            with suppress(OSError):  # another process was first
+                unpacked.rename(folder)
     return folder
 
 
@@ -74,6 +76,8 @@ def _files(archive: Path, wanted: Mapping[str, Any]) -> Iterator[tuple[str, byte
                 with zipfile.ZipFile(io.BytesIO(content)) as packed:
                     for name in fnmatch.filter(packed.namelist(), inner):
                         yield name, packed.read(name)
+            elif below := wanted.get("below"):
+                yield member.removeprefix(below), content
             elif member.endswith(".gz"):
                 yield Path(member).stem, gzip.decompress(content)
             else:

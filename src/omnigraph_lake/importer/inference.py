@@ -225,6 +225,7 @@ class _Inference:
             return Endpoint(type=target.type, key={ID_COLUMN: ValueMapping(column=target.digest)})
         values = {prop.name: prop.value for prop in node.properties}
         own = dict(zip(target.key, columns or target.key, strict=True))
+        null = (*self._options.null_words, *null)
         create = columns is not None and (self._options.create_endpoints or target.is_new)
         if create:
             self._allow_creation(node)
@@ -368,7 +369,8 @@ class _Inference:
             )
         elif node.properties[0].type != kind:
             node.properties[0] = replace(node.properties[0], type="String")
-        return Endpoint(type=name, key={"node_id": value}, create=True)
+        node_id = replace(value, null=self._options.null_words)
+        return Endpoint(type=name, key={"node_id": node_id}, create=True)
 
     def _mapping(self, source: Source) -> SourceMapping:
         nodes = tuple(self._node_rules.get(source.name, ()))

@@ -178,7 +178,8 @@ def has_header(rows: Sequence[Sequence[str]]) -> bool | None:
     It is data if the columns say so that tell it apart: those of numbers or dates, in which it has
     one too, and those of texts, in which its text occurs again. A text in a column of numbers is
     always a header, and so is one that does not occur in a column of few values. Years and numbers
-    in equal steps head the columns of a pivot table, so that they say nothing.
+    in equal steps head the columns of a pivot table, so that they say nothing. Only above the names
+    of the rows a header has no text: above different ones in every other row.
     """
     if len(rows) < 2 or len(rows[0]) != _width(rows):
         return None
@@ -188,6 +189,9 @@ def has_header(rows: Sequence[Sequence[str]]) -> bool | None:
         return False
     filled = list(filter(None, first))
     score = int(len(set(filled)) < len(filled))
+    names = {row[0] for row in below}
+    if not score and filled == first[1:] and "" not in names and len(names) == len(rows) - 1:
+        return True
     numbers: list[tuple[str, list[str]]] = []
     for at, cell in enumerate(first):
         cells = [row[at] for row in below if row[at] not in _NULL_WORDS]
