@@ -43,7 +43,7 @@ from omnigraph_lake.load.report import (
 )
 from omnigraph_lake.load.staging import StagedInput, discard_staged
 from omnigraph_lake.notes import NO_NOTE, CommitNote
-from omnigraph_lake.runner.threads import PARALLEL, ThreadRunner
+from omnigraph_lake.runner.threads import ThreadRunner
 from omnigraph_lake.schema.catalog import (
     WITHOUT_ORDER,
     Catalog,
@@ -100,6 +100,7 @@ BREAK_EVEN_BYTES: Final = 64 << 20
 """Up to this much input a load runs in this process by default, whatever Spark there is."""
 
 _LOCAL_SPLIT_BYTES: Final = 4 << 20
+_LOCAL_SPLITS_SMALL: Final = 1024
 _UNPACKED: Final = 8
 _PARQUET_UNPACKED: Final = 4
 _SPARK_PACKAGE: Final = "pyspark."
@@ -452,11 +453,11 @@ def is_spark_frame(frame: object) -> bool:
 
 
 def _split_bytes(engine: Engine, files: Iterable[SourceFile]) -> int:
-    """Small enough for every thread to have several, large enough to cost little each."""
+    """Small enough to take little memory, large enough to cost little each."""
     size = sum(file.size for file in files)
     if engine is Engine.SPARK:
         return split_bytes_for(size)
-    return min(SPLIT_BYTES, max(_LOCAL_SPLIT_BYTES, size // (4 * PARALLEL)))
+    return min(SPLIT_BYTES, max(_LOCAL_SPLIT_BYTES, size // _LOCAL_SPLITS_SMALL))
 
 
 def _require_texts(request: LoadRequest) -> None:

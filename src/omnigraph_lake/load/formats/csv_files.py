@@ -21,6 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from threading import Semaphore
 from typing import Any, BinaryIO, Final, assert_never
 
 import msgspec
@@ -185,6 +186,9 @@ def _nulls(values: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
 RECORD_BYTES_MAX: Final = 8 << 20
 """A record that is longer makes the file unreadable: most likely, a quote is not closed."""
 _HEADER_BYTES: Final = 64 << 10
+_BLOCKS_OPENED: Final = 2
+"""Arrow parses a first batch to open a file; where it ends the next block tells."""
+_AWAITED_SECONDS: Final = 1.0
 _RAW_ROWS: Final = 16_384
 _LINE_END: Final = re.compile(rb"\r\n?|\n")
 
@@ -265,7 +269,11 @@ def _first_record_end(data: bytes) -> int:
 
 
 class _WholeLines:
-    """A stream whose last line is ended, and that knows whether its quotes come in pairs."""
+    """A stream whose last line is ended, and that knows whether its quotes come in pairs.
+
+    A thread of Arrow reads it, up to 32 blocks ahead of the records that are asked for. `room` has
+    the blocks that it may read now: one more for every batch.
+    """
 
     closed = False
 
@@ -274,6 +282,9 @@ class _WholeLines:
         self._last = b""
         self._peeked = b""
         self.quote_is_open = False
+        self.room = Semaphore(_BLOCKS_OPENED)
+        self.is_awaited = True
+        """Whether a batch is asked for that may need further blocks: one may have no record."""
 
     @property
     def is_empty(self) -> bool:
@@ -291,6 +302,8 @@ class _WholeLines:
         if self._peeked:
             data, self._peeked = self._peeked[:size], self._peeked[size:]
             return data
+        while not self.room.acquire(timeout=_AWAITED_SECONDS) and not self.is_awaited:
+            pass
         pieces: list[bytes] = []
         missing = size
         while missing and (piece := self._stream.read(missing)):
@@ -323,10 +336,15 @@ class _CsvReader:
         if reader is None:
             return
         last = header = pa.RecordBatch.from_pylist([], schema=reader.schema)
-        yield self._batch(header)
-        while (cells := self._next(reader)) is not None:
-            last = cells if cells.num_rows else last
-            yield self._batch(cells)
+        try:
+            yield self._batch(header)
+            while (cells := self._next(reader)) is not None:
+                last = cells if cells.num_rows else last
+                yield self._batch(cells)
+        finally:
+            # Whoever lets go of the reader waits for its thread.
+            self._stream.is_awaited = True
+            self._stream.room.release()
         if self._stream.quote_is_open and _ends_in_newline(last):
             raise self._unreadable("a quote is not closed")
         if self._aside:
@@ -396,12 +414,16 @@ class _CsvReader:
             raise self._unreadable(error) from error
 
     def _next(self, reader: csv.CSVStreamingReader) -> pa.RecordBatch | None:
+        self._stream.is_awaited = True
+        self._stream.room.release()
         try:
             return reader.read_next_batch()
         except StopIteration:
             return None
         except pa.ArrowException as error:
             raise self._unreadable(error) from error
+        finally:
+            self._stream.is_awaited = False
 
     def _set_aside(self, row: csv.InvalidRow) -> str:
         place = row.number - 1
