@@ -26,6 +26,7 @@ from pyarrow import csv
 from benchmarks.processes import ProcessCost, run_process
 from tests.public_data.fetch import data_of
 
+FORMS: Final = ("csv", "jsonl", "parquet")
 NUMBERED: Final = "Appearances with a key"
 READ_AND_LOAD: Final = """
 import sys
@@ -61,26 +62,28 @@ TYPES: Final = (
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--no-memory", action="store_true", help="measure CPU seconds alone")
+    parser.add_argument(
+        "--forms", nargs="*", default=FORMS, help="of files whose memory to measure"
+    )
     options = parser.parse_args()
     record: dict[str, Mapping[str, float]] = {}
     with tempfile.TemporaryDirectory() as scratch:
         sets = dict(_write_sets(Path(scratch)))
         print(f"{'files':<24}  {'import':>8}  {'read_csv + load':>16}  {'DuckDB':>8}   CPU seconds")
-        for name, files in sets.items():
+        for name, files in sets.items() if options.rounds else ():
             costs = _compare(Path(scratch), name, files, options.rounds)
             record[name] = {side: round(cost.cpu, 2) for side, cost in costs.items()}
             ours, typed, duckdb = (cost.cpu for cost in costs.values())
-            print(f"{name:<24}  {ours:8.2f}  {typed:16.2f}  {duckdb:8.2f}   {ours / typed:.2f} x")
-        if not options.no_memory:
             print(
-                f"\n{'flights':<24}  {'1 x':>8}  {'10 x':>8}  {'10 x equal':>10}   MB at the peak"
+                f"{name:<24}  {ours:8.2f}  {typed:16.2f}  {duckdb:8.2f}   {ours / typed:.2f} x",
+                flush=True,
             )
-            for form in ("csv", "jsonl", "parquet"):
-                peaks = _peaks(Path(scratch), form)
-                record[f"memory of {form}"] = peaks
-                one, ten, equal = peaks.values()
-                print(f"{form:<24}  {one:8.0f}  {ten:8.0f}  {equal:10.0f}")
+        print(f"\n{'flights':<24}  {'1 x':>8}  {'10 x':>8}  {'10 x equal':>10}   MB at the peak")
+        for form in options.forms:
+            peaks = _peaks(Path(scratch), form)
+            record[f"memory of {form}"] = peaks
+            one, ten, equal = peaks.values()
+            print(f"{form:<24}  {one:8.0f}  {ten:8.0f}  {equal:10.0f}", flush=True)
     print(json.dumps(record))
 
 

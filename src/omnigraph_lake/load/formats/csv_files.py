@@ -68,6 +68,7 @@ from omnigraph_lake.validation.violations import Reason
 
 # Whatever has so few digits is in the range of 64 bits.
 _INTEGER: Final = r"^(0|-?[1-9][0-9]{0,17})$"
+_INTEGER_BELOW: Final = 10**18
 _NUMBER: Final = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 _TEXTS: Final = frozenset({ct.Scalar.STRING, ct.Scalar.BLOB, ct.Scalar.DATE, ct.Scalar.DATETIME})
 
@@ -134,9 +135,25 @@ def _booleans(cells: pa.StringArray) -> Column:
     return Column(values=values, doubted=_doubted(cells, values))
 
 
+def plain_integers(cells: pa.StringArray) -> pa.Int64Array | None:
+    """The integers that all cells are, as `_INTEGER` spells them; cheaper than its pattern."""
+    try:
+        numbers = cells.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return None
+    low, high = pc.min_max(numbers).as_py().values()
+    if low is None or low <= -_INTEGER_BELOW or high >= _INTEGER_BELOW:
+        return None
+    is_padded = pc.and_(pc.starts_with(cells, "0"), pc.greater(pc.binary_length(cells), 1))
+    is_padded = pc.or_(is_padded, pc.starts_with(cells, "-0"))
+    return None if pc.any(is_padded).as_py() else numbers
+
+
 def _integers(cells: pa.StringArray, scalar: ct.Scalar) -> Column:
-    plain = pc.match_substring_regex(cells, pattern=_INTEGER)
-    wide = pc.if_else(plain, cells, None).cast(pa.int64())
+    wide = plain_integers(cells)
+    if wide is None:
+        plain = pc.match_substring_regex(cells, pattern=_INTEGER)
+        wide = pc.if_else(plain, cells, None).cast(pa.int64())
     target = arrow_type(ct.ScalarType(scalar=scalar))
     limits = np.iinfo(str(target))  # without pandas, pyarrow 19 gives no dtype
     low, high = max(limits.min, -(2**63)), min(limits.max, 2**63 - 1)
