@@ -100,7 +100,6 @@ BREAK_EVEN_BYTES: Final = 64 << 20
 """Up to this much input a load runs in this process by default, whatever Spark there is."""
 
 _LOCAL_SPLIT_BYTES: Final = 4 << 20
-_LOCAL_SPLITS_SMALL: Final = 1024
 _UNPACKED: Final = 8
 _PARQUET_UNPACKED: Final = 4
 _SPARK_PACKAGE: Final = "pyspark."
@@ -453,11 +452,9 @@ def is_spark_frame(frame: object) -> bool:
 
 
 def _split_bytes(engine: Engine, files: Iterable[SourceFile]) -> int:
-    """Small enough to take little memory, large enough to cost little each."""
-    size = sum(file.size for file in files)
-    if engine is Engine.SPARK:
-        return split_bytes_for(size)
-    return min(SPLIT_BYTES, max(_LOCAL_SPLIT_BYTES, size // _LOCAL_SPLITS_SMALL))
+    """On threads of this process small enough to take little memory."""
+    least = SPLIT_BYTES if engine is Engine.SPARK else _LOCAL_SPLIT_BYTES
+    return split_bytes_for(sum(file.size for file in files), least=least)
 
 
 def _require_texts(request: LoadRequest) -> None:

@@ -121,9 +121,7 @@ def _scatter(
         if published is not None:
             first = [starts.get(digest.hex(), 0) for digest in digests.to_pylist()]
             batch = batch.append_column(_START, pa.array(first, pa.uint64()))  # noqa: PLW2901
-        bucket = _halves(digests)[:, 0] % np.uint64(buckets)
-        for number in np.unique(bucket).tolist():
-            writer.add(number, batch.filter(pa.array(bucket == number)))
+        writer.add_by_hash(batch, _halves(digests)[:, 0])
     return writer.files()
 
 

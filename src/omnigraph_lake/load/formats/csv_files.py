@@ -203,8 +203,8 @@ def _nulls(values: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
 RECORD_BYTES_MAX: Final = 8 << 20
 """A record that is longer makes the file unreadable: most likely, a quote is not closed."""
 _HEADER_BYTES: Final = 64 << 10
+# Arrow parses a first batch to open a file; where it ends the next block tells.
 _BLOCKS_OPENED: Final = 2
-"""Arrow parses a first batch to open a file; where it ends the next block tells."""
 _AWAITED_SECONDS: Final = 1.0
 _RAW_ROWS: Final = 16_384
 _LINE_END: Final = re.compile(rb"\r\n?|\n")
@@ -300,8 +300,8 @@ class _WholeLines:
         self._peeked = b""
         self.quote_is_open = False
         self.room = Semaphore(_BLOCKS_OPENED)
+        # A batch that is asked for may need further blocks: one may have no record.
         self.is_awaited = True
-        """Whether a batch is asked for that may need further blocks: one may have no record."""
 
     @property
     def is_empty(self) -> bool:
@@ -359,7 +359,7 @@ class _CsvReader:
                 last = cells if cells.num_rows else last
                 yield self._batch(cells)
         finally:
-            # Whoever lets go of the reader waits for its thread.
+            # The reader is released when its thread has ended.
             self._stream.is_awaited = True
             self._stream.room.release()
         if self._stream.quote_is_open and _ends_in_newline(last):
