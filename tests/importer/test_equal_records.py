@@ -73,7 +73,7 @@ def imported_in_pieces(
 
 
 @pytest.mark.sampled(9)
-@pytest.mark.parametrize("pieces", [1, 7, 64])
+@pytest.mark.parametrize("pieces", [1, 7, 16])
 @pytest.mark.parametrize("way", ["threads", "tasks", "fragments"])
 def test_numbers_are_those_of_the_input_however_it_is_cut(
     way: str, pieces: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

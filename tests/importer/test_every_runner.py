@@ -126,7 +126,7 @@ def test_random_imports_end_alike_on_every_runner(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draw = random.Random(seed)
-    lines = [record(draw) for _ in range(draw.randrange(1, 60))]
+    lines = [record(draw) for _ in range(draw.randrange(1, 25))]
     path = write_lines(tmp_path / "users.jsonl", lines)
     whole, pieces, fragments = (str(tmp_path / way) for way in ("whole", "pieces", "fragments"))
 
@@ -137,6 +137,7 @@ def test_random_imports_end_alike_on_every_runner(
     assert imported(fragments, path, stored, 200, monkeypatch) == expected
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("has_header", [True, False])
 def test_a_csv_file_ends_alike_in_one_piece_and_in_many(
     has_header: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -126,7 +126,7 @@ def lines_of(report: og.ImportReport) -> dict[str, Line]:
 
 
 def test_imports_end_as_a_plain_model_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    @drawn(6)
+    @drawn(3)
     @given(
         imports=st.lists(IMPORTS, min_size=1, max_size=3),
         seed=st.integers(0, 1000),

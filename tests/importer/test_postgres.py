@@ -120,6 +120,7 @@ def test_tables_become_types_and_foreign_keys_edges(server: str, tmp_path: Path)
     assert "Escaped" in written
 
 
+@pytest.mark.nightly("second imports of files and of SQLite are in the gate")
 def test_a_second_import_updates(server: str, tmp_path: Path) -> None:
     root = str(tmp_path / "g")
     og.import_data(root, server)

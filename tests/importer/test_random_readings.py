@@ -45,7 +45,7 @@ def texts_of(reading: Reading) -> st.SearchStrategy[list[str]]:
 
 @pytest.mark.random
 def test_what_a_reading_fits_is_loaded_with_the_same_value() -> None:
-    @drawn(150)
+    @drawn(40)
     @given(st.data())
     def hold(data: st.DataObject) -> None:
         reading = data.draw(st.sampled_from(READ))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,22 @@ def profiled(
     """In two batches: what is inferred does not depend on where they end."""
     profile = ColumnProfile(path=path)
     for part in (texts[:first], texts[first:]):
-        profile.add(pa.array(part, pa.string()), quoted=quoted)
+        column = pa.array(part, pa.string())
+        profile.add(column, profile.encode(column), quoted=quoted)
     return profile
+
+
+@pytest.mark.parametrize("texts", [("1", "2"), ("NA", "1"), ("", "a"), ("1", "x"), ("05", "a")])
+def test_texts_that_repeat_are_read_as_those_that_do_not(texts: tuple[str, ...]) -> None:
+    repeated, alone = ColumnProfile(path="values"), ColumnProfile(path="values")
+    alone.is_repetitive = False
+    column = pa.array([None, *texts * 20], pa.string())
+
+    repeated.add(column, repeated.encode(column), quoted=False)
+    alone.add(column, column, quoted=False)
+
+    assert repeated.is_repetitive
+    assert replace(repeated, is_repetitive=False) == alone
 
 
 def type_of(*texts: str | None, path: str = "values", quoted: bool = False) -> str:
@@ -292,7 +307,7 @@ def test_batches_of_several_types_have_one_that_holds_all_values(
     profile = ColumnProfile(path="value")
 
     for batch in batches:
-        profile.add(batch, quoted=False)
+        profile.add(batch, batch, quoted=False)
 
     assert property_type(profile)[0] == expected
 

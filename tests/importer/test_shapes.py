@@ -20,7 +20,7 @@ def shown(schema: str) -> str:
     return show_catalog(compile_schema(schema, filename="schema", identity_domain="d"))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 def test_a_shape_gets_the_schema_a_person_writes_and_is_imported_whole_and_once(
     shape: Shape, tmp_path: Path

@@ -213,6 +213,30 @@ def test_a_record_beyond_the_limit_refuses_the_file(
         parsed(tmp_path, f"id,text\na,{'x' * 100}\n")
 
 
+def position_in(path: Path) -> int:
+    """How far this process has read an open file."""
+    (number,) = (fd.name for fd in Path("/proc/self/fd").iterdir() if fd.resolve() == path)
+    return int(Path("/proc/self/fdinfo", number).read_text().split()[1])
+
+
+def test_a_file_is_read_two_blocks_ahead_of_its_records_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    block = 1 << 16
+    monkeypatch.setattr(csv_files, "RECORD_BYTES_MAX", block)
+    line = b"some id,some text\n"
+    content = b"id,text\n" + line * (40 * block // len(line))
+    split = whole(written(tmp_path / "a.csv", content, type_name="All"))
+
+    leads = [
+        position_in(tmp_path / "a.csv") - batch.lines * len(line)
+        for batch in csv_files.read_csv(split)
+    ]
+
+    assert len(leads) > 40
+    assert max(leads) <= 3 * block
+
+
 def test_an_unknown_column_refuses_the_file(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"a\.csv has a column for 'texd'.*`text`"):
         parsed(tmp_path, "id,texd\n")

@@ -151,6 +151,8 @@ class ColumnProfile:
     hashes: HashedColumn | None = None
     unit: str = ""
     """What a sheet shows beside its numbers."""
+    is_repetitive: bool = True
+    """Whether the texts of every batch so far were different ones twice or more on average."""
 
     def __post_init__(self) -> None:
         self.readings = self.readings or readings_of(self.path)
@@ -259,8 +261,18 @@ class ColumnProfile:
             return next((s for test, s in _ARROW_SCALARS if test(self.arrow_type)), None)
         return self.reading()[0].scalar
 
-    def add(self, column: pa.Array, *, quoted: bool, exact: bool = False) -> None:
-        """Take in the values of a batch.
+    def encode(self, column: pa.Array) -> pa.Array:
+        """The texts of a batch as a dictionary, if they repeat: each is looked at once."""
+        if not self.is_repetitive or not pat.is_string(column.type):
+            return column
+        encoded = column.dictionary_encode()
+        self.is_repetitive = 2 * len(encoded.dictionary) <= len(column)
+        return encoded
+
+    def add(
+        self, column: pa.Array, encoded: pa.Array, *, quoted: bool, exact: bool = False
+    ) -> None:
+        """Take in the values of a batch, also as they were encoded.
 
         `quoted` tells that texts were quoted in JSON, `exact` that they have all digits of numbers.
         """
@@ -270,7 +282,8 @@ class ColumnProfile:
         if not pat.is_string(column.type):
             self._add_typed(column)
             return
-        texts = column.drop_null() if column.null_count else column
+        is_encoded = pat.is_dictionary(encoded.type)
+        texts = encoded.dictionary if is_encoded else column.drop_null()
         if not len(texts):
             return
         self.has_texts = True
@@ -281,11 +294,13 @@ class ColumnProfile:
         if quoted or exact:
             self.readings = tuple(reading for reading in self.readings if reading in QUOTED)
         self.text_max = max(self.text_max, pc.max(pc.binary_length(texts)).as_py())
-        self._add_values(texts)
+        self._add_values(encoded)
         self._add_texts(column, texts, before)
 
     def _add_texts(self, column: pa.StringArray, texts: pa.StringArray, before: int) -> None:
+        """Take in a batch; `texts` has each of its texts at least once."""
         known = self.readings = with_amounts(self.readings, texts)
+        plain = column.is_valid()
         has_nulls = bool(self.null_words) or bool(self.empties)
         # Words are looked for only where they may be: no reading but that of texts fits one.
         self.readings = known if has_nulls else fitting(known, texts)
@@ -300,7 +315,7 @@ class ColumnProfile:
             low, high = pc.min_max(texts.cast(pa.int64())).as_py().values()
             self._widen(low, high)
         if len(self.sample) < _SAMPLE:
-            self.sample += texts.slice(0, _SAMPLE - len(self.sample)).to_pylist()
+            self.sample += column.filter(plain).slice(0, _SAMPLE - len(self.sample)).to_pylist()
 
     def without_declared_nulls(self, column: pa.StringArray) -> pa.StringArray:
         """The values of a batch, before it is added, without the words that were declared null."""
@@ -313,16 +328,17 @@ class ColumnProfile:
         self, column: pa.StringArray, texts: pa.StringArray
     ) -> tuple[pa.StringArray, pa.BooleanArray]:
         """The texts that can be nothing but values, and where they are; the others are counted."""
-        others = texts.filter(pc.is_in(texts, _NOT_PLAIN))
-        if not len(others):
+        is_other = pc.is_in(texts, _NOT_PLAIN)
+        if not pc.any(is_other).as_py():
             return texts, column.is_valid()
-        for row in pc.value_counts(others).to_pylist():
+        is_plain = pc.invert(pc.is_in(column, _NOT_PLAIN))
+        plain = pc.and_(column.is_valid(), is_plain)
+        for row in pc.value_counts(column.filter(pc.invert(is_plain))).to_pylist():
             if row["values"]:
                 self.null_words[row["values"]] += row["counts"]
             else:
                 self.empties += row["counts"]
-        plain = pc.and_(column.is_valid(), pc.invert(pc.is_in(column, _NOT_PLAIN)))
-        return column.filter(plain), plain
+        return texts.filter(pc.invert(is_other)), plain
 
     def _add_near(
         self,
@@ -392,10 +408,10 @@ class ColumnProfile:
         common = None if one is None or other is None else ct.join_decimals((one, other))
         return pa.string() if common is None else pa.decimal128(common.precision, common.scale)
 
-    def _add_values(self, texts: pa.StringArray) -> None:
+    def _add_values(self, texts: pa.Array) -> None:
         if self.values is None:
             return
-        counts = pc.value_counts(texts)
+        counts = pc.value_counts(texts.drop_null())
         if len(counts) + len(self.values) > 2 * VALUES_MAX:
             self.values = None
             return

@@ -17,6 +17,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as pat
 
 from omnigraph_lake.runner.key_hash import SEED_BYTES, hash_keys
 
@@ -40,10 +41,14 @@ class HashedColumn:
 
     path: Path
 
-    def append(self, texts: pa.StringArray, *, before: int) -> None:
+    def append(self, texts: pa.StringArray | pa.DictionaryArray, *, before: int) -> None:
         """Add the values of a batch; `before` counts the records of earlier batches."""
-        keys = hash_keys([texts], _SEED)
+        encoded = texts if pat.is_dictionary(texts.type) else None
+        keys = hash_keys([texts if encoded is None else encoded.dictionary], _SEED)
         hashes = keys.first if keys.present is None else np.where(keys.present, keys.first, _NULL)
+        if encoded is not None:
+            places = encoded.indices.fill_null(len(hashes))
+            hashes = np.append(hashes, _NULL)[places.to_numpy()]
         with self.path.open("ab") as file:
             file.write(bytes(max(0, _WIDTH * before - file.tell())))
             file.write(hashes.tobytes())

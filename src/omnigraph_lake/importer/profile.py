@@ -214,9 +214,10 @@ class SourceProfile:
             profile.records = self.records
         if self.null_words and pat.is_string(column.type):
             column = profile.without_declared_nulls(column)
-        profile.add(column, quoted=quoted, exact=exact)
+        encoded = profile.encode(column)
+        profile.add(column, encoded, quoted=quoted, exact=exact)
         if profile.hashes is not None:
-            _hash(profile, column, self.records)
+            _hash(profile, encoded, self.records)
 
     def finish(self) -> None:
         """Count the records that lack a path as nulls, and settle what is nested in some only."""
@@ -300,8 +301,8 @@ def _hash(profile: ColumnProfile, column: pa.Array, before: int) -> None:
     profile.hashes.append(texts, before=before)
 
 
-def _as_texts(column: pa.Array) -> pa.StringArray | None:
-    if pat.is_string(column.type):
+def _as_texts(column: pa.Array) -> pa.Array | None:
+    if pat.is_string(column.type) or pat.is_dictionary(column.type):
         return column
     try:
         return column.cast(pa.string())

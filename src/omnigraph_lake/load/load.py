@@ -43,7 +43,7 @@ from omnigraph_lake.load.report import (
 )
 from omnigraph_lake.load.staging import StagedInput, discard_staged
 from omnigraph_lake.notes import NO_NOTE, CommitNote
-from omnigraph_lake.runner.threads import PARALLEL, ThreadRunner
+from omnigraph_lake.runner.threads import ThreadRunner
 from omnigraph_lake.schema.catalog import (
     WITHOUT_ORDER,
     Catalog,
@@ -452,11 +452,9 @@ def is_spark_frame(frame: object) -> bool:
 
 
 def _split_bytes(engine: Engine, files: Iterable[SourceFile]) -> int:
-    """Small enough for every thread to have several, large enough to cost little each."""
-    size = sum(file.size for file in files)
-    if engine is Engine.SPARK:
-        return split_bytes_for(size)
-    return min(SPLIT_BYTES, max(_LOCAL_SPLIT_BYTES, size // (4 * PARALLEL)))
+    """On threads of this process small enough to take little memory."""
+    least = SPLIT_BYTES if engine is Engine.SPARK else _LOCAL_SPLIT_BYTES
+    return split_bytes_for(sum(file.size for file in files), least=least)
 
 
 def _require_texts(request: LoadRequest) -> None:

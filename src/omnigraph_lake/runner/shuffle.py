@@ -177,8 +177,11 @@ class BucketWriter:
         if self._buckets == 1:
             self.add(0, rows)
             return
-        hashes = hash_keys([rows.column(names.ID_COLUMN)], _SEED)
-        bucket = hashes.first % np.uint64(self._buckets)
+        self.add_by_hash(rows, hash_keys([rows.column(names.ID_COLUMN)], _SEED).first)
+
+    def add_by_hash(self, rows: pa.RecordBatch, hashes: np.ndarray) -> None:
+        """Add rows to the buckets of their hashes."""
+        bucket = hashes % np.uint64(self._buckets)
         order = np.argsort(bucket, kind="stable")
         ends = np.searchsorted(bucket[order], np.arange(self._buckets + 1))
         for number in np.flatnonzero(np.diff(ends)).tolist():

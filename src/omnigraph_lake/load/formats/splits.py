@@ -166,17 +166,16 @@ _QUOTE: Final = ord('"')
 _NO_QUOTES: Final = np.array([], np.int64)
 _FOOTERS_AT_ONCE: Final = 16
 _PLANNED_TOGETHER: Final = 1024
-_SPLIT_BYTES_MAX: Final = 256 << 20
 _SPLITS_SMALL: Final = 2048
 
 
-def split_bytes_for(size: int) -> int:
-    """How much of an input of this size is one split.
+def split_bytes_for(size: int, *, least: int = SPLIT_BYTES) -> int:
+    """How much of an input of this size is one split: between `least` and eight times as much.
 
     Keys are exchanged between all splits and all buckets, so very many small splits are worse than
     large ones; up to a few thousand keep a cluster busy.
     """
-    return min(_SPLIT_BYTES_MAX, max(SPLIT_BYTES, size // _SPLITS_SMALL))
+    return min(8 * least, max(least, size // _SPLITS_SMALL))
 
 
 def plan_splits(
