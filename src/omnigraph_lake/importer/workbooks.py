@@ -6,8 +6,8 @@ kinds: numbers, booleans, and texts, which are never read as numbers. Needs open
 Invariants:
 - Every row with a value becomes a record or is quoted in a warning; rows and cells that lost
   something on the way are counted.
-- Rows are read and written one by one. What grows in memory is the texts of the workbook, and what
-  is looked at to find the header.
+- Rows are read and written one by one. What grows in memory is the texts of the workbook, and some
+  bytes for each row; what is looked at to find the header is bounded.
 - A sheet is a table with a header, unless the first rows show that it has none.
 """
 
