@@ -30,6 +30,7 @@ from omnigraph_lake.display.cells import cut, printable
 from omnigraph_lake.errors import InvalidInputError, LoadRefusedError, NotFoundError
 from omnigraph_lake.ids import key_properties
 from omnigraph_lake.importer.draft import Hint
+from omnigraph_lake.importer.explanation import NO_EXPLANATION, Explanation
 from omnigraph_lake.importer.import_report import (
     ImportedSource,
     ImportReport,
@@ -136,6 +137,7 @@ class _Plan:
     records: Mapping[str, int] = field(default_factory=dict)
     is_written: bool = False
     hints: tuple[Hint, ...] = ()
+    explanation: Explanation = NO_EXPLANATION
 
     @property
     def mappings(self) -> Mapping[str, SourceMapping]:
@@ -228,6 +230,7 @@ def run_import(request: ImportRequest) -> ImportReport:
                 sources=plan.describe_sources(),
                 warnings=plan.warnings,
                 hints=plan.hints,
+                explanation=plan.explanation,
             )
         written = _write_files(request, plan, outputs, exists=exists)
         target = request.reopen() if exists else request.create(plan.schema or "")
@@ -250,6 +253,7 @@ def run_import(request: ImportRequest) -> ImportReport:
             causes=causes_of(load),
             warnings=(*plan.warnings, *load.warnings),
             hints=plan.hints,
+            explanation=plan.explanation,
             load=load,
             next_steps=() if exists else _next_steps(root, target.schema.catalog, load.written),
             unconnected=_find_unconnected(target.schema.catalog),
@@ -476,6 +480,7 @@ def _infer_plan(  # noqa: PLR0913 - sources, and how they are read
         schema=draft.schema_text(),
         records={name: source.profile.records for name, source in profiled.items()},
         hints=(*draft.hints, *hint_at_kinds(sources, profiles)),
+        explanation=Explanation(draft.explanation),
     )
 
 

@@ -176,6 +176,10 @@ SampleOption = Annotated[
 InferOnly = Annotated[
     bool, typer.Option("--dry-run", help="Print the inferred schema and mapping, write nothing.")
 ]
+ExplainFlag = Annotated[
+    bool,
+    typer.Option("--explain", help="Print what was seen, and what each choice was made from."),
+]
 DuplicateOption = Annotated[
     str,
     typer.Option("--on-duplicate", help="Of records with one key keep the last or first, or fail."),
@@ -260,6 +264,7 @@ def import_(  # noqa: PLR0913 - one parameter per option
     max_bad: MaxBad = None,
     quarantine: Quarantine = None,
     dry_run: InferOnly = False,
+    explain: ExplainFlag = False,
     master: options.MasterOption = None,
     remote: options.RemoteOption = None,
     actor: options.ActorOption = None,
@@ -300,7 +305,7 @@ def import_(  # noqa: PLR0913 - one parameter per option
             progress=output.progress(silent=quiet or as_json),
         ),
     )
-    _show_import(report, as_json=as_json)
+    _show_import(report, as_json=as_json, explain=explain)
 
 
 def load(  # noqa: PLR0913 - one parameter per option
@@ -404,10 +409,16 @@ def _choices(
     )
 
 
-def _show_import(report: ImportReport, *, as_json: bool) -> None:
+def _show_import(report: ImportReport, *, as_json: bool, explain: bool) -> None:
     if as_json:
         output.json_object(asdict(report))
         return
+    for explained in report.explanation if explain else ():
+        output.show(explained)
+    if explain and not report.explanation:
+        output.note(
+            "Nothing was chosen: types are those of the mapping, or the input declares them."
+        )
     if report.dry_run:
         output.text(report.schema)
         output.line("")

@@ -12,7 +12,7 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.types as pat
@@ -25,6 +25,9 @@ from omnigraph_lake.language.diagnostics import REFUSED_CHARACTER
 from omnigraph_lake.load.formats.mapping import Parse, SourceMapping, ValueMapping
 from omnigraph_lake.schema import catalog as ct
 from omnigraph_lake.schema.show import show_type
+
+if TYPE_CHECKING:
+    from omnigraph_lake.importer.explanation import ExplainedType
 
 _BREAKS: Final = re.compile(r"[\r\n\u2028\u2029]")
 _COMMENT_MAX: Final = 160
@@ -100,6 +103,7 @@ class Draft:
     mappings: tuple[SourceMapping, ...]
     notes: tuple[str, ...] = ()
     hints: tuple[Hint, ...] = ()
+    explanation: tuple[ExplainedType, ...] = ()
 
     def schema_text(self) -> str:
         """The schema in the schema language, with a comment for every decision."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Final, TypeAlias
 
 from omnigraph_lake.display.cells import counted
 from omnigraph_lake.errors import InvalidInputError
@@ -25,6 +25,7 @@ from omnigraph_lake.importer.draft import Hint
 from omnigraph_lake.importer.hashed_values import count_rows
 from omnigraph_lake.importer.tables import (
     ID_NAMES,
+    Compared,
     Reference,
     Table,
     is_key_type,
@@ -143,6 +144,9 @@ class Candidate:
         """The order of candidates: the longest name that both have, of the same family first."""
         is_whole, is_key = self.match is NameMatch.FULL, self.match is NameMatch.KEY
         return is_whole, is_key, self.common, self.is_scoped, self.match
+
+
+Evidence: TypeAlias = tuple[Candidate, Containment]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,9 +298,17 @@ def find_named(
 
     `details` are tables whose key names the row of another one.
     """
+    named = find_all_named(table, path, targets, details)
+    return _reference(*named[0]) if named and accepts(*named[0]) else None
+
+
+def find_all_named(
+    table: Table, path: str, targets: Iterable[Table], details: Collection[Table] = ()
+) -> list[Evidence]:
+    """The tables that a column is named after and some of whose keys it holds, the best first."""
     if not may_refer(table, path):
-        return None
-    ranked: list[tuple[tuple[float, ...], Reference]] = []
+        return []
+    ranked: list[tuple[tuple[float, ...], Evidence]] = []
     is_key = table.key == (path,)
     is_later = False
     for number, target in enumerate(targets):
@@ -312,10 +324,10 @@ def find_named(
             if other < own or (other == own and is_later):
                 continue
         values = containment(table, path, target, target.key[0])
-        if values is not None and accepts(pair, values):
-            rank = (*pair.rank, values.shares[0], -number)
-            ranked.append((rank, _reference(pair, values)))
-    return max(ranked, key=lambda entry: entry[0])[1] if ranked else None
+        if values is not None:
+            rank = (accepts(pair, values), *pair.rank, values.shares[0], -number)
+            ranked.append((rank, (pair, values)))
+    return [evidence for _, evidence in sorted(ranked, key=lambda entry: entry[0], reverse=True)]
 
 
 class ReferenceFinder:
@@ -346,7 +358,9 @@ class ReferenceFinder:
         for path in sorted(table.columns, key=lambda path: table.key == (path,)):
             if path in known or path == table.row_numbers:
                 continue
-            result = self._reference(table, path, {ref.target for ref in references})
+            result, seen = self._reference(table, path, {ref.target for ref in references})
+            if seen:
+                table.references_compared[path] = tuple(_compare(seen, result))
             if isinstance(result, Reference):
                 references.append(result)
             elif result is not None:
@@ -367,24 +381,27 @@ class ReferenceFinder:
 
     def _reference(
         self, table: Table, path: str, known: Collection[Table]
-    ) -> Reference | Hint | None:
-        """What a column refers to; `known` are targets of other columns."""
+    ) -> tuple[Reference | Hint | None, list[Evidence]]:
+        """What a column refers to, and what it was compared with.
+
+        `known` are targets of other columns.
+        """
         given = self._find_given(table, path)
         if given is not None:
-            return self._refer_to(table, path, given)
+            return self._refer_to(table, path, given), []
         if table.columns[path].is_list:
-            return self._list_reference(table, path)
+            return self._list_reference(table, path), []
         is_declared = table.declared is not None and table.declared.foreign_keys
         if is_declared or not table.columns[path].has_values:
-            return None
-        is_key = table.key == (path,)
-        named = find_named(table, path, self._targets, self._detail)
-        if named is not None:
-            return named
-        if not is_key:
-            return self._by_value(table, path)
+            return None, []
+        named = find_all_named(table, path, self._targets, self._detail)
+        if named and accepts(*named[0]):
+            return _reference(*named[0]), named
+        if table.key != (path,):
+            possible = list(self._holding(table, path))
+            return self._by_value(table, path, possible), [*possible, *named]
         same = self._same_key(table, path)
-        return same if same is None or same.target not in known else None
+        return same if same is None or same.target not in known else None, named
 
     def _find_given(self, table: Table, path: str) -> str | None:
         return self._given.get(f"{table.type}.{path}", self._given.get(f"{table.name}.{path}"))
@@ -412,7 +429,9 @@ class ReferenceFinder:
             return Reference(columns=(path,), target=target, why="given")
         return _reference(pair, values)
 
-    def _by_value(self, table: Table, path: str) -> Reference | Hint | None:
+    def _by_value(
+        self, table: Table, path: str, possible: Sequence[Evidence]
+    ) -> Reference | Hint | None:
         """A column that is not named after the table whose keys it holds."""
         if _is_self_word(table, path) and table in self._targets:
             # Such a name says which table is meant, so that few values are enough.
@@ -420,13 +439,12 @@ class ReferenceFinder:
             values = containment(table, path, table, pair.key)
             if values is not None and values.is_all and not repeats_key(pair):
                 return _reference(pair, values)
-        possible = list(self._holding(table, path))
         sure = [entry for entry in possible if entry[1].is_surely_contained]
         if len(sure) == 1:
             return _reference(*sure[0])
         return _hint(sure or possible) if possible else None
 
-    def _holding(self, table: Table, path: str) -> Iterator[tuple[Candidate, Containment]]:
+    def _holding(self, table: Table, path: str) -> Iterator[Evidence]:
         """The tables that have many of the values of a column as keys."""
         if not may_refer(table, path) or not _can_refer_by_value(table, path):
             return
@@ -534,6 +552,24 @@ def _reference(pair: Candidate, values: Containment) -> Reference:
     )
 
 
+def _compare(seen: Sequence[Evidence], result: Reference | Hint | None) -> Iterator[Compared]:
+    """What was compared for one column, each table once; the chosen one first."""
+    chosen = result.target if isinstance(result, Reference) else None
+    by_target: dict[Table, Evidence] = {}
+    for evidence in seen:
+        by_target.setdefault(evidence[0].target, evidence)
+    for pair, values in sorted(by_target.values(), key=lambda e: e[0].target is not chosen):
+        yield Compared(
+            name=f"{pair.target.type}.{pair.target.local(pair.key)}",
+            scores={
+                "named": pair.match.name.lower(),
+                "values": values.shares[0],
+                "records": values.shares[1],
+            },
+            is_chosen=pair.target is chosen,
+        )
+
+
 def explain(path: str, target: str, values: Containment) -> str:
     """Why columns refer to a table."""
     if values.missing_values:
@@ -546,7 +582,7 @@ def explain(path: str, target: str, values: Containment) -> str:
     return f"{path}: all {values.values:,} values are keys of {target}"
 
 
-def _hint(possible: Sequence[tuple[Candidate, Containment]]) -> Hint:
+def _hint(possible: Sequence[Evidence]) -> Hint:
     """What a column may refer to, and the option that makes it so."""
     pair, values = max(possible, key=lambda entry: entry[1].shares)
     count = values.values - values.missing_values

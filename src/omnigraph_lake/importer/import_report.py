@@ -17,6 +17,7 @@ from omnigraph_lake.display.cells import counted, short_id
 from omnigraph_lake.display.pages import Displayed, Page
 from omnigraph_lake.display.tables import TableView
 from omnigraph_lake.importer.draft import Hint
+from omnigraph_lake.importer.explanation import NO_EXPLANATION, Explanation
 from omnigraph_lake.load import report as load_report
 from omnigraph_lake.validation.violations import Reason
 
@@ -81,9 +82,10 @@ class ImportReport(Displayed):
     `load` is that of its one commit; None in a dry run of a graph that does not exist. Its
     `accounts` have what became of every record. `warnings` say what was left out without being
     rejected, `hints` what is probable and was not inferred, and `unconnected` the node types that
-    no edge of the schema reaches. `schema` and `mapping` are the texts that were used,
-    `schema_file` and `mapping_file` where they were written. `next_steps` are commands to try on a
-    graph that was created.
+    no edge of the schema reaches. `explanation` has, if a schema was inferred, what was seen of
+    every type, and what its key and references were chosen from. `schema` and `mapping` are the
+    texts that were used, `schema_file` and `mapping_file` where they were written. `next_steps` are
+    commands to try on a graph that was created.
     """
 
     graph: str
@@ -99,6 +101,7 @@ class ImportReport(Displayed):
     hints: tuple[Hint, ...] = ()
     unconnected: tuple[str, ...] = ()
     load: load_report.LoadReport | None = None
+    explanation: Explanation = NO_EXPLANATION
     next_steps: tuple[str, ...] = ()
 
     def to_json(self) -> str:

@@ -27,6 +27,7 @@ from omnigraph_lake.importer.draft import (
     hints_of,
     property_type,
 )
+from omnigraph_lake.importer.explanation import explain
 from omnigraph_lake.importer.hashed_values import unmap_files
 from omnigraph_lake.importer.keys import extent
 from omnigraph_lake.importer.roles import (
@@ -98,6 +99,7 @@ class _Inference:
             mappings=tuple(self._mapping(source) for source in self._sources),
             notes=tuple(self._notes()),
             hints=tuple(self._hints),
+            explanation=explain(self._tables, property_type),
         )
 
     def _choose_type(self, table: Table, path: str) -> ct.Scalar | None:
@@ -138,6 +140,7 @@ class _Inference:
         missing = profile.missing
         if missing and not is_key:
             why = "; ".join(filter(None, (why, profile.missing_why())))
+        table.read_as[path] = (kind, why)
         if is_key:
             why = table.key_why
         elif given is None and not any(path in reference.columns for reference in table.references):

@@ -31,7 +31,7 @@ from omnigraph_lake.importer.foreign_keys import (
     may_refer,
 )
 from omnigraph_lake.importer.profile import SourceProfile
-from omnigraph_lake.importer.tables import ID_NAMES, Reference, Table, is_key_type
+from omnigraph_lake.importer.tables import ID_NAMES, Compared, Reference, Table, is_key_type
 from omnigraph_lake.language.diagnostics import did_you_mean, shown
 from omnigraph_lake.load.formats.raw_batches import POSITION
 from omnigraph_lake.schema import catalog as ct
@@ -40,6 +40,9 @@ _CODE_NAMES: Final = ("key", "code", "slug", "sku", "isbn", "email", "iri", "uri
 _PERSON_NAMES: Final = ("name", "username", "login", "handle")
 _ID_RANKS: Final = frozenset({0, 1})
 _NAME_RANK: Final = 4
+_NO_RANK: Final = 9
+_RANKS: Final = ("id", "code", "first id", "codes", "name")
+"""How a column is called, by its rank; `codes` also for its values, and for `geonameid`."""
 _CODES_MIN: Final = 20
 _CODE_MAX: Final = 16
 _TRIED_MAX: Final = 6
@@ -76,6 +79,14 @@ class _KeyColumn:
     def is_referred(self) -> bool:
         return bool(self.named or self.by_value)
 
+    def scores(self) -> dict[str, str | int | float]:
+        return {
+            "called": "" if self.rank is None else _RANKS[self.rank],
+            "repeated": self.repeated,
+            "named by": self.named,
+            "held by": self.by_value,
+        }
+
 
 def choose_keys(tables: Sequence[Table], given: Mapping[str, str]) -> None:
     """Choose the keys of all tables; `given` names columns by type or source."""
@@ -94,11 +105,15 @@ def choose_keys(tables: Sequence[Table], given: Mapping[str, str]) -> None:
             open_tables[table] = list(_key_columns(table, tables))
     for table, columns in open_tables.items():
         referred = [_with_referring(table, column, tables) for column in columns]
-        best = _best(
-            [column for column in referred if column.is_referred or column.rank is not None]
+        ranked = sorted(
+            [column for column in referred if column.is_referred or column.rank is not None],
+            key=_order,
         )
-        if best is not None:
-            table.key, table.key_why = (best.path,), _why(table, best)
+        table.keys_compared = tuple(
+            Compared(name=column.path, scores=column.scores()) for column in ranked
+        )
+        if ranked:
+            table.key, table.key_why = (ranked[0].path,), _why(table, ranked[0])
 
 
 def _require_column(column: str, table: Table) -> str:
@@ -207,21 +222,17 @@ def _with_referring(table: Table, column: _KeyColumn, tables: Sequence[Table]) -
     return replace(column, named=named, by_value=by_value)
 
 
-def _best(columns: Sequence[_KeyColumn]) -> _KeyColumn | None:
+def _order(column: _KeyColumn) -> tuple[int, ...]:
     """What others refer to by name, then what is called an id, then what others have values of."""
-    return min(
-        columns,
-        key=lambda column: (
-            bool(column.repeated) and not column.named,
-            not (column.rank == 0 and column.named),
-            -column.named,
-            column.rank != 0,
-            -column.by_value,
-            bool(column.repeated),
-            9 if column.rank is None else column.rank,
-            column.place,
-        ),
-        default=None,
+    return (
+        bool(column.repeated) and not column.named,
+        not (column.rank == 0 and column.named),
+        -column.named,
+        column.rank != 0,
+        -column.by_value,
+        bool(column.repeated),
+        _NO_RANK if column.rank is None else column.rank,
+        column.place,
     )
 
 

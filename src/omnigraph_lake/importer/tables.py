@@ -6,7 +6,7 @@ object that has an id.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -53,6 +53,15 @@ class Reference:
     """The share of records whose values are no key."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """A column or a table that a key or a reference could be, and the evidence for it."""
+
+    name: str
+    scores: Mapping[str, str | int | float]
+    is_chosen: bool = False
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Table:
     """Records of one type: of a source, of a list in its records, or of a nested object."""
@@ -78,6 +87,12 @@ class Table:
     references: list[Reference] = field(default_factory=list)
     key_properties: dict[str, str] = field(default_factory=dict)
     """The properties of the key by path."""
+    read_as: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """By column the type of its property, and why."""
+    keys_compared: tuple[Compared, ...] = ()
+    """The columns that could be the key, the best first."""
+    references_compared: dict[str, tuple[Compared, ...]] = field(default_factory=dict)
+    """By column the tables that it could refer to, the best first."""
 
     @property
     def is_edge(self) -> bool:
