@@ -19,6 +19,8 @@ import shlex
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import unified_diff
+from functools import reduce
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
@@ -27,7 +29,13 @@ from omnigraph_lake.api.options import ImportOptions, LoadOptions
 from omnigraph_lake.arguments import one_of
 from omnigraph_lake.creation.initialise import existing_graph
 from omnigraph_lake.display.cells import cut, printable
-from omnigraph_lake.errors import InvalidInputError, LoadRefusedError, NotFoundError
+from omnigraph_lake.errors import (
+    InvalidInputError,
+    LoadRefusedError,
+    NotFoundError,
+    SchemaRefusedError,
+)
+from omnigraph_lake.evolution.plan.plan_text import refusal_of_plan
 from omnigraph_lake.ids import key_properties
 from omnigraph_lake.importer.draft import Hint
 from omnigraph_lake.importer.explanation import NO_EXPLANATION, Explanation
@@ -45,6 +53,7 @@ from omnigraph_lake.importer.import_sources import (
     join_sources,
 )
 from omnigraph_lake.importer.inference import infer
+from omnigraph_lake.importer.mapping_edits import MappingEditor, SchemaEdit, edit_text
 from omnigraph_lake.importer.mapping_file import (
     SUFFIX,
     MappingFile,
@@ -56,7 +65,7 @@ from omnigraph_lake.importer.neo4j import infer_neo4j
 from omnigraph_lake.importer.profile import SourceProfile, profile_source
 from omnigraph_lake.importer.roles import InferenceOptions
 from omnigraph_lake.importer.tables import Source
-from omnigraph_lake.importer.text_forms import with_form
+from omnigraph_lake.importer.text_forms import TEXTS, with_form
 from omnigraph_lake.language.diagnostics import did_you_mean, shown
 from omnigraph_lake.load.formats.digests import uses_digests
 from omnigraph_lake.load.formats.mapping import SourceMapping, TextForm, UnknownColumns
@@ -74,6 +83,7 @@ from omnigraph_lake.storage.objects.paths import checked_path
 from omnigraph_lake.storage.objects.temporary_folders import temporary_folder
 
 if TYPE_CHECKING:
+    from omnigraph_lake.evolution.plan.planning import Evolution
     from omnigraph_lake.notes import CommitNote
     from omnigraph_lake.schema.catalog import Catalog, NodeType
 
@@ -94,6 +104,9 @@ class ImportTarget(Protocol):
 
     @property
     def load(self) -> Callable[..., LoadReport]: ...
+
+    @property
+    def checkout(self) -> Callable[[str], ImportTarget]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +135,31 @@ class _OutputFiles:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Edits:
+    """What choices change of a graph that exists: the text of its mapping, and its schema.
+
+    A mapping that was given as a text has no files.
+    """
+
+    before: str
+    after: str
+    schema: tuple[SchemaEdit, ...]
+    mapping_file: Path | None = None
+    schema_file: Path | None = None
+
+    def lines(self) -> tuple[str, ...]:
+        """The lines of the mapping and of the schema that change, with signs as in a diff."""
+        texts = (self.before.splitlines(), self.after.splitlines())
+        changed = list(unified_diff(*texts, n=0, lineterm=""))[2:]
+        lines = [line for line in changed if not line.startswith("@@") and _SIGNATURE not in line]
+        return (*lines, *map(str, self.schema))
+
+    def change_schema(self, text: str) -> str:
+        """The text of a schema with the edits."""
+        return reduce(lambda changed, edit: edit.apply(changed), self.schema, text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
     """What will be loaded: every source with its mapping, for a schema.
 
@@ -138,6 +176,7 @@ class _Plan:
     is_written: bool = False
     hints: tuple[Hint, ...] = ()
     explanation: Explanation = NO_EXPLANATION
+    edits: _Edits | None = None
 
     @property
     def mappings(self) -> Mapping[str, SourceMapping]:
@@ -219,41 +258,42 @@ def run_import(request: ImportRequest) -> ImportReport:
             graph=root,
             form=_form_of_options(options),
         )
-        plan = _plan(request, sources, folder, outputs, exists=exists)
-        if request.dry_run and not exists:
-            return ImportReport(
-                graph=root.uri,
-                created=False,
-                dry_run=True,
-                schema=plan.schema or "",
-                mapping=plan.mapping,
-                sources=plan.describe_sources(),
-                warnings=plan.warnings,
-                hints=plan.hints,
-                explanation=plan.explanation,
-            )
+        target = request.reopen() if exists else None
+        plan = _plan(request, sources, folder, outputs, target)
+        catalog = _apply_edits(request, target, plan.edits) if target and plan.edits else None
         written = _write_files(request, plan, outputs, exists=exists)
-        target = request.reopen() if exists else request.create(plan.schema or "")
-        try:
-            plan.check(target.schema.catalog)
-            load = _load(request, target, plan)
-        except (InvalidInputError, LoadRefusedError):
-            if not exists:
-                _withdraw(root, target)
-            raise
-        return ImportReport(
+        load = None
+        if catalog is not None:
+            plan.check(catalog)
+        elif exists or not request.dry_run:
+            target = target or request.create(plan.schema or "")
+            try:
+                plan.check(target.schema.catalog)
+                load = _load(request, target, plan)
+            except (InvalidInputError, LoadRefusedError):
+                if not exists:
+                    _withdraw(root, target)
+                raise
+        report = ImportReport(
             graph=root.uri,
-            created=not exists,
+            created=not exists and load is not None,
             dry_run=request.dry_run,
-            schema=target.schema.text,
+            schema=target.schema.text if target else plan.schema or "",
             mapping=plan.mapping,
-            schema_file=str(outputs.schema) if written else None,
-            mapping_file=str(outputs.mapping) if written else None,
             sources=plan.describe_sources(),
-            causes=causes_of(load),
-            warnings=(*plan.warnings, *load.warnings),
+            warnings=plan.warnings,
             hints=plan.hints,
             explanation=plan.explanation,
+            edits=plan.edits.lines() if plan.edits else (),
+        )
+        if load is None or target is None:
+            return report
+        return replace(
+            report,
+            schema_file=str(outputs.schema) if written else None,
+            mapping_file=str(outputs.mapping) if written else None,
+            causes=causes_of(load),
+            warnings=(*plan.warnings, *load.warnings),
             load=load,
             next_steps=() if exists else _next_steps(root, target.schema.catalog, load.written),
             unconnected=_find_unconnected(target.schema.catalog),
@@ -350,34 +390,34 @@ def _plan(
     sources: tuple[ImportSource, ...],
     folder: Path,
     outputs: _OutputFiles,
-    *,
-    exists: bool,
+    target: ImportTarget | None,
 ) -> _Plan:
-    options = request.options
+    options, exists = request.options, target is not None
     unknown = (
         None
         if options.unknown_columns is None
         else one_of(UnknownColumns, options.unknown_columns, argument="unknown_columns")
     )
-    if options.missing_endpoints not in {"reject", "create"}:
-        raise InvalidInputError(
-            f"missing_endpoints is {shown(options.missing_endpoints)}, expected reject or create"
-        )
-    create_endpoints = options.missing_endpoints == "create"
-    mapping = request.mapping
-    if exists or mapping is not None:
+    mapping, inference = request.mapping, _inference_options(options, unknown)
+    if mapping is not None and not exists:
         _refuse_choices(options)
     if mapping is None and exists:
         mapping = _mapping_beside(request.root, outputs)
     if mapping is not None:
         text, name, base = _mapping_text(mapping)
         schema = None if exists else _schema_for(request, text, name, base)
+        edits = None
+        if target is not None:
+            edits = _edit(
+                request, sources, text, inference, name=name, folder=folder, target=target
+            )
         return _read_plan(
             sources,
-            text,
+            text if edits is None else edits.after,
+            edits=edits,
             name=name,
             unknown=unknown,
-            create_endpoints=create_endpoints,
+            create_endpoints=inference.create_endpoints,
             schema=schema,
             form=_form_of_options(options),
         )
@@ -389,20 +429,118 @@ def _plan(
     with require_progress(options.progress) as progress:
         return _infer_plan(
             sources,
-            InferenceOptions(
-                unknown=unknown or UnknownColumns.ERROR,
-                create_endpoints=create_endpoints,
-                keys=options.keys or {},
-                edges=options.edges or {},
-                types=options.types or {},
-                null_words=tuple(options.null_words),
-            ),
+            inference,
             folder=folder,
             outputs=outputs,
             progress=progress,
             records_max=options.sample,
             form=_form_of_options(options),
         )
+
+
+def _inference_options(options: ImportOptions, unknown: UnknownColumns | None) -> InferenceOptions:
+    """What the caller chooses; `unknown` is None if it is left to the mapping."""
+    if options.missing_endpoints not in {"reject", "create"}:
+        raise InvalidInputError(
+            f"missing_endpoints is {shown(options.missing_endpoints)}, expected reject or create"
+        )
+    return InferenceOptions(
+        unknown=unknown or UnknownColumns.ERROR,
+        create_endpoints=options.missing_endpoints == "create",
+        keys=options.keys or {},
+        edges=options.edges or {},
+        types=options.types or {},
+        null_words=tuple(options.null_words),
+    )
+
+
+def _branch_of(target: ImportTarget, options: ImportOptions) -> ImportTarget:
+    """The graph at the branch that is imported into."""
+    named = options.branch
+    return target if named in {None, MAIN} else target.checkout(str(named))
+
+
+def _edit(  # noqa: PLR0913 - sources, and how they are read
+    request: ImportRequest,
+    sources: Sequence[ImportSource],
+    text: str,
+    options: InferenceOptions,
+    *,
+    name: str,
+    folder: Path,
+    target: ImportTarget,
+) -> _Edits | None:
+    """Make the choices part of a mapping; None if they change nothing."""
+    is_chosen = options.edges or options.types or options.null_words
+    on = _branch_of(target, request.options) if is_chosen else target
+    editor = MappingEditor(catalog=on.schema.catalog, options=options)
+    form, before = _form_of_options(request.options), read_mapping(text, name=name)
+    check_mapping(before, editor.catalog, text=text, name=name)
+    if options.keys:
+        raise InvalidInputError(
+            "keys were given for a graph that exists, and they make the ids of its rows: published "
+            "rows would get other ids",
+            next_step="Import all files into a new graph with `--key`.",
+        )
+    mappings: list[SourceMapping] = []
+    by_name = {source.name: source for source in _match(sources, before, name)}
+    for number, mapping in enumerate(before.mappings):
+        source, edited = by_name.get(mapping.name), mapping
+        if source is not None and source.files and source.files[0].format in TEXTS:
+            edited = replace(mapping, form=form.or_else(mapping.form))
+        if source is not None and is_chosen:
+            with require_progress(None) as progress:
+                known, seen = _read_as(source, edited.form), _Observed()
+                hashes = folder / f"source-{number}"
+                profile = _profile(known, hashes, options, progress, seen, records_max=None)
+            edited = edited if profile is None else editor.edit(edited, profile)
+        mappings.append(edited)
+    editor.require_used()
+    after = replace(before, mappings=tuple(mappings))
+    if after == before and not editor.schema:
+        return None
+    is_edited = _is_edited(text)
+    content = text if is_edited else text.partition("\n")[2]
+    changed = edit_text(content, before, after)
+    changed = changed if is_edited else _sign(changed, "#")
+    edits = _Edits(before=text, after=changed, schema=tuple(editor.schema))
+    if isinstance(request.mapping, str) and "\n" in request.mapping:
+        return edits
+    beside = None if before.schema is None else Path(name).parent / before.schema
+    return replace(edits, mapping_file=Path(name), schema_file=beside)
+
+
+def _apply_edits(request: ImportRequest, target: ImportTarget, edits: _Edits) -> Catalog | None:
+    """Change schema and mapping; in a dry run nothing, and the schema as it would be.
+
+    Raises:
+        SchemaRefusedError: the schema cannot be changed so, or published rows do not fit.
+    """
+    schema = _branch_of(target, request.options).schema
+    text = edits.change_schema(schema.text)
+    if edits.schema:
+        evolution: Evolution = schema.plan(text)
+        if not evolution.plan.supported:
+            raise SchemaRefusedError(
+                *refusal_of_plan("schema.pg", evolution.plan), plan=evolution.plan
+            )
+        for edit in edits.schema:
+            edit.require_in(evolution.target)
+        if request.dry_run:
+            return evolution.target
+    if request.dry_run:
+        return None
+    if edits.schema:
+        schema.apply(text, actor=request.actor, message="schema for an import")
+    if edits.mapping_file is not None:
+        edits.mapping_file.write_text(edits.after, encoding="utf-8")
+    if edits.schema and edits.schema_file is not None and edits.schema_file.exists():
+        own = _read(edits.schema_file, "a schema file (.pg)")
+        is_edited = _is_edited(own)
+        content = edits.change_schema(own if is_edited else own.partition("\n")[2])
+        content = content if is_edited else _sign(content, "//")
+        edits.schema_file.write_text(content, encoding="utf-8")
+    return None
 
 
 def _refuse_choices(options: ImportOptions) -> None:
@@ -457,8 +595,6 @@ def _infer_plan(  # noqa: PLR0913 - sources, and how they are read
     sources = tuple(source for source in sources if source.name in profiled)
     forms = {source.name: source.form(form) for source in sources}
     joined = {source.name: source.joined for source in sources}
-    profiles = {name: source.profile for name, source in profiled.items()}
-    notes = [note for source in sources for note in source.notes()]
     tables = list(profiled.values())
     draft = infer_neo4j(tables, options) or infer(tables, options)
     mappings = tuple(
@@ -470,6 +606,7 @@ def _infer_plan(  # noqa: PLR0913 - sources, and how they are read
         )
         for mapping in draft.mappings
     )
+    notes = (note for source in sources for note in source.notes())
     draft = replace(draft, notes=(*draft.notes, *notes))
     mapping_file = MappingFile(mappings=mappings, schema=outputs.schema.name)
     return _Plan(
@@ -479,7 +616,7 @@ def _infer_plan(  # noqa: PLR0913 - sources, and how they are read
         mapping_name=str(outputs.mapping),
         schema=draft.schema_text(),
         records={name: source.profile.records for name, source in profiled.items()},
-        hints=(*draft.hints, *hint_at_kinds(sources, profiles)),
+        hints=(*draft.hints, *hint_at_kinds(sources, {n: s.profile for n, s in profiled.items()})),
         explanation=Explanation(draft.explanation),
     )
 
@@ -551,6 +688,7 @@ def _read_plan(  # noqa: PLR0913 - sources, and how they are read
     create_endpoints: bool,
     schema: str | None,
     form: TextForm,
+    edits: _Edits | None,
 ) -> _Plan:
     """Use a mapping that was written before; sources are matched with it by name.
 
@@ -566,6 +704,28 @@ def _read_plan(  # noqa: PLR0913 - sources, and how they are read
     if create_endpoints:
         mappings = tuple(mapping.with_created_endpoints() for mapping in mappings)
     mapping_file = replace(mapping_file, mappings=mappings)
+    sources = _match(sources, mapping_file, name)
+    forms = {mapping.name: mapping.form for mapping in mappings}
+    return _Plan(
+        sources=tuple(_read_as(source, form.or_else(forms[source.name])) for source in sources),
+        mapping_file=mapping_file,
+        mapping=text,
+        mapping_name=name,
+        schema=schema,
+        is_written=_is_edited(text),
+        edits=edits,
+    )
+
+
+def _match(
+    sources: Sequence[ImportSource], mapping_file: MappingFile, name: str
+) -> Sequence[ImportSource]:
+    """The sources by their names in a mapping: if it has one and there is one, it is that.
+
+    Raises:
+        InvalidInputError: the mapping has no rules for a source.
+    """
+    mappings = mapping_file.mappings
     known = {name: m.name for m in mappings for name in (m.name, *m.also)}
     if len(mappings) == 1 and len(sources) == 1:
         sources = [replace(sources[0], name=mappings[0].name)]
@@ -578,17 +738,10 @@ def _read_plan(  # noqa: PLR0913 - sources, and how they are read
                 f"{name} has no [[source]] with name = {source.name!r} for {source.describe()}"
                 + (f"; {hint}" if hint else ""),
                 next_step=f"Name the file after a source ({', '.join(sorted(known))}), add a "
-                "[[source]] to the mapping, or omit the file.",
+                "[[source]] to the mapping (`omnigraph import NEW FILE... --dry-run` prints one, "
+                "and the types for `omnigraph schema apply`), or omit the file.",
             )
-    forms = {mapping.name: mapping.form for mapping in mappings}
-    return _Plan(
-        sources=tuple(_read_as(source, form.or_else(forms[source.name])) for source in sources),
-        mapping_file=mapping_file,
-        mapping=text,
-        mapping_name=name,
-        schema=schema,
-        is_written=_is_edited(text),
-    )
+    return sources
 
 
 def _read_as(source: ImportSource, form: TextForm) -> ImportSource:

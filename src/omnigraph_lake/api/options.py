@@ -107,17 +107,17 @@ class ImportOptions:
     missing_endpoints: Literal["reject", "create"] = "reject"
     """Whether edges to missing nodes are rejected, or the nodes are created."""
     keys: Mapping[str, str] | None = None
-    """The column of the key, by type or source, as in `{"Customer": "customer_id"}`; only while a
-    schema is inferred."""
+    """The column of the key, by type or source, as in `{"Customer": "customer_id"}`; only for a
+    new graph."""
     edges: Mapping[str, str] | None = None
-    """The type or source that a column refers to, as in `{"Order.sold_to": "Customer"}`; only while
-    a schema is inferred."""
+    """The type or source that a column refers to, as in `{"Order.sold_to": "Customer"}`. Choices
+    for a graph that exists edit its mapping, and its schema."""
     types: Mapping[str, str] | None = None
     """The type of a column of texts, as in `{"Order.day": "Date"}`: String, Bool, I64, F64, Date or
-    DateTime; or the source with whose records those of a source are of one type, as in
-    `{"test": "train"}`. Only while a schema is inferred."""
+    DateTime; or, only for a new graph, the source with whose records those of a source are of one
+    type, as in `{"test": "train"}`."""
     null_words: Sequence[str] = ()
-    """Texts that mean no value, in every column; only while a schema is inferred."""
+    """Texts that mean no value, in every column."""
     sample: int | None = None
     """Infer the schema from so many records of each source, instead of all."""
     schema_out: str | PathLike[str] | None = None

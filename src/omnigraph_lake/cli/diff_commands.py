@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,26 +17,16 @@ from omnigraph_lake.cli.options import BranchOption, GraphArgument, JsonFlag
 from omnigraph_lake.display.cells import (
     Moment,
     counted,
-    cut,
-    element,
     fold,
     printable,
     spellings,
-    value,
 )
-from omnigraph_lake.display.pages import Page
+from omnigraph_lake.display.pages import Page, RowLines
 from omnigraph_lake.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from omnigraph_lake.diff.change_feed import ChangeFeed, CommitChanges
     from omnigraph_lake.diff.diff import GraphDiff, TypeDiff
-
-
-_SIGNS: Final = {"insert": "+", "update": "~", "delete": "-"}
-_IDENTITY: Final = frozenset({"id", "src", "dst"})
-_VALUE_WIDTH: Final = 40
 
 
 def diff(  # noqa: PLR0913 - one parameter per option
@@ -238,11 +228,7 @@ def _show_rows(key: str, table: TypeDiff, rows: int, *, whole_rows: bool) -> Non
         return
     output.line(key)
     width = output.terminal_width()
-    lines = _RowLines(
-        is_edge=key.startswith(names.EDGE_PREFIX),
-        end_type_columns=table.end_type_columns,
-        whole_rows=whole_rows,
-    )
+    lines = RowLines.of_table(key, table.end_type_columns, whole_rows=whole_rows)
     for batch in table.rows(batch_rows=rows):
         for change in plain_rows(batch):
             for sign, line in lines.of(change):
@@ -253,47 +239,3 @@ def _show_rows(key: str, table: TypeDiff, rows: int, *, whole_rows: bool) -> Non
                 if table.counts.total > rows:
                     output.line(f"    ... and {table.counts.total - rows:,} more")
                 return
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _RowLines:
-    """How changed rows of a type are shown."""
-
-    is_edge: bool
-    end_type_columns: tuple[str, ...]
-    whole_rows: bool
-
-    def of(self, change: dict[str, Any]) -> Iterator[tuple[str, str]]:
-        """A changed row with its sign: what people know it by, and its values."""
-        before, after = change["before"], change["after"]
-        if change["op"] != "update":
-            row = after or before
-            yield _SIGNS[change["op"]], self._text(row, self._values(row))
-        elif self.whole_rows:
-            yield "-", self._text(before, self._values(before))
-            yield "+", self._text(after, self._values(after))
-        else:
-            edits = [
-                f"{column} {_quote(before[column])} -> {_quote(after[column])}"
-                for column in change["changed"]
-            ]
-            yield _SIGNS["update"], self._text(after, edits)
-
-    def _text(self, row: dict[str, Any], texts: list[str]) -> str:
-        known_by = element(row, is_edge=self.is_edge, end_type_columns=self.end_type_columns)
-        name = printable(known_by)
-        return f"{name}: {', '.join(texts)}" if texts else name
-
-    def _values(self, row: dict[str, Any]) -> list[str]:
-        identity = {*_IDENTITY, *self.end_type_columns}
-        return [
-            f"{column} {_quote(content)}"
-            for column, content in row.items()
-            if content is not None and column not in identity and content != row["id"]
-        ]
-
-
-def _quote(content: object) -> str:
-    # What changed may be the last digit of a float.
-    text = cut(str(content) if isinstance(content, float) else value(content), _VALUE_WIDTH)
-    return f"'{text}'" if isinstance(content, str) else text

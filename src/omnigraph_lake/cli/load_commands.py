@@ -419,7 +419,7 @@ def _show_import(report: ImportReport, *, as_json: bool, explain: bool) -> None:
         output.note(
             "Nothing was chosen: types are those of the mapping, or the input declares them."
         )
-    if report.dry_run:
+    if report.dry_run and report.load is None and not report.edits:
         output.text(report.schema)
         output.line("")
         output.text(report.mapping)

@@ -6,13 +6,23 @@ HTML everything that came from a graph, a file or a caller is escaped; there is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from html import escape
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
-from omnigraph_lake.display.cells import Cell, counted, cut, printable, short_id, spellings, value
+from omnigraph_lake.display.cells import (
+    Cell,
+    counted,
+    cut,
+    element,
+    printable,
+    short_id,
+    spellings,
+    value,
+)
 from omnigraph_lake.display.tables import ON_A_TERMINAL, TableView
+from omnigraph_lake.names import EDGE_PREFIX
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -23,6 +33,9 @@ _ROWS_OF_TEXT: Final = 10
 _ROWS_OF_HTML: Final = 100
 _LABEL: Final = 10
 _SUMMARY: Final = 200
+_SIGNS: Final = {"insert": "+", "update": "~", "delete": "-"}
+_IDENTITY: Final = frozenset({"id", "src", "dst"})
+_VALUE_WIDTH: Final = 40
 _T = TypeVar("_T")
 
 
@@ -162,6 +175,60 @@ def change_page(
     return Page(
         summary=f"{line}: {change_words(tables)}", tables=[change_table(tables)], lines=[line]
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowLines:
+    """How changed rows of a type are shown."""
+
+    is_edge: bool
+    end_type_columns: tuple[str, ...]
+    whole_rows: bool
+
+    @classmethod
+    def of_table(
+        cls, table_key: str, end_type_columns: tuple[str, ...] = (), *, whole_rows: bool = False
+    ) -> RowLines:
+        return cls(
+            is_edge=table_key.startswith(EDGE_PREFIX),
+            end_type_columns=end_type_columns,
+            whole_rows=whole_rows,
+        )
+
+    def of(self, change: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        """A changed row with its sign: what people know it by, and its values."""
+        before, after = change["before"], change["after"]
+        if change["op"] != "update":
+            row = after or before
+            yield _SIGNS[change["op"]], self._text(row, self._values(row))
+        elif self.whole_rows:
+            yield "-", self._text(before, self._values(before))
+            yield "+", self._text(after, self._values(after))
+        else:
+            edits = [
+                f"{column} {_quote(before[column])} -> {_quote(after[column])}"
+                for column in change["changed"]
+            ]
+            yield _SIGNS["update"], self._text(after, edits)
+
+    def _text(self, row: dict[str, Any], texts: list[str]) -> str:
+        known_by = element(row, is_edge=self.is_edge, end_type_columns=self.end_type_columns)
+        name = printable(known_by)
+        return f"{name}: {', '.join(texts)}" if texts else name
+
+    def _values(self, row: dict[str, Any]) -> list[str]:
+        identity = {*_IDENTITY, *self.end_type_columns}
+        return [
+            f"{column} {_quote(content)}"
+            for column, content in row.items()
+            if content is not None and column not in identity and content != row["id"]
+        ]
+
+
+def _quote(content: object) -> str:
+    # What changed may be the last digit of a float.
+    text = cut(str(content) if isinstance(content, float) else value(content), _VALUE_WIDTH)
+    return f"'{text}'" if isinstance(content, str) else text
 
 
 def _plain(table: TableView) -> str:

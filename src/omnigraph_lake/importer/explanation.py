@@ -5,7 +5,7 @@ Invariant: nothing is decided here. The scores are those that the choice was mad
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
@@ -13,8 +13,6 @@ from omnigraph_lake.display.pages import Displayed, Listing, Page
 from omnigraph_lake.display.tables import TableView
 from omnigraph_lake.importer.column_profile import ColumnProfile
 from omnigraph_lake.importer.tables import Compared, Table
-
-_CHOSEN: Final = "yes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,16 +28,6 @@ class ExplainedColumn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExplainedReference:
-    """A column, the type that it refers to, if any, and the keys that it was compared with."""
-
-    columns: tuple[str, ...]
-    target: str | None
-    why: str
-    compared: tuple[Compared, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainedType(Displayed):
     """What a type was inferred from, and what its key and references were chosen from."""
 
@@ -50,7 +38,8 @@ class ExplainedType(Displayed):
     key: tuple[str, ...]
     key_why: str
     keys_compared: tuple[Compared, ...]
-    references: tuple[ExplainedReference, ...]
+    references: Mapping[str, tuple[Compared, ...]]
+    """By column what it could refer to, the best first."""
 
     def _page(self) -> Page:
         key = (
@@ -76,19 +65,10 @@ class ExplainedType(Displayed):
             numbers=(1, 2),
         )
         if self.keys_compared:
-            yield _compared_table(
-                f"{self.type}: key could be", [("", one) for one in self.keys_compared]
-            )
-        rows = [
-            (", ".join(reference.columns), one)
-            for reference in self.references
-            for one in reference.compared
-        ]
+            yield _tabulate(f"{self.type}: key could be", [("", one) for one in self.keys_compared])
+        rows = [(column, one) for column, seen in self.references.items() for one in seen]
         if rows:
-            yield _compared_table(f"{self.type}: could refer to", rows)
-        others = [(", ".join(one.columns), one.why) for one in self.references if not one.compared]
-        if others:
-            yield TableView(header=(f"{self.type}: refers", "because"), rows=others)
+            yield _tabulate(f"{self.type}: could refer to", rows)
 
 
 class Explanation(Listing[ExplainedType]):
@@ -120,7 +100,7 @@ def explain(tables: Sequence[Table], type_of: _TypeOf) -> Explanation:
             keys_compared=tuple(
                 replace(one, is_chosen=table.key == (one.name,)) for one in table.keys_compared
             ),
-            references=tuple(_explain_references(table)),
+            references={**_other_references(table), **table.references_compared},
         )
         for table in tables
         if not table.is_new
@@ -140,34 +120,27 @@ def _explain_columns(table: Table, type_of: _TypeOf) -> Iterator[ExplainedColumn
         )
 
 
-def _explain_references(table: Table) -> Iterator[ExplainedReference]:
-    compared = dict(table.references_compared)
-    for reference in table.references:
-        yield ExplainedReference(
-            columns=reference.columns,
-            target=reference.target.type,
-            why=reference.why,
-            compared=compared.pop(", ".join(reference.columns), ()),
-        )
-    for path, candidates in compared.items():
-        why = "no candidate has enough of its values as keys"
-        yield ExplainedReference(columns=(path,), target=None, why=why, compared=candidates)
+def _other_references(table: Table) -> dict[str, tuple[Compared, ...]]:
+    """References that were not compared with others: declared, given, or of several columns."""
+    return {
+        ", ".join(one.columns): (Compared(name=one.target.type, scores={}, is_chosen=True),)
+        for one in table.references
+    }
 
 
-def _compared_table(title: str, rows: Sequence[tuple[str, Compared]]) -> TableView:
-    scores = [*rows[0][1].scores]
-    numbers = [name for name in scores if not isinstance(rows[0][1].scores[name], str)]
+def _tabulate(title: str, rows: Sequence[tuple[str, Compared]]) -> TableView:
+    scores = {name: score for _, one in rows for name, score in one.scores.items()}
     return TableView(
         header=(title, *scores, "chosen"),
         rows=[
             (
                 f"{column} -> {one.name}" if column else one.name,
-                *(_spell(one.scores[name]) for name in scores),
-                _CHOSEN if one.is_chosen else "",
+                *(_spell(one.scores.get(name, "")) for name in scores),
+                "yes" if one.is_chosen else "",
             )
             for column, one in rows
         ],
-        numbers=[scores.index(name) + 1 for name in numbers],
+        numbers=[n for n, score in enumerate(scores.values(), 1) if not isinstance(score, str)],
     )
 
 

@@ -85,7 +85,8 @@ class ImportReport(Displayed):
     no edge of the schema reaches. `explanation` has, if a schema was inferred, what was seen of
     every type, and what its key and references were chosen from. `schema` and `mapping` are the
     texts that were used, `schema_file` and `mapping_file` where they were written. `next_steps` are
-    commands to try on a graph that was created.
+    commands to try on a graph that was created. `edits` are the lines of the mapping and of the
+    schema of a graph that exists that choices change.
     """
 
     graph: str
@@ -100,6 +101,7 @@ class ImportReport(Displayed):
     warnings: tuple[str, ...] = ()
     hints: tuple[Hint, ...] = ()
     unconnected: tuple[str, ...] = ()
+    edits: tuple[str, ...] = ()
     load: load_report.LoadReport | None = None
     explanation: Explanation = NO_EXPLANATION
     next_steps: tuple[str, ...] = ()
@@ -111,6 +113,11 @@ class ImportReport(Displayed):
     def _page(self) -> Page:
         lines = [line for cause in self.causes for line in str(cause).splitlines()]
         lines += [f"warning: {warning}" for warning in self.warnings]
+        lines += self.edits
+        for name, changed in self.load.changes.items() if self.load is not None else ():
+            lines += [name, *(f"  {line}" for line in changed)]
+            more = self.load.updated[name] - len(changed) if self.load is not None else 0
+            lines += [f"    ... and {counted(more, 'more update')}"] if more else []
         lines += map(str, self.hints[:_HINTS_SHOWN])
         if len(self.hints) > _HINTS_SHOWN:
             lines.append(f"... and {counted(len(self.hints) - _HINTS_SHOWN, 'more hint')}")
@@ -138,7 +145,7 @@ class ImportReport(Displayed):
             return
         for source in dict.fromkeys(line.source for line in self.load.accounts):
             yield _account_table([line for line in self.load.accounts if line.source == source])
-        if self.load.updated and not self.created:
+        if (self.load.updated or self.dry_run) and not self.created:
             changed = [
                 (name, f"{inserted:,}", f"{self.load.updated.get(name, 0):,}")
                 for name, inserted in self.load.inserted.items()
@@ -147,6 +154,10 @@ class ImportReport(Displayed):
 
     def _summary(self) -> str:
         sources = counted(len(self.sources), "source")
+        if self.load is None and self.edits:
+            return (
+                "the schema changes first, so no record was validated; dry run, nothing was written"
+            )
         if self.load is None:
             return f"{sources} inferred; dry run, nothing was written"
         load = self.load

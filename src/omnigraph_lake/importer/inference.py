@@ -302,10 +302,7 @@ class _Inference:
 
     def _edge_type(self, table: Table, role: str) -> str:
         """A name for the edges of a reference that no other edge type has."""
-        taken = {name.casefold() for name in self._edges}
-        names = [f"Has{naming.camel(role)}", f"{table.type}Has{naming.camel(role)}"]
-        names += [f"{names[1]}{number}" for number in range(2, 100)]
-        return next(name for name in names if name.casefold() not in taken)
+        return naming.reference_name(role, table.type, self._edges)
 
     def _add_edge_list(self, table: Table, ends: tuple[str, str]) -> None:
         targets = find_end_tables(table, ends, self._tables)

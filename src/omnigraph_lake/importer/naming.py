@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from omnigraph_lake.names import LANCE_COLUMNS, SYSTEM_COLUMNS
@@ -90,6 +90,14 @@ def stem(column: str) -> str:
         if text.endswith(suffix) and len(text) > len(suffix):
             return text[: -len(suffix)]
     return text
+
+
+def reference_name(role: str, owner: str, taken: Iterable[str]) -> str:
+    """A name for the edges of a reference that no other edge type has."""
+    known = {name.casefold() for name in taken}
+    names = [f"Has{camel(role)}", f"{owner}Has{camel(role)}"]
+    names += [f"{names[1]}{number}" for number in range(2, 100)]
+    return next(name for name in names if name.casefold() not in known)
 
 
 def has_key_suffix(column: str) -> bool:

@@ -51,7 +51,7 @@ from omnigraph_lake.errors import ConflictError, OmnigraphError
 from omnigraph_lake.failpoints import reach
 from omnigraph_lake.load import report as load_report
 from omnigraph_lake.load.accounts import explain, fail_duplicates
-from omnigraph_lake.load.already_there import find_rows_already_there
+from omnigraph_lake.load.already_there import AlreadyThere, find_rows_already_there
 from omnigraph_lake.load.completion import Completed, complete
 from omnigraph_lake.load.formats.splits import (
     CsvRange,
@@ -160,7 +160,7 @@ class _Load:
         self._reports: Sequence[PieceReport] = ()
         self._numbered: Sequence[PieceReport] | None = None
         self._completed = Completed(reports=())
-        self._already_there = Refusals()
+        self._already_there = AlreadyThere()
         self._restaged: list[PieceReport] = []
         """Pieces with numbered or completed records, of every attempt."""
         self._account: load_report.LoadReport | None = None
@@ -358,10 +358,12 @@ class _Load:
             reports=self._completed.reports,
             state=resolution,
             write=write,
-            already_there=self._already_there,
+            already_there=self._already_there.rows,
         )
         load = self._staged_load
         self._account = account_of(self._job, load, judged, engine=self._engine)
+        if self._job.dry_run and self._job.imports is not None:
+            self._account = self._with_differences(self._account)
         if self._job.imports is not None:
             self._account = explain(self._runner, load, judged, self._account, self._job.imports)
         if self._job.computed is not None:
@@ -374,6 +376,17 @@ class _Load:
         if self._job.dry_run and self._spool is None:
             raise _DryRunEnded
         return resolution, write
+
+    def _with_differences(self, account: load_report.LoadReport) -> load_report.LoadReport:
+        """The account of a dry run with what it would change."""
+        met, labels = self._already_there, load_report.type_labels(self._job.catalog)
+        updated = {labels[key]: count for key, count in met.updated.items() if count}
+        return replace(
+            account,
+            inserted={name: n - updated.get(name, 0) for name, n in account.written.items()},
+            updated=updated,
+            changes={labels[key]: lines for key, lines in met.changes.items() if lines},
+        )
 
     def _stage(self, tables: Mapping[str, TableEntry]) -> StagingPlan:
         """Parse the input and keep its rows; once."""
@@ -590,7 +603,7 @@ class _Load:
     def _pieces(
         self, table_key: str, indexes: Iterable[int], resolution: PassState
     ) -> tuple[PieceRows, ...]:
-        refusals = (resolution.refused, self._completed.invalid, self._already_there)
+        refusals = (resolution.refused, self._completed.invalid, self._already_there.rows)
         return tuple(
             PieceRows(
                 number=report.number,

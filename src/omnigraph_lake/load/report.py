@@ -211,8 +211,9 @@ class LoadReport(Displayed):
 
     `written` counts the records that the commit holds; in a dry run, and in the report of a load
     that was refused, those that it would have held. `inserted` and `updated` say how they met
-    published rows and are known only of a commit. Types are named as in the schema, or by table
-    key where a node type and an edge type share a name. The operation fills in `seconds`.
+    published rows and are known of a commit, and of a dry run of an import; `changes` are the first
+    rows by type that the latter would update, as in a diff. Types are named as in the schema, or by
+    table key where a node type and an edge type share a name. The operation fills in `seconds`.
 
     Of an import, `accounts` has what became of the records of every source by type, `causes` the
     rejected ones by fault, those that follow from others last, and `replaced` the first records
@@ -230,6 +231,7 @@ class LoadReport(Displayed):
     written: Mapping[str, int]
     inserted: Mapping[str, int] = field(default_factory=dict)
     updated: Mapping[str, int] = field(default_factory=dict)
+    changes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     already_there: Mapping[str, int] = field(default_factory=dict)
     quarantined: Mapping[str, int]
     quarantine: str | None = None
