@@ -168,9 +168,10 @@ def _loops(rule: EdgeMapping, file: RFile) -> Iterator[str]:
 def problems_of_import(report: og.ImportReport, graph: og.Graph, file: RFile) -> Iterator[str]:
     """What the graph lacks, or has otherwise than the file."""
     assert report.load is not None
+    without = {rule.type: _without_end(rule, file) for rule in _mapping(report).edges}
     for line in report.load.accounts:
         outcomes = (line.written, line.already_there, line.replaced, line.skipped)
-        if line.rejected or line.skipped:
+        if line.rejected or line.skipped != without.get(line.type or "", 0):
             yield f"{line.type}: rejected {dict(line.rejected)}, skipped {line.skipped}"
         if not line.distinct and line.records != sum(outcomes) + sum(line.rejected.values()):
             yield f"{line.type}: the account of {line.records} records does not add up"
@@ -193,6 +194,14 @@ def problems_of_import(report: og.ImportReport, graph: og.Graph, file: RFile) ->
         yield from _differing(
             f"{rule.type}.{name}", wanted, stored.column(name).to_pylist(), value, file
         )
+
+
+def _without_end(rule: EdgeMapping, file: RFile) -> int:
+    """How many records name no other node, so that they have no such edge."""
+    if not rule.optional:
+        return 0
+    ends = [(value, file.columns[value.column]) for value in rule.target.key.values()]
+    return sum(not all(_values([t[row]], v) for v, t in ends) for row in range(file.rows))
 
 
 def _rule_of_rows(mapping: SourceMapping) -> NodeMapping | EdgeMapping:
@@ -242,5 +251,5 @@ def problems_of_again(report: og.ImportReport) -> Iterator[str]:
     if report.load.commit_id is not None or any(report.load.written.values()):
         yield f"imported again, {dict(report.load.written)} were written"
     for line in report.load.accounts:
-        if line.records != line.already_there + line.replaced:
+        if line.records != line.already_there + line.replaced + line.skipped:
             yield f"{line.type}: {line.already_there} of {line.records} are already there"
