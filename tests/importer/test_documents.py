@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,83 @@ def test_a_map_of_scalars_or_lists_has_keys_and_values(tmp_path: Path, values: l
 
     assert written(report) == {"Code": 20}
     assert "value:" in report.schema
+
+
+MEMBERS = {
+    f"C{n}": [
+        {"member": f"m{n}{i}", "rank": i, **({"title": "x"} if i else {})} for i in range(n % 3)
+    ]
+    for n in range(30)
+}
+"""Committees and who sits in them; ten have nobody."""
+
+
+@pytest.mark.parametrize("piece", [64, 1 << 20])
+@pytest.mark.parametrize("inside", [False, True])
+def test_an_object_of_lists_of_alike_records_is_one_table(
+    tmp_path: Path, inside: bool, piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(document_files, "_PIECE", piece)
+    document = {"data": MEMBERS, "updated": 17} if inside else MEMBERS
+
+    report = imported(tmp_path, "seats", document)
+
+    (type_name,) = written(report)
+    stored = og.open(str(tmp_path / "g")).scan(type_name).read_all().to_pylist()
+    assert type_name == ("Data" if inside else "Seat")
+    assert sorted((row["key"], row["member"]) for row in stored) == sorted(
+        (name, item["member"]) for name, items in MEMBERS.items() for item in items
+    )
+
+
+def test_an_empty_list_is_a_value_among_lists_of_values(tmp_path: Path) -> None:
+    document = {"C0": [], **{f"D{n}": ["A"] for n in range(20)}, "E0": []}
+
+    assert written(imported(tmp_path, "codes", document)) == {"Code": 22}
+
+
+def test_items_of_the_lists_of_an_object_that_are_no_records_are_rejected(tmp_path: Path) -> None:
+    document = {"C": [[1, 2], *MEMBERS["C2"]], **MEMBERS, "C2": [*MEMBERS["C2"], 7]}
+
+    report = imported(tmp_path, "seats", document, max_rejected="50%")
+
+    assert written(report) == {"Seat": 32}
+    assert report.load.quarantined == {"malformed": 2}  # type: ignore[union-attr]
+
+
+def test_a_member_that_all_records_of_a_list_repeat_is_its_name(tmp_path: Path) -> None:
+    document = {
+        name: [{"committee": name, **item} for item in items] for name, items in MEMBERS.items()
+    }
+
+    assert 'key_column = "committee"' in imported(tmp_path, "seats", document).mapping
+
+
+def test_lists_whose_records_have_names_of_their_own_are_tables(tmp_path: Path) -> None:
+    document = {f"t{n}": [{"id": 1, "name": "x", f"a{n}": 1, f"b{n}": 2}] for n in range(20)}
+
+    report = imported(tmp_path, "dump", document)
+
+    assert len(written(report)) == 20
+
+
+def test_nested_objects_with_names_of_their_own_are_kept_as_json(tmp_path: Path) -> None:
+    support = [{f"api.{n}.{i}": {"since": i} for i in range(5)} for n in range(20)]
+
+    imported(tmp_path, "features", [{"id": n, "in": {"all": own}} for n, own in enumerate(support)])
+
+    stored = og.open(str(tmp_path / "g")).scan("Feature").read_all().to_pylist()
+    assert [json.loads(row["in_all"]) for row in sorted(stored, key=itemgetter("feature_id"))] == (
+        support
+    )
+
+
+def test_nested_objects_that_share_many_names_have_columns(tmp_path: Path) -> None:
+    records = [{"id": n, "at": {f"day_{i}": i for i in range(100)}} for n in range(20)]
+
+    report = imported(tmp_path, "things", records)
+
+    assert "at_day_99: I64" in report.schema
 
 
 def test_an_object_of_few_or_different_members_is_one_record(tmp_path: Path) -> None:

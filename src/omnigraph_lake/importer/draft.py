@@ -193,7 +193,7 @@ def _type_of_values(  # noqa: PLR0911 - one per kind
 ) -> tuple[str, ValueMapping, str]:
     plain = ValueMapping(column=profile.path)
     if profile.is_mixed:
-        return "String", plain, "nested in some records only, kept as JSON"
+        return "String", plain, "nested in different ways, kept as JSON"
     if profile.is_list:
         return _list_type(profile, plain)
     decimals = profile.decimals()

@@ -11,7 +11,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -39,6 +39,10 @@ _HASHED_MAX: Final = 64
 """Columns of a source that are hashed: candidates for keys and references."""
 COLUMNS_MAX: Final = 1000
 """A source with more is most likely no table; a column of 200 records costs 2 ms of CPU."""
+_MAPS_MIN: Final = 20
+_MAP_NAMES_MIN: Final = 100
+_MAP_REPEATS_MAX: Final = 4
+"""Nested objects, at least so many, are maps if they have so many names, each less often."""
 _KEY_TEXT_MAX: Final = 512
 _TYPES_MAX: Final = 64
 _DEPTH_MAX: Final = 6
@@ -180,7 +184,11 @@ class SourceProfile:
         for path in paths:
             values = [value_at(record, path) for record in batch.records]
             present = [value for value in values if value is not None]
-            if present and depth < _DEPTH_MAX and all(isinstance(v, dict) for v in present):
+            is_object = bool(present) and all(isinstance(value, dict) for value in present)
+            if is_object and path not in self.objects and _are_maps(present):
+                self._profile(path, batch.column(path), quoted=True)
+                self.columns[path].make_text()
+            elif is_object and depth < _DEPTH_MAX:
                 self.objects.add(path)
                 self._add_objects(batch, path, depth + 1)
             elif present and _lists_objects(present):
@@ -277,6 +285,13 @@ def _variant(record: Record, discriminator: str) -> str | None:
         labels = [str(cell_text(value_at(record, f"{side}.labels"))) for side in ("start", "end")]
         return VARIANT_SEPARATOR.join((value, str(record.get("label")), *labels))
     return value if isinstance(value, str) else None
+
+
+def _are_maps(objects: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether objects have many members, and each of them names of its own: values, not columns."""
+    names = Counter(name for members in objects for name in members)
+    is_many = len(objects) >= _MAPS_MIN and len(names) >= _MAP_NAMES_MIN
+    return is_many and names.total() < _MAP_REPEATS_MAX * len(names)
 
 
 def _lists_objects(values: Sequence[Any]) -> bool:

@@ -3,8 +3,8 @@
 A JSON document is an array of objects, an object with such arrays as members, or objects one after
 the other. The members of an object are tables, named by `SourceFile.table`. An object of many alike
 values is a table too: its members are the records, with their names in a column. Arrays in an array
-are records whose columns the first of them names, or `SourceFile.column_names`. A GraphML document
-has the tables `nodes` and `edges`.
+are records whose columns the first of them names, or `SourceFile.column_names`. An object of many
+lists of alike records is one table, too. A GraphML document has the tables `nodes` and `edges`.
 
 Invariants:
 - A document is read in order and in pieces: memory is bounded by one record, which may have
@@ -152,7 +152,7 @@ class _Looked:
     kind: str
     count: int = 0
     scalars: Mapping[str, object] = field(default_factory=dict)
-    """The members of an object; None where one is nested."""
+    """The members of an object, or of all records of a list; None if nested or different."""
     arrays: Sequence[Sequence[Any]] = ()
     kinds: Counter[str] = field(default_factory=Counter)
     inner: Counter[str] = field(default_factory=Counter)
@@ -162,17 +162,26 @@ class _Looked:
 
     def add(self, name: str, kind: str, scalars: Mapping[str, object]) -> None:
         self.count += 1
-        if kind != _NOTHING:
-            self.kinds[kind] += 1
+        if kind == _NOTHING:
+            return
+        self.kinds[kind] += 1
         self.inner.update(iter(scalars))
         candidates = scalars if self.repeating is None else self.repeating
         self.repeating = [inner for inner in candidates if str(scalars.get(inner)) == name]
 
     def is_map(self, at_least: int) -> bool:
-        """Whether the values of an object are alike: objects with most members in common."""
-        if len(self.kinds) != 1 or _RECORDS in self.kinds:
+        """Whether the values of an object are alike: objects with most members in common.
+
+        Lists of records are alike if one name is in all of them, and most names are in most: each
+        table of a database has names of its own.
+        """
+        if len(self.kinds) != 1:
             return False
-        is_large = self.kinds.total() >= at_least
+        count = self.kinds.total()
+        is_large = count >= at_least
+        if _RECORDS in self.kinds:
+            in_most = sum(2 * times >= count for times in self.inner.values())
+            return is_large and count in self.inner.values() and len(self.inner) <= 2 * in_most
         if "object" not in self.kinds:
             return is_large
         if self.count >= _NAMES_MIN and _NAMES_PER_MEMBER * len(self.inner) <= self.count:
@@ -192,9 +201,19 @@ class _Looked:
         return next(name for name in names if name not in self.inner)
 
 
+def _join(members: dict[str, object], record: Mapping[str, object]) -> None:
+    """Add the members of a record to those of others; None where one is nested or differs."""
+    for name, value in record.items():
+        if name not in members:
+            members[name] = None if isinstance(value, dict | list) else value
+        elif members[name] is not None and members[name] != value:
+            members[name] = None
+
+
 def _kind_of(value: object) -> str:
     if isinstance(value, list):
-        return _RECORDS if any(isinstance(item, dict) for item in value) else _PLAIN_LIST
+        has_records = any(isinstance(item, dict) for item in value)
+        return _RECORDS if has_records else _PLAIN_LIST if value else _NOTHING
     return _KINDS.get(type(value), _NOTHING)
 
 
@@ -208,7 +227,8 @@ def _tables_of(members: Mapping[str, _Looked], stem: str) -> JsonDocument:
     records = {
         name
         for name, looked in members.items()
-        if looked.kind == _RECORDS or ("object" in looked.kinds and looked.is_map(_MAP_MIN))
+        if looked.kind == _RECORDS
+        or (not looked.kinds.keys().isdisjoint({"object", _RECORDS}) and looked.is_map(_MAP_MIN))
     }
     others = {name for name in members if name not in records and members[name].kind != _NOTHING}
     is_wrapper = (
@@ -257,7 +277,7 @@ class _JsonStream:
         values = self._of_member(self._file.table) if self._file.table else self._of_document()
         names = self._file.column_names
         for number, value in enumerate(values):
-            if not number and isinstance(value, list) and not names:
+            if not (number or names or self._file.key_column) and isinstance(value, list):
                 names = tuple(map(str, value))
                 require_distinct(names, self._file.label)
                 continue
@@ -299,12 +319,29 @@ class _JsonStream:
             self._look()
         raise self._invalid(f"it has no member {table!r} any more")
 
-    def _name_members(self) -> Iterator[dict[str, Any]]:
-        """The members of an object with their names."""
+    def _name_members(self) -> Iterator[Any]:
+        """The members of an object, or the records of its lists, with their names.
+
+        A null or an empty list is a value among values, and no record among lists of records.
+        """
+        column = self._file.key_column
+        empty: list[Any] = []
+        has_lists = False
         for name in self._members():
             value = self._value()
-            values = value if isinstance(value, dict) else {"value": value}
-            yield {self._file.key_column: name, **values}
+            kind = _kind_of(value)
+            has_lists = has_lists or kind == _RECORDS
+            if kind == _RECORDS:
+                empty.clear()
+                for item in value:
+                    yield {column: name, **item} if isinstance(item, dict) else item
+            elif kind != _NOTHING:
+                yield from empty
+                empty.clear()
+                yield {column: name, **(value if isinstance(value, dict) else {"value": value})}
+            elif not has_lists:
+                empty.append({column: name, "value": value})
+        yield from empty
 
     def _look(self) -> _Looked:
         """What the next value is, which is read piece by piece if it is large."""
@@ -324,7 +361,10 @@ class _JsonStream:
         scalars: dict[str, object] = {}
         for name, value in named:
             scalars[name] = None if isinstance(value, dict | list) else value
-            looked.add(name, _kind_of(value), value if isinstance(value, dict) else {})
+            inner: dict[str, object] = {}
+            for item in value if isinstance(value, list) else [value]:
+                _join(inner, item if isinstance(item, dict) else {})
+            looked.add(name, _kind_of(value), inner)
         looked.scalars = scalars
         if not looked.is_map(_SIBLINGS_MIN):
             looked.kinds.clear()
@@ -335,8 +375,10 @@ class _JsonStream:
         """What the items of the next list are; those that are arrays."""
         kinds: Counter[type] = Counter()
         arrays: list[list[Any]] = []
+        scalars: dict[str, object] = {}
         for item in itertools.islice(self._items(), items_max):
             kinds[type(item)] += 1
+            _join(scalars, item if isinstance(item, dict) else {})
             if isinstance(item, list) and len(arrays) < LOOKED_AT:
                 arrays.append(item)
         count = kinds.total()
@@ -344,7 +386,7 @@ class _JsonStream:
         if kinds[list] <= kinds[dict]:
             arrays.clear()
         kind = _RECORDS if is_table else _PLAIN_LIST if count else _NOTHING
-        return _Looked(kind=kind, count=count, arrays=arrays)
+        return _Looked(kind=kind, count=count, scalars=scalars, arrays=arrays)
 
     def _members(self) -> Iterator[str]:
         """The names of an object; the caller reads each value before the next name."""
