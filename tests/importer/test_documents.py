@@ -215,6 +215,16 @@ def test_items_that_are_no_records_are_counted_as_rejected(tmp_path: Path) -> No
     assert report.load.quarantined == {"malformed": 4}  # type: ignore[union-attr]
 
 
+def test_an_array_before_objects_is_rejected_and_no_header(tmp_path: Path) -> None:
+    mixed = [[5, 6], *({"id": n} for n in range(3))]
+
+    report = imported(tmp_path, "things", mixed, max_rejected="50%")
+
+    assert report.load is not None
+    assert report.load.read == 4
+    assert report.load.quarantined == {"malformed": 1}
+
+
 def test_arrays_with_other_numbers_of_cells_are_rejected(tmp_path: Path) -> None:
     report = imported(tmp_path, "cities", [*CITIES, ["x"], 5], max_rejected="50%")
 

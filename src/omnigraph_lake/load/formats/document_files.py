@@ -276,11 +276,14 @@ class _JsonStream:
     def records(self) -> Iterator[Any]:
         values = self._of_member(self._file.table) if self._file.table else self._of_document()
         names = self._file.column_names
-        for number, value in enumerate(values):
-            if not (number or names or self._file.key_column) and isinstance(value, list):
-                names = tuple(map(str, value))
+        if not names and not self._file.key_column:
+            first = list(itertools.islice(values, 2))
+            # Only arrays have names in the first one: before an object it is no record.
+            if first and all(isinstance(value, list) for value in first):
+                names = tuple(map(str, first.pop(0)))
                 require_distinct(names, self._file.label)
-                continue
+            values = itertools.chain(first, values)
+        for value in values:
             is_row = isinstance(value, list) and len(value) == len(names)
             yield dict(zip(names, value, strict=True)) if is_row else value
 
