@@ -1,112 +1,165 @@
-"""CPU of commits, queries and loads in this checkout and in another one: `just bench compare DIR`.
+"""CPU of this checkout beside another one, task by task: `just bench compare DIR`.
 
-Both run in turns, each in processes of its own, so that a busy machine slows them alike. Prints the
-medians of the rounds and their ratio. The programs use only calls that both checkouts have.
+Each round runs every task once per checkout, in turns and in processes of their own, so that a busy
+machine slows both alike; the ratio is taken within a round. Printed are the medians, the median
+ratio, and the interval that holds the true median ratio in 95 of 100 cases. A limit is broken only
+if the whole interval is above it. Both checkouts have the calls in their `benchmarks/compared.py`.
+
+`--python` names the interpreter of a plain install, whose starts are measured.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from benchmarks.processes import run_process
+
 HERE: Final = Path(__file__).parent.parent
-SCHEMA: Final = """
-node Person { name: String @key  age: I32  city: String @index }
-edge Follows: Person -> Person { since: I32 }
-"""
-PREPARE: Final = """
-import json, random, sys
-import omnigraph_lake as og
-folder, persons, follows = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-draw = random.Random(7)
-with open(f"{folder}/rows.jsonl", "w") as lines:
-    for n in range(persons):
-        row = {"name": f"p{n}", "age": n % 90, "city": f"c{n % 500}"}
-        lines.write(json.dumps({"type": "Person", "data": row}) + "\\n")
-    for n in range(follows):
-        ends = {"src": f"p{draw.randrange(persons)}", "dst": f"p{draw.randrange(persons)}"}
-        row = {"edge": "Follows", "from": ends["src"], "to": ends["dst"], "data": {"since": n % 30}}
-        lines.write(json.dumps(row) + "\\n")
-graph = og.init(f"{folder}/graph", schema=sys.argv[4])
-graph.load(f"{folder}/rows.jsonl")
-"""
-MEASURE: Final = """
-import json, os, shutil, sys, time
-import omnigraph_lake as og
-folder, task, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
-place = f"{folder}/{os.getpid()}"
-QUERIES = (
-    'query q() { match { $a: Person { name: "p7" }  $a follows{1,2} $b } return { count($b) } }',
-    'query q() { match { $a: Person  $a.city = "c3" } return { $a.name, $a.age } }',
-    'query q() { match { $a: Person  $a follows $b } return { $a.name, count($b) as n } '
-    'order { n desc, $a.name } limit 5 }',
-)
-if task == "commit":
-    graph = og.init(place, schema=sys.argv[4])
-    def run(n):
-        graph.write({"Person": [{"name": f"p{n}", "age": 1, "city": "c"}]})
-elif task == "query":
-    graph = og.open(f"{folder}/graph")
-    def run(n):
-        graph.query(QUERIES[n % len(QUERIES)]).to_pylist()
-else:
-    def run(n):
-        og.init(f"{place}/{n}", schema=sys.argv[4]).load(f"{folder}/rows.jsonl")
-run(10**6)
-started = time.process_time()
-for n in range(count):
-    run(n)
-print(json.dumps((time.process_time() - started) / count))
-shutil.rmtree(place, ignore_errors=True)
-"""
-COUNTS: Final = {"commit": 30, "query": 15, "load": 1}
+COUNTS: Final = {
+    "commit": 30,
+    "load": 1,
+    "point query": 200,
+    "two hops": 50,
+    "query": 15,
+    "merge": 3,
+    "optimize": 2,
+    "Spark load": 1,
+}
+"""How often a process runs a task."""
+STARTS: Final = {
+    "import": ("-c", "import omnigraph_lake as og; og.Graph"),
+    "cold query": (
+        "-m",
+        "omnigraph_lake",
+        "query",
+        "GRAPH",
+        "-e",
+        'match { $a: Person { name: "p7" } } return { $a.age }',
+    ),
+}
+"""Processes that are measured as a whole."""
+CONFIDENCE: Final = 0.95
+ROUNDS_MIN: Final = 6
+"""All of 5 values are above the true median in 1 of 16 cases."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """A median with the interval that holds the true one."""
+
+    median: float
+    low: float
+    high: float
 
 
 def main() -> None:
     options = _options()
-    checkouts = {"other": Path(options.other), "this": HERE}
-    taken: dict[tuple[str, str], list[float]] = {}
+    checkouts = {"other": Path(options.other).resolve(), "this": HERE}
+    tasks = options.tasks or [*STARTS, *COUNTS]
+    taken: dict[str, dict[str, list[float]]] = {
+        task: {name: [] for name in checkouts} for task in tasks
+    }
     with tempfile.TemporaryDirectory(prefix="omnigraph-bench-") as scratch:
         folders = {name: Path(scratch, name) for name in checkouts}
         for name, folder in folders.items():
             folder.mkdir()
-            _run(checkouts[name], PREPARE, folder, options.persons, options.follows, SCHEMA)
-        for _ in range(options.rounds):
-            for task, count in COUNTS.items():
-                for name, checkout in checkouts.items():
-                    seconds = _run(checkout, MEASURE, folders[name], task, count, SCHEMA)
-                    taken.setdefault((task, name), []).append(float(json.loads(seconds)))
-    print(f"CPU ms of one, medians of {options.rounds}")
-    for task in COUNTS:
-        other, this = (1000 * statistics.median(taken[task, name]) for name in checkouts)
-        print(f"{task:<8} other {other:9.2f}  this {this:9.2f}  ratio {this / other:.3f}")
-
-
-def _run(checkout: Path, program: str, *arguments: object) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", program, *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(checkout / "src")},
-        check=True,
-        capture_output=True,
-        text=True,
+            sizes = (str(options.persons), str(options.follows))
+            _run(checkouts[name], "prepare", str(folder), *sizes)
+        for round_number in range(options.rounds):
+            # The second of a pair finds warmer caches of the machine, so the order alternates.
+            names = list(checkouts) if round_number % 2 else list(reversed(checkouts))
+            for task in tasks:
+                for name in names:
+                    seconds = _cost(task, checkouts[name], folders[name], options.python)
+                    taken[task][name].append(seconds)
+    ratios = {task: _print(task, measured) for task, measured in taken.items()}
+    broken = [task for task, ratio in ratios.items() if ratio.low > options.limit]
+    print(
+        json.dumps(
+            {
+                "name": "compare",
+                "rounds": options.rounds,
+                "limit": options.limit,
+                "broken": broken,
+                "ratios": {
+                    task: [round(ratio.low, 3), round(ratio.median, 3), round(ratio.high, 3)]
+                    for task, ratio in ratios.items()
+                },
+            }
+        )
     )
-    return done.stdout
+    sys.exit(1 if broken else 0)
+
+
+def _cost(task: str, checkout: Path, folder: Path, python: str) -> float:
+    if task in STARTS:
+        words = [str(folder / "graph") if word == "GRAPH" else word for word in STARTS[task]]
+        return run_process([python, *words], env=_environment(checkout)).cpu
+    return float(_run(checkout, "measure", task, str(folder), str(COUNTS[task])))
+
+
+def _run(checkout: Path, *words: str) -> str:
+    command = [sys.executable, "-m", "benchmarks.compared", *words]
+    return run_process(command, env=_environment(checkout), cwd=checkout).output
+
+
+def _environment(checkout: Path) -> Mapping[str, str]:
+    return {**os.environ, "PYTHONPATH": str(checkout / "src")}
+
+
+def _print(task: str, measured: Mapping[str, Sequence[float]]) -> Interval:
+    other, this = (1000 * statistics.median(measured[name]) for name in ("other", "this"))
+    ratio = median_interval(
+        [new / old for old, new in zip(measured["other"], measured["this"], strict=True)]
+    )
+    print(
+        f"{task:<12} other {other:10.2f} ms  this {this:10.2f} ms  "
+        f"ratio {ratio.median:.3f}  [{ratio.low:.3f}, {ratio.high:.3f}]",
+        flush=True,
+    )
+    return ratio
+
+
+def median_interval(values: Sequence[float]) -> Interval:
+    """The median, and the narrowest pair of values that holds the true one often enough.
+
+    Each value is below the true median with probability 1/2, whatever their distribution, so the
+    number of those below it is binomial.
+    """
+    ranked = sorted(values)
+    rank = 0
+    outside = 2 / 2 ** len(ranked)
+    while rank + 1 < len(ranked) / 2:
+        outside += 2 * math.comb(len(ranked), rank + 1) / 2 ** len(ranked)
+        if outside > 1 - CONFIDENCE:
+            break
+        rank += 1
+    return Interval(median=statistics.median(ranked), low=ranked[rank], high=ranked[-1 - rank])
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("other", help="the other checkout")
+    parser.add_argument("--tasks", nargs="*", choices=[*STARTS, *COUNTS])
+    parser.add_argument("--limit", type=float, default=1.05)
+    parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--persons", type=int, default=20_000)
     parser.add_argument("--follows", type=int, default=100_000)
-    parser.add_argument("--rounds", type=int, default=10)
-    return parser.parse_args()
+    parser.add_argument("--rounds", type=int, default=15)
+    options = parser.parse_args()
+    if options.rounds < ROUNDS_MIN:
+        parser.error(f"an interval needs at least {ROUNDS_MIN} rounds")
+    return options
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -32,10 +32,15 @@ class ProcessCost:
         return {"wall": round(self.wall, 4), "cpu": round(self.cpu, 4), "rss_mb": self.rss_mb}
 
 
-def run_process(command: Sequence[str]) -> ProcessCost:
+def run_process(
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> ProcessCost:
     """Run a command that must succeed."""
     starter = [sys.executable, "-S", "-E", str(Path(__file__)), *command]
-    done = subprocess.run(starter, check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(starter, check=True, stdout=subprocess.PIPE, text=True, env=env, cwd=cwd)
     return ProcessCost(**json.loads(done.stdout))
 
 
