@@ -73,7 +73,12 @@ def _listed() -> Iterator[str]:
     yield "| Name | Measures |\n|---|---|"
     for path in sorted(BENCHMARKS.glob("*.py")):
         source = path.read_text()
-        if "__main__" in source and path.stem not in {"processes", "query_sides", "record"}:
+        if "__main__" in source and path.stem not in {
+            "compared",
+            "processes",
+            "query_sides",
+            "record",
+        }:
             yield f"| `{path.stem}` | {_purpose(source)} |"
 
 
