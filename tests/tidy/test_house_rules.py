@@ -24,7 +24,7 @@ TEXTS = sorted(
     for path in (HOME.glob("*") if folder == "." else Path(HOME, folder).rglob("*"))
     if path.is_file()
     and path.suffix in {".py", ".md", ".toml", ".pg", ".txt", ".lark", ".yml", ""}
-    and path.name != "LICENSE"
+    and path.name not in {"LICENSE", ".git"}  # a work tree has a file `.git` with a path
 )
 
 FUNCTION_LINES_MAX = 60
