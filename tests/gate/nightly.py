@@ -135,13 +135,14 @@ def run_proof(name: str | None) -> int:
     return _no_such(name, all_proofs())
 
 
-def run_in_background(minutes: float) -> int:
+def run_in_background(minutes: float, kind: str | None) -> int:
     """Start a night on a clone of the commit, which writes into the record of this checkout."""
     clone, log = LOGS / "checkout", LOGS / "night.log"
     LOGS.mkdir(exist_ok=True)
     shutil.rmtree(clone, ignore_errors=True)
     subprocess.run(["git", "clone", "--quiet", CHECKOUT, clone], check=True)
-    command = (sys.executable, "-m", "tests.gate.nightly", "--minutes", str(minutes))
+    command = [sys.executable, "-m", "tests.gate.nightly", "--minutes", str(minutes)]
+    command += [] if kind is None else ["--kind", kind]
     python_path = os.pathsep.join(map(str, (clone / "src", clone)))
     with log.open("wb") as output:
         night = subprocess.Popen(
@@ -365,7 +366,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     match arguments.verb:
         case "run" if arguments.background:
-            return run_in_background(arguments.minutes)
+            return run_in_background(arguments.minutes, arguments.kind)
         case "run":
             return run_for(arguments.minutes, arguments.kind, arguments.record)
         case "status":
