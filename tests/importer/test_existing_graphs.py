@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import omnigraph_lake as og
+from omnigraph_lake.importer.mapping_edits import SchemaEdit
 from tests.cli.commands import run
 from tests.importer.shapes import write_csv
 
@@ -138,3 +139,12 @@ def test_a_type_that_holds_every_value_replaces_that_of_a_property(tmp_path: Pat
 
     assert report.edits == ("~Day.n: I32? -> F64?",)
     assert "n: F64?  // not I32: yet" in report.schema
+
+
+def test_a_property_is_changed_in_the_type_that_is_named_only() -> None:
+    having, other = "node A {\n    n: I32\n}\n", "node B {\n    n: I32\n}\n"
+    lacking = "node A {\n    k: String\n}\n"
+    edit = SchemaEdit(owner="A", name="n", before="I32", after="I64")
+
+    assert edit.apply(having + other) == having.replace("I32", "I64") + other
+    assert edit.apply(lacking + other) == lacking + other

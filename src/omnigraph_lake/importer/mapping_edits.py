@@ -72,7 +72,7 @@ class SchemaEdit:
         """The text with the edit; as it is where it has the edit, or no place for it."""
         if self.added:
             return text if self.added in text else f"{text.rstrip()}\n\n{self.added}\n"
-        head = rf"(?ms)^(\s*(?:node|edge)\s+{self.owner}\b.*?[\s{{]{self.name}\s*:\s*)"
+        head = rf"(?m)^(\s*(?:node|edge)\s+{self.owner}\b[^}}]*?[\s{{]{self.name}\s*:\s*)"
         before = r"\s*".join(map(re.escape, self.before.split()))
         return re.sub(rf"{head}{before}(?![\w?])", rf"\g<1>{self.after}", text, count=1)
 
